@@ -1,0 +1,39 @@
+// Process-wide settings: instruction-set level, threads.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "mudd/base/check.h"
+#include "mudd/base/isa.h"
+#include "mudd/base/parallel.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// FormatError(file, offset, reason) lives in mudd_core.errors, so that Python code raises the same class.
+void translate(std::exception_ptr raised) {
+  try {
+    if (raised) std::rethrow_exception(raised);
+  } catch (const mudd::FormatError& e) {
+    const py::object type = py::module_::import("mudd_core.errors").attr("FormatError");
+    PyErr_SetObject(type.ptr(), type(e.file(), e.offset(), e.reason()).ptr());
+  } catch (const mudd::TypeMistake& e) {
+    PyErr_SetString(PyExc_TypeError, e.what());
+  } catch (const mudd::StateError& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+}
+
+}  // namespace
+
+void bind_base(py::module_& m) {
+  py::register_exception_translator(translate);
+  m.def("isa", [] { return std::string(mudd::name_of(mudd::active_isa())); },
+        "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
+  m.def("detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
+        "Instruction-set level of this CPU.");
+  m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
+  m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
+        "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");
+  m.def("num_threads", &mudd::num_threads, "Threads that the next call will use.");
+}

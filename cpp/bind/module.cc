@@ -1,0 +1,11 @@
+// The list of what _core holds; bindings convert, release the GIL and call, nothing else.
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+void bind_base(py::module_& m);
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
+  bind_base(m);
+}

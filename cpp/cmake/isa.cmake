@@ -1,0 +1,53 @@
+# Kernels are built once per instruction-set level, each level an object library with its own flags.
+# add_op(folder) finds kernel-inl.h (built for every level over Vec) and <level>.cc files (hand-written for
+# one level) in cpp/mudd/ops/<folder>. No link-time optimisation and no shared inline functions across levels.
+
+set(MUDD_LEVELS portable emu16)
+set(MUDD_FLAGS_portable "")
+set(MUDD_VEC_portable MUDD_VEC_PORTABLE)
+set(MUDD_FLAGS_emu16 "")
+set(MUDD_VEC_emu16 MUDD_VEC_EMU16)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND MUDD_LEVELS avx2 avx512)
+  set(MUDD_FLAGS_avx2 -mavx2 -mfma -mf16c)
+  set(MUDD_VEC_avx2 MUDD_VEC_AVX2)
+  set(MUDD_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+  set(MUDD_VEC_avx512 MUDD_VEC_AVX512)
+endif()
+
+# A file of one level: <source> compiled with the level's flags and MUDD_ISA set.
+function(mudd_level_source level source)
+  set_property(GLOBAL APPEND PROPERTY MUDD_SOURCES_${level} ${source})
+endfunction()
+
+function(add_op op)
+  set(folder ${PROJECT_SOURCE_DIR}/cpp/mudd/ops/${op})
+  set_property(GLOBAL APPEND PROPERTY MUDD_OPS ${op})
+  if(EXISTS ${folder}/kernel-inl.h)
+    foreach(level ${MUDD_LEVELS})
+      set(file ${CMAKE_BINARY_DIR}/levels/${op}_${level}.cc)
+      file(CONFIGURE OUTPUT ${file} CONTENT "#include \"mudd/ops/${op}/kernel-inl.h\"\n" @ONLY)
+      mudd_level_source(${level} ${file})
+    endforeach()
+  endif()
+  foreach(level ${MUDD_LEVELS})
+    if(EXISTS ${folder}/${level}.cc)
+      mudd_level_source(${level} ${folder}/${level}.cc)
+    endif()
+  endforeach()
+endfunction()
+
+# After all add_op calls: one object library mudd_level_<level> each.
+function(mudd_finish_levels)
+  set(objects "")
+  foreach(level ${MUDD_LEVELS})
+    get_property(sources GLOBAL PROPERTY MUDD_SOURCES_${level})
+    add_library(mudd_level_${level} OBJECT ${sources})
+    target_include_directories(mudd_level_${level} PRIVATE ${PROJECT_SOURCE_DIR}/cpp)
+    target_compile_definitions(mudd_level_${level} PRIVATE MUDD_ISA=${level} ${MUDD_VEC_${level}})
+    target_compile_options(mudd_level_${level} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
+                           -fno-exceptions -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized ${MUDD_FLAGS_${level}})
+    list(APPEND objects $<TARGET_OBJECTS:mudd_level_${level}>)
+  endforeach()
+  set(MUDD_LEVEL_OBJECTS ${objects} PARENT_SCOPE)
+endfunction()

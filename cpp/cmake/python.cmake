@@ -1,0 +1,30 @@
+# The extension modules. They are put next to the Python package of the checkout as well, so that an
+# editable install and PYTHONPATH=python see one copy.
+set(PYBIND11_FINDPYTHON ON)
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module NumPy)
+if(NOT pybind11_DIR)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir OUTPUT_VARIABLE pybind11_DIR
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+find_package(pybind11 2.12 REQUIRED CONFIG)
+
+function(mudd_module name)
+  pybind11_add_module(${name} NO_EXTRAS ${ARGN})
+  target_include_directories(${name} PRIVATE cpp)
+  target_compile_options(${name} PRIVATE -O1)
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/mudd_core)
+  install(TARGETS ${name} LIBRARY DESTINATION mudd_core)
+endfunction()
+
+file(GLOB bind_sources CONFIGURE_DEPENDS cpp/bind/*.cc)
+list(FILTER bind_sources EXCLUDE REGEX "h5_module\\.cc$|mpi_module\\.cc$")
+mudd_module(_core ${bind_sources})
+target_link_libraries(_core PRIVATE core Python::NumPy)
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/cpp/bind/h5_module.cc)
+  find_package(HDF5 REQUIRED COMPONENTS C)
+  file(GLOB h5_sources CONFIGURE_DEPENDS cpp/mudd/h5/*.cc)
+  mudd_module(_h5 cpp/bind/h5_module.cc ${h5_sources})
+  target_include_directories(_h5 PRIVATE ${HDF5_INCLUDE_DIRS})
+  target_link_libraries(_h5 PRIVATE ${HDF5_C_LIBRARIES})
+endif()

@@ -1,0 +1,106 @@
+#include "mudd/base/isa.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "mudd/base/check.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace mudd {
+namespace {
+
+constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+
+#if defined(__x86_64__)
+struct Regs {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+Regs cpuid(unsigned leaf, unsigned sub) {
+  Regs r;
+  __get_cpuid_count(leaf, sub, &r.a, &r.b, &r.c, &r.d);
+  return r;
+}
+
+unsigned long long xcr0() {
+  unsigned lo = 0, hi = 0;
+  __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+  return (static_cast<unsigned long long>(hi) << 32) | lo;
+}
+
+// Linux hands out the AMX tile registers only after the process asked for them.
+bool ask_for_amx() {
+  constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+}
+
+bool bit(unsigned reg, int i) { return (reg >> i) & 1u; }
+
+Isa detect() {
+  const Regs one = cpuid(1, 0);
+  if (!bit(one.c, 27) || !bit(one.c, 28)) return Isa::portable;  // OSXSAVE, AVX
+  const unsigned long long state = xcr0();
+  const Regs seven = cpuid(7, 0), seven_one = cpuid(7, 1);
+  const bool ymm = (state & 0x6) == 0x6;
+  const bool avx2 = ymm && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);  // FMA, F16C, AVX2
+  if (!avx2) return Isa::portable;
+  const bool zmm = (state & 0xe6) == 0xe6;
+  const bool avx512 = zmm && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 30) && bit(seven.b, 31);
+  if (!avx512) return Isa::avx2;
+  const bool dot_bf16 = bit(seven_one.a, 5);
+  if (!dot_bf16) return Isa::avx512;
+  const bool tiles = (state & 0x60000) == 0x60000 && bit(seven.d, 22) && bit(seven.d, 24);
+  return tiles && ask_for_amx() ? Isa::amx_bf16 : Isa::avx512_bf16;
+}
+#else
+Isa detect() { return Isa::portable; }
+#endif
+
+Isa read_cap() {
+  const char* text = std::getenv("MUDD_MAX_ISA");
+  if (text == nullptr || *text == '\0') return detected_isa();
+  const Isa cap = parse_isa(text);
+  return cap < detected_isa() ? cap : detected_isa();
+}
+
+}  // namespace
+
+const char* name_of(Isa level) { return kNames[static_cast<int>(level)]; }
+
+Isa parse_isa(const std::string& name) {
+  for (int i = 0; i < 5; ++i)
+    if (name == kNames[i]) return static_cast<Isa>(i);
+  fail("isa", "MUDD_MAX_ISA: expected one of portable, avx2, avx512, avx512_bf16, amx_bf16, got '", name, "'");
+}
+
+Isa detected_isa() {
+  static const Isa level = detect();
+  return level;
+}
+
+Isa active_isa() {
+  static const Isa level = read_cap();
+  return level;
+}
+
+std::string cpu_name() {
+#if defined(__x86_64__)
+  char text[49] = {};
+  for (unsigned i = 0; i < 3; ++i) {
+    const Regs r = cpuid(0x80000002u + i, 0);
+    std::memcpy(text + 16 * i, &r, 16);
+  }
+  std::string name(text);
+  while (!name.empty() && name.back() == ' ') name.pop_back();
+  return name;
+#else
+  return "";
+#endif
+}
+
+}  // namespace mudd

@@ -1,0 +1,33 @@
+// The kernel table: each op lists its rows in kernels.inc, best level first; the list is expanded into
+// declarations (op header), the lookup (op .cc), tests and benches (both walk rows()).
+#pragma once
+
+#include <cstring>
+#include <span>
+
+#include "mudd/base/check.h"
+#include "mudd/base/isa.h"
+
+namespace mudd {
+
+// One row: a struct of function pointers K built for one level.
+// "emu16" rows are the 16-lane emulation of the AVX-512 code: built for the baseline, only for tests.
+template <class K>
+struct KernelRow {
+  const char* name;   // rms_norm_f32
+  const char* level;  // portable, avx2, avx512, emu16, ...
+  const K* kernels;
+
+  bool emulated() const { return std::strncmp(level, "emu", 3) == 0; }
+  bool runs_here() const { return emulated() || parse_isa(level) <= detected_isa(); }
+};
+
+// The best row that the active level allows; chosen once, when an op is planned.
+template <class K>
+const K& choose(std::span<const KernelRow<K>> rows) {
+  for (const KernelRow<K>& row : rows)
+    if (!row.emulated() && parse_isa(row.level) <= active_isa()) return *row.kernels;
+  fail("kernel_table", rows[0].name, ": no row for level ", name_of(active_isa()));
+}
+
+}  // namespace mudd

@@ -1,0 +1,101 @@
+#include "mudd/base/parallel.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+#include "mudd/base/check.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace mudd {
+namespace {
+
+std::atomic<int> g_threads{0};          // 0: not asked for
+std::atomic<bool> g_computed{false};    // a parallel region has run in this process
+std::atomic<bool> g_forked{false};      // we are the child of a process that had computed
+
+void in_child() {
+  if (g_computed.load()) g_forked.store(true);
+}
+
+int default_threads() { return std::clamp(omp_get_max_threads(), 1, kMaxThreads); }
+
+// Rounding to nearest, flush-to-zero and denormals-are-zero for the life of the object.
+class FloatState {
+ public:
+#if defined(__x86_64__)
+  FloatState() : before_(_mm_getcsr()) { _mm_setcsr((before_ & ~0x6000u) | 0x8040u); }
+  ~FloatState() { _mm_setcsr((before_ & ~0x3fu) | (_mm_getcsr() & 0x3fu)); }
+
+ private:
+  unsigned before_;
+#else
+  FloatState() {}
+#endif
+};
+
+struct Failure {
+  std::exception_ptr first;
+  std::atomic<bool> raised{false};
+
+  void keep() {
+    bool expected = false;
+    if (raised.compare_exchange_strong(expected, true)) first = std::current_exception();
+  }
+};
+
+void run_alone(int64_t n_tasks, detail::TaskFn fn, void* context) {
+  FloatState state;
+  for (int64_t i = 0; i < n_tasks; ++i) fn(context, i, 0);
+}
+
+}  // namespace
+
+void set_num_threads(int n) {
+  check(n >= 0 && n <= kMaxThreads, "set_num_threads", "n: expected 0 to ", kMaxThreads, ", got ", n);
+  g_threads.store(n);
+}
+
+int num_threads() {
+  const int asked = g_threads.load();
+  return asked > 0 ? asked : default_threads();
+}
+
+void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
+  static const bool registered = [] {
+    pthread_atfork(nullptr, nullptr, in_child);
+    return true;
+  }();
+  (void)registered;
+  if (g_forked.load())
+    throw StateError(
+        "[parallel] this process was forked after mudd_core had computed; use the 'spawn' start method");
+  g_computed.store(true);
+  if (n_tasks <= 0) return;
+  const int workers = static_cast<int>(std::min<int64_t>(num_threads(), n_tasks));
+  if (workers == 1 || omp_in_parallel()) return run_alone(n_tasks, fn, context);
+  Failure failure;
+#pragma omp parallel num_threads(workers)
+  {
+    FloatState state;
+    const int worker = omp_get_thread_num();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < n_tasks; ++i) {
+      if (failure.raised.load(std::memory_order_relaxed)) continue;
+      try {
+        fn(context, i, worker);
+      } catch (...) {
+        failure.keep();
+      }
+    }
+  }
+  if (failure.raised.load()) std::rethrow_exception(failure.first);
+}
+
+}  // namespace mudd

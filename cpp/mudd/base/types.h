@@ -1,0 +1,65 @@
+// Number types and tensor views shared by every room of the core.
+//
+// Shape letters used in names all over the code:
+//   B samples, T positions, R rows (B*T tokens), D model width, F feed-forward width,
+//   H query heads, G key/value heads, K (in GEMMs) the summed axis, V vocabulary, S shards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mudd {
+
+enum class DType : uint8_t { f32, bf16, i32, f64, u8 };
+
+// A bfloat16 is the upper half of an fp32; arithmetic happens in fp32 after widening.
+struct bf16 {
+  uint16_t bits;
+};
+
+constexpr int64_t size_of(DType t) {
+  switch (t) {
+    case DType::f32: return 4;
+    case DType::bf16: return 2;
+    case DType::i32: return 4;
+    case DType::f64: return 8;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+const char* name_of(DType t);
+
+// Shape and dtype of a value before it has a place.
+struct TensorSpec {
+  std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+
+  int64_t size() const;                                            // number of elements
+  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }  // last axis
+  int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }  // all other axes, flattened
+  int64_t bytes() const { return size() * size_of(dtype); }
+  std::string text() const;                                        // "f32[2, 8, 64]"
+};
+
+// How the elements of a view lie: rows of `cols` elements `stride` apart, or a GEMM's packed panels.
+enum class Layout : uint8_t { rows, panels };
+
+// A tensor as ops see it: all axes but the last flattened into rows. Never owns its memory.
+// `stride` counts elements between rows and may exceed `cols` (the value lies inside a larger slab).
+struct Tensor {
+  void* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+  DType dtype = DType::f32;
+  Layout layout = Layout::rows;
+
+  explicit operator bool() const { return data != nullptr; }
+  float* f32() const { return static_cast<float*>(data); }
+  int32_t* i32() const { return static_cast<int32_t*>(data); }
+};
+
+}  // namespace mudd

@@ -1,0 +1,174 @@
+// A node: one op applied to values. The same class runs in both executors (design.md, decision 1).
+//
+// Duties of a node, in one place: its shape rule and the bytes it needs (infer), forward, backward.
+// A node never allocates and never knows who runs it; everything it touches comes from Run.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mudd/base/types.h"
+
+namespace mudd {
+
+// Which way a stored matrix [rows, cols] is packed as the right operand of a product:
+// plain sums over rows (y = x W), transposed sums over columns (dx = dy W^T, logits = h E^T).
+enum class Pack : uint8_t { plain, transposed };
+
+// Cuts of the samples of one graph run into logical shards (contracts 2): shard s holds the samples
+// [sample_begin[s], sample_begin[s+1]). Sums over tokens run in order inside a shard, then by a
+// balanced binary tree over shards.
+struct Shards {
+  std::vector<int64_t> sample_begin{0, 1};
+
+  int count() const { return static_cast<int>(sample_begin.size()) - 1; }
+  int64_t samples() const { return sample_begin.back(); }
+  // First row of shard s in a value of `rows` rows (rows is a multiple of the samples).
+  int64_t row_begin(int s, int64_t rows) const { return sample_begin[s] * (rows / samples()); }
+
+  // Cuts `samples` into the largest power of two of shards not above min(wanted, samples); sizes differ by
+  // at most one, the larger ones first.
+  static Shards cut(int64_t samples, int wanted);
+};
+
+// Where the gradient of a weight-like input goes: out = add[n-1] + (... + (add[0] + sum)).
+// The adds carry the binary counter over graph runs (contracts 2) and "accumulate" of the immediate tape.
+// All are contiguous fp32 of the input's shape; out may equal one of the adds.
+constexpr int kMaxGradAdds = 16;
+struct GradSink {
+  float* out = nullptr;
+  std::array<const float*, kMaxGradAdds> add{};
+  int n_add = 0;
+};
+
+// Run-time fields of one execution (contracts 17).
+struct StepInput {
+  int64_t cache_length = 0;  // decoding: rows already in the KV cache
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;
+};
+
+// What infer() sees and fills in.
+class Inference {
+ public:
+  int n_inputs() const { return static_cast<int>(inputs_.size()); }
+  bool has_input(int i) const { return i < n_inputs() && inputs_[i] != nullptr; }
+  const TensorSpec& input(int i) const { return *inputs_[i]; }
+  bool input_is_parameter(int i) const { return parameter_[i]; }
+  bool wants_gradient(int i) const { return has_input(i) && wants_[i]; }  // of this input
+  bool training() const { return training_; }
+  const Shards& shards() const { return *shards_; }
+
+  void output(TensorSpec spec) { outputs_.push_back(std::move(spec)); }
+  void saved(int64_t bytes) { saved_.push_back(bytes); }  // kept from forward to backward; order = index
+  void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
+  void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
+  // Asks the parameter store to keep input i packed; a no-op for inputs that are not parameters.
+  void pack(int i, Pack how) { packs_.push_back({i, how}); }
+
+  struct PackRequest {
+    int input;
+    Pack how;
+  };
+  // Filled by the executor before, read by it after infer().
+  std::vector<const TensorSpec*> inputs_;
+  std::vector<bool> parameter_, wants_;
+  bool training_ = false;
+  const Shards* shards_ = nullptr;
+  std::vector<TensorSpec> outputs_;
+  std::vector<int64_t> saved_;
+  int64_t scratch_forward_ = 0, scratch_backward_ = 0;
+  std::vector<PackRequest> packs_;
+};
+
+// What forward() and backward() touch. Filled by an executor once (planned) or per call (immediate).
+class Run {
+ public:
+  // Values. An absent optional input gives an empty Tensor.
+  const Tensor& in(int i) const { return in_[i]; }
+  bool has_in(int i) const { return i < static_cast<int>(in_.size()) && in_[i].data != nullptr; }
+  const Tensor& out(int i) const { return out_[i]; }
+  std::byte* saved(int i) const { return saved_[i]; }
+  template <class T>
+  T* saved_as(int i) const { return reinterpret_cast<T*>(saved_[i]); }
+  std::byte* scratch() const { return scratch_; }
+  template <class T>
+  T* scratch_as() const { return reinterpret_cast<T*>(scratch_); }
+
+  // Gradients. dout(i) is empty when nobody consumed output i (treat as zero).
+  const Tensor& dout(int i) const { return dout_[i]; }
+  // True when the node must produce the gradient of input i.
+  bool wants(int i) const { return i < static_cast<int>(din_.size()) && (din_[i].data || sink_[i].out); }
+  // Gradient of an activation-like input: write it (accumulate(i) false) or add to it (true).
+  // It may be the very memory of dout(j) when the node declared passes_gradient.
+  const Tensor& din(int i) const { return din_[i]; }
+  bool accumulate(int i) const { return accumulate_[i]; }
+  // Gradient of a weight-like input (a sum over tokens).
+  const GradSink& sink(int i) const { return sink_[i]; }
+
+  // The packed copy of parameter input i, or nullptr: then the node packs into its scratch itself.
+  const float* packed(int i, Pack how) const {
+    return how == Pack::plain ? packed_plain_[i] : packed_transposed_[i];
+  }
+  const Shards& shards() const { return *shards_; }
+  const StepInput& step() const { return *step_; }
+
+  std::vector<Tensor> in_, out_, dout_, din_;
+  std::vector<std::byte*> saved_;
+  std::byte* scratch_ = nullptr;
+  std::vector<uint8_t> accumulate_;
+  std::vector<GradSink> sink_;
+  std::vector<const float*> packed_plain_, packed_transposed_;
+  const Shards* shards_ = nullptr;
+  const StepInput* step_ = nullptr;
+};
+
+class Node {
+ public:
+  virtual ~Node() = default;
+  virtual const char* op() const = 0;  // name of the folder: "rms_norm"
+  virtual void infer(Inference& io) = 0;
+  virtual void forward(const Run& run) = 0;
+  virtual void backward(const Run& run) = 0;
+
+  // Answers for the planner. Lifetimes follow from them: claim what backward reads, nothing more.
+  virtual bool backward_reads_input(int) const { return true; }
+  virtual bool backward_reads_output(int) const { return false; }
+  // Weight-like inputs get a GradSink, all others a din tensor.
+  virtual bool weight_like(int) const { return false; }
+  // Input whose gradient is dout(0) unchanged plus what is there (a residual): -1 for none. Such a node must
+  // not touch din of that input: the executor passes or adds it.
+  virtual int passes_gradient() const { return -1; }
+  // Input whose memory output 0 may take over (forward then works in place): -1 for none.
+  virtual int in_place_input() const { return -1; }
+  // Same for backward: input i whose gradient may be written over dout(0) although it differs from it.
+  virtual int gradient_in_place_input() const { return -1; }
+};
+
+// Options of an op as Python passes them.
+using Attribute = std::variant<bool, int64_t, double, std::string>;
+class Attributes {
+ public:
+  std::map<std::string, Attribute> values;
+  std::string op = "op";  // for messages
+
+  int64_t integer(const char* name, int64_t fallback) const;
+  double number(const char* name, double fallback) const;
+  bool flag(const char* name, bool fallback) const;
+  std::string word(const char* name, const char* fallback) const;
+  // Fails on a name that is not in `known` (comma separated),listing them.
+  void only(const char* known) const;
+};
+
+// Makes a node by op name; each op's .cc defines make_<op>, the list comes from the op folders (CMake).
+std::unique_ptr<Node> make_node(const std::string& op, const Attributes& attributes);
+std::vector<std::string> op_names();
+
+}  // namespace mudd

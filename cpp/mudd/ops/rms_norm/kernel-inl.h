@@ -1,0 +1,71 @@
+// Built once per level over Vec (base/simd/vec.h); see rms_norm.h for the contract.
+#include "mudd/base/simd/vec.h"
+#include "mudd/ops/rms_norm/rms_norm.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+// Runs body(d, n) over the vectors of a row: n = kLanes, less for the last piece.
+template <class Body>
+inline void over_row(int64_t width, Body body) {
+  int64_t d = 0;
+  for (; d + Vec::kLanes <= width; d += Vec::kLanes) body(d, Vec::kLanes);
+  if (d < width) body(d, static_cast<int>(width - d));
+}
+
+inline Vec load(const float* p, int n) { return n == Vec::kLanes ? Vec::load(p) : Vec::load_n(p, n); }
+inline void store(float* p, Vec v, int n) {
+  if (n == Vec::kLanes) v.store(p);
+  else v.store_n(p, n);
+}
+
+void fwd(int64_t begin, int64_t end, int64_t d_model, const float* x, int64_t x_stride, const float* gain,
+         float eps, float* y, int64_t y_stride, float* inv) {
+  for (int64_t r = begin; r < end; ++r) {
+    const float* xr = x + r * x_stride;
+    float* yr = y + r * y_stride;
+    Vec squares = Vec::zero();
+    over_row(d_model, [&](int64_t d, int n) {
+      const Vec v = load(xr + d, n);
+      squares = fma(v, v, squares);
+    });
+    const float mean = squares.sum() / static_cast<float>(d_model) + eps;
+    inv[r] = 1.0f / __builtin_sqrtf(mean);
+    const Vec scale = Vec::set1(inv[r]);
+    over_row(d_model, [&](int64_t d, int n) {
+      const Vec normal = load(xr + d, n) * scale;
+      store(yr + d, gain ? normal * load(gain + d, n) : normal, n);
+    });
+  }
+}
+
+void bwd(int64_t begin, int64_t end, int64_t d_model, const float* x, int64_t x_stride, const float* gain,
+         const float* inv, const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate,
+         float* dgain) {
+  if (dgain) over_row(d_model, [&](int64_t d, int n) { store(dgain + d, Vec::zero(), n); });
+  for (int64_t r = begin; r < end; ++r) {
+    const float *xr = x + r * x_stride, *gr = dy + r * dy_stride;
+    const Vec scale = Vec::set1(inv[r]);
+    Vec dot = Vec::zero();
+    over_row(d_model, [&](int64_t d, int n) {
+      const Vec normal = load(xr + d, n) * scale, g = load(gr + d, n);
+      if (dgain) store(dgain + d, fma(g, normal, load(dgain + d, n)), n);
+      dot = fma(gain ? g * load(gain + d, n) : g, normal, dot);
+    });
+    if (!dx) continue;
+    float* dxr = dx + r * dx_stride;
+    const Vec mean = Vec::set1(dot.sum() / static_cast<float>(d_model));
+    over_row(d_model, [&](int64_t d, int n) {
+      const Vec normal = load(xr + d, n) * scale, g = load(gr + d, n);
+      const Vec u = gain ? g * load(gain + d, n) : g;
+      const Vec v = scale * fnma(normal, mean, u);
+      store(dxr + d, accumulate ? load(dxr + d, n) + v : v, n);
+    });
+  }
+}
+
+}  // namespace
+
+const RmsNormKernels rms_norm_f32 = {fwd, bwd};
+
+}  // namespace mudd::MUDD_ISA

@@ -1,0 +1,82 @@
+#include "mudd/ops/rms_norm/rms_norm.h"
+
+#include <algorithm>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+
+namespace mudd {
+
+std::span<const KernelRow<RmsNormKernels>> rms_norm_rows() {
+  static const KernelRow<RmsNormKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/rms_norm/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kX, kGain };
+
+class RmsNorm : public Node {
+ public:
+  explicit RmsNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps", 1e-6))) {
+    a.only("eps");
+    check(eps_ >= 0, "rms_norm", "eps: expected a number >= 0, got ", eps_);
+  }
+
+  const char* op() const override { return "rms_norm"; }
+  bool weight_like(int i) const override { return i == kGain; }
+
+  void infer(Inference& io) override {
+    const TensorSpec& x = io.input(kX);
+    check(x.dtype == DType::f32, "rms_norm", "x: expected float32, got ", name_of(x.dtype));
+    check(!x.shape.empty() && x.cols() > 0, "rms_norm", "x: expected at least one column, got ", x.text());
+    if (io.has_input(kGain))
+      check(io.input(kGain).shape == std::vector<int64_t>{x.cols()}, "rms_norm", "gain: expected f32[",
+            x.cols(), "], got ", io.input(kGain).text());
+    io.output(x);
+    io.saved(x.rows() * static_cast<int64_t>(sizeof(float)));
+    if (io.wants_gradient(kGain)) io.scratch_backward(RowSums(io.shards(), x.rows(), x.cols()).bytes());
+    kernels_ = &choose(rms_norm_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Tensor &x = run.in(kX), &y = run.out(0);
+    const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
+    parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
+      const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
+      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, gain, eps_, y.f32(), y.stride,
+                    run.saved_as<float>(0));
+    });
+  }
+
+  void backward(const Run& run) override {
+    const Tensor &x = run.in(kX), &dy = run.dout(0);
+    const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
+    const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain);
+    const RowSums sums(run.shards(), x.rows, x.cols);
+    float* partials = run.scratch_as<float>();
+    parallel_for(sums.blocks(), [&](int64_t task, int) {
+      int64_t begin = 0, end = 0;
+      sums.range(task, &begin, &end);
+      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, gain, run.saved_as<float>(0), dy.f32(), dy.stride,
+                    wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
+                    wants_x && run.accumulate(kX), wants_gain ? sums.partial(partials, task) : nullptr);
+    });
+    if (wants_gain) sums.finish(partials, run.sink(kGain));
+  }
+
+ private:
+  float eps_;
+  const RmsNormKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_rms_norm(const Attributes& a) { return std::make_unique<RmsNorm>(a); }
+
+}  // namespace mudd

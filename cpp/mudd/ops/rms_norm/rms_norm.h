@@ -1,0 +1,32 @@
+// rms_norm: y[r,:] = x[r,:] * inv[r] * gain,   inv[r] = (mean_d x[r,d]^2 + eps)^(-1/2).
+// Zhang and Sennrich 2019; eps inside the root as in spec/muddformer.md b.1.
+//
+// Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones). Output: y_RD.
+// Saved: inv_R. Backward, with u = dy * gain and n = x * inv:
+//   dx = inv * (u - n * mean_d(u n)),   dgain = sum over rows of dy * n (fixed order, shards tree).
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+struct RmsNormKernels {
+  // Rows [begin, end). gain may be null.
+  void (*fwd)(int64_t begin, int64_t end, int64_t d, const float* x, int64_t x_stride, const float* gain,
+              float eps, float* y, int64_t y_stride, float* inv);
+  // Rows [begin, end). dx may be null (then only dgain); accumulate adds to dx. dgain may be null; else it
+  // receives this block's sum over its rows, in row order (set, not added).
+  void (*bwd)(int64_t begin, int64_t end, int64_t d, const float* x, int64_t x_stride, const float* gain,
+              const float* inv, const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride,
+              bool accumulate, float* dgain);
+};
+
+#define MUDD_KERNEL(name, level) namespace level { extern const RmsNormKernels name; }
+#include "mudd/ops/rms_norm/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<RmsNormKernels>> rms_norm_rows();
+
+}  // namespace mudd

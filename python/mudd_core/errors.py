@@ -1,0 +1,28 @@
+"""The exceptions of mudd_core, and the exit code that the command line gives each."""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """The user's input cannot be used: missing file, bad config, foreign work directory (exit 2)."""
+
+    exit_code = 2
+
+
+class FormatError(RuntimeError):
+    """A file is malformed or damaged (exit 65).
+
+    Attributes: file, the path; offset, the byte where the trouble starts; reason, in words.
+    """
+
+    exit_code = 65
+
+    def __init__(self, file: str, offset: int, reason: str) -> None:
+        super().__init__(f"{file} at byte {offset}: {reason}")
+        self.file, self.offset, self.reason = file, offset, reason
+
+
+class DivergedError(RuntimeError):
+    """Training produced non-finite numbers too often in a row (exit 76)."""
+
+    exit_code = 76

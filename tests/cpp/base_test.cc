@@ -1,0 +1,26 @@
+#include "compare.h"
+#include "mudd/base/check.h"
+#include "mudd/base/isa.h"
+#include "mudd/base/parallel.h"
+
+TEST_CASE("levels parse and order") {
+  using namespace mudd;
+  CHECK(parse_isa("avx2") == Isa::avx2);
+  CHECK(Isa::portable < Isa::amx_bf16);
+  CHECK_THROWS_AS(parse_isa("sse9"), Error);
+}
+
+TEST_CASE("parallel_for runs every task once and rethrows") {
+  using namespace mudd;
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    std::vector<int> seen(1000, 0);
+    parallel_for(1000, [&](int64_t i, int worker) {
+      CHECK(worker < threads);
+      seen[static_cast<size_t>(i)] += 1;
+    });
+    for (int n : seen) CHECK(n == 1);
+    CHECK_THROWS_AS(parallel_for(10, [](int64_t i, int) { if (i == 7) fail("test", "seven"); }), Error);
+  }
+  set_num_threads(0);
+}

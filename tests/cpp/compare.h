@@ -1,0 +1,57 @@
+// Shared by the C++ tests: tolerances in epsilons of the type, deterministic test numbers, node runner.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+namespace mudd::test {
+
+// The one table of tolerances: epsilons of fp32, relative to the largest reference entry, times the growth
+// that rounding in a sum of n terms is allowed.
+inline double tolerance(double growth) { return growth * std::numeric_limits<float>::epsilon(); }
+
+// Numbers in [-1, 1) from a counter: same on every machine, no shared state.
+inline float number(uint64_t seed, uint64_t i) {
+  uint64_t z = seed * 0x9e3779b97f4a7c15ull + (i + 1) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  z ^= z >> 31;
+  return static_cast<float>(static_cast<double>(z >> 40) / 8388608.0 - 1.0);
+}
+
+inline std::vector<float> numbers(uint64_t seed, int64_t n) {
+  std::vector<float> v(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = number(seed, static_cast<uint64_t>(i));
+  return v;
+}
+
+inline std::vector<double> widen(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+// Largest |got - want| over the largest |want| (at least 1e-30); nan if anything is not finite.
+template <class Got, class Want>
+double distance(const Got& got, const Want& want, size_t n) {
+  double worst = 0, scale = 1e-30;
+  for (size_t i = 0; i < n; ++i) scale = std::max(scale, std::fabs(static_cast<double>(want[i])));
+  for (size_t i = 0; i < n; ++i) {
+    const double d = std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+    if (!(d <= std::numeric_limits<double>::max())) return std::numeric_limits<double>::quiet_NaN();
+    worst = std::max(worst, d);
+  }
+  return worst / scale;
+}
+
+// Prints which rows a test ran and which the CPU cannot.
+template <class Rows, class Body>
+void for_each_row(const Rows& rows, Body body) {
+  for (const auto& row : rows) {
+    std::printf("  %s.%s%s\n", row.name, row.level, row.runs_here() ? "" : ": not on this CPU");
+    if (row.runs_here()) body(row);
+  }
+}
+
+}  // namespace mudd::test

@@ -1,0 +1,52 @@
+// levels: rms_norm rows against the double reference, gradients by complex step.
+#include <complex>
+
+#include "compare.h"
+#include "mudd/ops/rms_norm/reference.h"
+#include "mudd/ops/rms_norm/rms_norm.h"
+
+using namespace mudd;
+using namespace mudd::test;
+using C = std::complex<double>;
+
+namespace {
+
+// d(sum dy*y)/d(input i) by the complex step on the reference.
+std::vector<double> gradient(const std::vector<float>& x, const std::vector<float>& gain,
+                             const std::vector<float>& dy, int64_t rows, int64_t d, bool of_gain) {
+  const double h = 1e-30;
+  std::vector<C> xc(x.begin(), x.end()), gc(gain.begin(), gain.end()), y(x.size());
+  std::vector<C>& moved = of_gain ? gc : xc;
+  std::vector<double> g(moved.size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    moved[i] += C(0, h);
+    reference::rms_norm<C>(rows, d, xc.data(), gc.data(), 1e-6, y.data());
+    moved[i] -= C(0, h);
+    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
+  }
+  return g;
+}
+
+}  // namespace
+
+TEST_CASE("rms_norm rows equal the reference on every edge of the lanes") {
+  for_each_row(rms_norm_rows(), [](const auto& row) {
+    for (int64_t rows : {0, 1, 3})
+      for (int64_t d : {1, 7, 8, 9, 15, 16, 17, 33}) {
+        const auto x = numbers(1, rows * d), gain = numbers(2, d), dy = numbers(3, rows * d);
+        std::vector<double> want(x.size());
+        const auto xd = widen(x), gd = widen(gain);
+        reference::rms_norm<double>(rows, d, xd.data(), gd.data(), 1e-6, want.data());
+        std::vector<float> y(x.size()), inv(rows), dx(x.size(), 1.0f), dgain(d);
+        row.kernels->fwd(0, rows, d, x.data(), d, gain.data(), 1e-6f, y.data(), d, inv.data());
+        CHECK(distance(y, want, y.size()) <= tolerance(8));
+        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), inv.data(), dy.data(), d, dx.data(), d, true,
+                         dgain.data());
+        // dx was added to ones: with d = 1 the gradient itself cancels to almost nothing.
+        auto dx_want = gradient(x, gain, dy, rows, d, false);
+        for (double& v : dx_want) v += 1.0;
+        CHECK(distance(dx, dx_want, dx.size()) <= tolerance(64));
+        CHECK(distance(dgain, gradient(x, gain, dy, rows, d, true), dgain.size()) <= tolerance(32));
+      }
+  });
+}
