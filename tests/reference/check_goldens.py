@@ -1,0 +1,185 @@
+"""Check the references of this folder against numbers made by the original programs.
+
+    python tests/reference/check_goldens.py FOLDER
+
+FOLDER holds `hf/llama_gqa` (+ `.npz`) made with transformers and `muddformer/llama_plain.npz` made with the
+MUDDFormer authors' training code; it is not part of the repository. Prints the largest error of each quantity
+beside its tolerance and exits 1 if one is over.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from reference import torch_models as tm  # noqa: E402
+
+Array = NDArray[Any]
+failures: list[str] = []
+
+
+def report(what: str, error: float, tolerance: float) -> None:
+    """Print one line; remember it when it is over."""
+    bad = not error <= tolerance
+    print(f"{'FAIL' if bad else 'ok  '} {what:<34} error {error:.2e}  tolerance {tolerance:.0e}")
+    if bad:
+        failures.append(what)
+
+
+def worst_gradient(ours: dict[str, Array], golden: dict[str, Array]) -> float:
+    """Largest difference over all tensors, each as a share of the golden tensor's largest entry."""
+    if ours.keys() != golden.keys():
+        raise SystemExit(f"parameter names differ: {sorted(ours.keys() ^ golden.keys())}")
+    return max(float(abs(ours[k] - g).max() / abs(g).max()) for k, g in golden.items())
+
+
+_HF_PARTS = {
+    "self_attn.q_proj.weight": "attn.q.w",
+    "self_attn.k_proj.weight": "attn.k.w",
+    "self_attn.v_proj.weight": "attn.v.w",
+    "self_attn.o_proj.weight": "attn.o.w",
+    "mlp.gate_proj.weight": "ffn.gate.w",
+    "mlp.up_proj.weight": "ffn.up.w",
+    "mlp.down_proj.weight": "ffn.down.w",
+    "input_layernorm.weight": "attn.norm.gain",
+    "post_attention_layernorm.weight": "ffn.norm.gain",
+}
+_HF_TOP = {
+    "model.embed_tokens.weight": "embed",
+    "model.norm.weight": "final_norm.gain",
+    "lm_head.weight": "head",
+}
+
+
+def from_hf(tensors: dict[str, Array]) -> dict[str, Array]:
+    """transformers' Llama names and [out, in] layouts to ours."""
+    ours = {}
+    for name, x in tensors.items():
+        if name in _HF_TOP:
+            ours[_HF_TOP[name]] = x
+            continue
+        layer, part = name.removeprefix("model.layers.").split(".", 1)
+        ours[f"blocks.{layer}.{_HF_PARTS[part]}"] = x if x.ndim == 1 else x.T
+    return ours
+
+
+def pick(z: Any, prefix: str) -> dict[str, Array]:
+    """The arrays of an npz under a prefix, without it."""
+    return {k.removeprefix(prefix): z[k] for k in z.files if k.startswith(prefix)}
+
+
+def check_hf_llama(folder: Path) -> None:
+    """Logits, loss, gradients, three AdamW steps and greedy tokens of a small GQA Llama."""
+    from safetensors.numpy import load_file
+
+    c = json.loads((folder / "llama_gqa/config.json").read_text())
+    cfg = tm.LlamaConfig(
+        vocab_size=c["vocab_size"],
+        layers=c["num_hidden_layers"],
+        d_model=c["hidden_size"],
+        heads=c["num_attention_heads"],
+        kv_heads=c["num_key_value_heads"],
+        ffn=c["intermediate_size"],
+        norm_eps=c["rms_norm_eps"],
+        rope_base=c["rope_parameters"]["rope_theta"],
+        tied=c["tie_word_embeddings"],
+    )
+    z = np.load(folder / "llama_gqa.npz", allow_pickle=False)
+    params = from_hf(load_file(folder / "llama_gqa/model.safetensors"))
+    batches = []
+    for tokens, labels in zip(z["tokens"], z["labels"], strict=True):
+        # transformers shifts inside the model: the label of a position is the next entry.
+        targets = np.full_like(labels, -100)
+        targets[:, :-1] = labels[:, 1:]
+        batches.append((tokens, targets))
+    assert (z["attention_mask"] == 1).all()
+    got = tm.loss_and_grads(params, *batches[0], cfg)
+    report("hf/llama_gqa logits", float(abs(got.logits - z["logits"]).max()), 3e-5)
+    report("hf/llama_gqa loss", abs(got.loss - float(z["loss"])), 5e-6)
+    report("hf/llama_gqa gradients", worst_gradient(got.grads, from_hf(pick(z, "grad/"))), 3e-5)
+    for steps in (1, 3):
+        after, losses, norms = tm.adamw_steps(params, batches[:steps], cfg, lr=1e-3)
+        golden = from_hf(pick(z, f"after{steps}/"))
+        error = max(float(abs(after[k] - g).max()) for k, g in golden.items())
+        report(f"hf/llama_gqa after {steps} steps", error, 5e-5)
+    report("hf/llama_gqa losses of 3 steps", float(abs(losses - z["step_losses"]).max()), 5e-6)
+    report("hf/llama_gqa grad norms", float(abs(norms / z["step_grad_norms"] - 1).max()), 3e-5)
+    prompt, sequences = z["gen_prompt"], z["gen_sequences"]
+    rest = sequences[:, prompt.shape[1] :]
+    wrong = tm.greedy(params, prompt, rest.shape[1], cfg) != rest
+    report("hf/llama_gqa greedy tokens", float(wrong.sum()), 0.0)
+
+
+_MUDD_PARTS = {
+    "self_attention/query/kernel": "attn.q.w",
+    "self_attention/key/kernel": "attn.k.w",
+    "self_attention/value/kernel": "attn.v.w",
+    "self_attention/out/kernel": "attn.o.w",
+    "mlp/wi_0/kernel": "ffn.gate.w",
+    "mlp/wi_1/kernel": "ffn.up.w",
+    "mlp/wo/kernel": "ffn.down.w",
+    "pre_self_attention_layer_norm/scale": "attn.norm.gain",
+    "post_self_attention_layer_norm/scale": "ffn.norm.gain",
+}
+
+
+def from_muddformer(tensors: dict[str, Array]) -> dict[str, Array]:
+    """The authors' tree paths to our names; heads flattened, head turned to [V, D]."""
+    ours = {}
+    for path, x in tensors.items():
+        if path == "token_embedder/embedding":
+            ours["embed"] = x
+        elif path == "decoder/decoder_norm/scale":
+            ours["final_norm.gain"] = x
+        elif path == "decoder/logits_dense/kernel":
+            ours["head"] = x.T
+        else:
+            layer, part = path.removeprefix("decoder/layers_").split("/", 1)
+            if part.startswith("self_attention"):
+                x = x.reshape(-1, x.shape[-1]) if "/out/" in part else x.reshape(x.shape[0], -1)
+            ours[f"blocks.{layer}.{_MUDD_PARTS[part]}"] = x
+    return ours
+
+
+def check_muddformer_llama(path: Path) -> None:
+    """Logits, loss and gradients of the plain Transformer++ of the MUDDFormer code."""
+    z = np.load(path, allow_pickle=False)
+    params = from_muddformer(pick(z, "w/"))
+    q = z["w/decoder/layers_0/self_attention/query/kernel"]
+    cfg = tm.LlamaConfig(
+        vocab_size=params["embed"].shape[0],
+        layers=sum(k.endswith("attn.q.w") for k in params),
+        d_model=q.shape[0],
+        heads=q.shape[1],
+        kv_heads=z["w/decoder/layers_0/self_attention/key/kernel"].shape[1],
+        ffn=params["blocks.0.ffn.up.w"].shape[1],
+    )
+    tokens = z["tokens"]
+    targets = np.where(tokens[:, 1:] == 0, -100, tokens[:, 1:])
+    got = tm.loss_and_grads(params, tokens[:, :-1], targets, cfg)
+    report("muddformer/llama_plain logits", float(abs(got.logits - z["logits"]).max()), 5e-5)
+    report("muddformer/llama_plain loss", abs(got.loss - float(z["loss"])), 5e-6)
+    golden = from_muddformer(pick(z, "g/"))
+    report("muddformer/llama_plain gradients", worst_gradient(got.grads, golden), 2e-4)
+
+
+def main() -> int:
+    """Run every check on the folder named on the command line."""
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    folder = Path(sys.argv[1])
+    check_hf_llama(folder / "hf")
+    check_muddformer_llama(folder / "muddformer/llama_plain.npz")
+    print("all within tolerance" if not failures else f"{len(failures)} over tolerance")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

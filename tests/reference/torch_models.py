@@ -1,0 +1,289 @@
+"""Readable PyTorch versions of the model families, with mudd_core's parameter names and layouts.
+
+A model here is one function of (params, tokens): no modules, no fused attention, score matrices in full. The
+tests compare logits, loss and every gradient with these; `check_goldens.py` compares these with the original
+programs.
+
+Parameters (contracts 10 and 11): `embed` [V, D], `blocks.<l>.attn.{q,k,v,o}.{w,b}` [in, out],
+`blocks.<l>.attn.norm.*`, `blocks.<l>.ffn.{gate,up,down}.{w,b}`, `blocks.<l>.ffn.norm.*`,
+`final_norm.{gain,bias}`, `head` [V, D] unless tied, GPT-2 also `pos_embed` [Tmax, D].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+Params = dict[str, Tensor]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Transformer++ (spec/muddformer.md b.1): RMSNorm, RoPE in half layout, SwiGLU, GQA, no biases."""
+
+    vocab_size: int
+    layers: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    norm_eps: float = 1e-6
+    rope_base: float = 10000.0
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class Gpt2Config:
+    """GPT-2 as in transformers: LayerNorm, learned positions, gelu_new, biases, head tied to `embed`."""
+
+    vocab_size: int
+    layers: int
+    d_model: int
+    heads: int
+    ffn: int
+    max_positions: int
+    norm_eps: float = 1e-5
+    tied: bool = True
+
+
+Config = LlamaConfig | Gpt2Config
+
+
+@dataclass(frozen=True)
+class Batch:
+    """tokens [B, T]; positions, segments and key_mask [B, T] or None (contracts 14)."""
+
+    tokens: Tensor
+    positions: Tensor | None = None
+    segments: Tensor | None = None
+    key_mask: Tensor | None = None
+
+
+class Result(NamedTuple):
+    """logits [B, T, V], mean loss over the counted targets, gradient of that mean by parameter name."""
+
+    logits: Array
+    loss: float
+    grads: dict[str, Array]
+
+
+# ---------------------------------------------------------------- shared pieces
+
+
+def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * gain
+
+
+def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return F.layer_norm(x, (x.shape[-1],), gain, bias, eps)
+
+
+def rope(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    """x [B, T, H, d], positions [B, T]; angles in float64, then rounded to the type of x."""
+    half = x.shape[-1] // 2
+    theta = base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = positions.to(torch.float64)[:, :, None, None] * theta
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    x1, x2 = x[..., :half], x[..., half:]
+    return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
+    """q [B, T, H, d], k and v [B, T, G, d] -> [B, T, H*d]; a row that sees no key gives zeros."""
+    B, T, H, d = q.shape
+    k = k.repeat_interleave(H // k.shape[2], dim=2)
+    v = v.repeat_interleave(H // v.shape[2], dim=2)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(d)
+    see = torch.tril(torch.ones(T, T, dtype=torch.bool))[None]
+    if batch.segments is not None:
+        see = see & (batch.segments[:, :, None] == batch.segments[:, None, :])
+    if batch.key_mask is not None:
+        see = see & (batch.key_mask != 0)[:, None, :]
+    see = see[:, None]
+    p = scores.masked_fill(~see, torch.finfo(scores.dtype).min).softmax(-1) * see
+    return torch.einsum("bhqk,bkhd->bqhd", p, v).reshape(B, T, H * d)
+
+
+def _positions(batch: Batch) -> Tensor:
+    if batch.positions is not None:
+        return batch.positions
+    return torch.arange(batch.tokens.shape[1])[None, :].expand_as(batch.tokens)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.reshape(*x.shape[:2], heads, -1)
+
+
+# ---------------------------------------------------------------- models
+
+
+def llama_logits(p: Params, batch: Batch, cfg: LlamaConfig) -> Tensor:
+    """Logits [B, T, V]."""
+    positions = _positions(batch)
+    x = p["embed"][batch.tokens]
+    for layer in range(cfg.layers):
+        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
+        n = rms_norm(x, p[a + "norm.gain"], cfg.norm_eps)
+        q = rope(_split(n @ p[a + "q.w"], cfg.heads), positions, cfg.rope_base)
+        k = rope(_split(n @ p[a + "k.w"], cfg.kv_heads), positions, cfg.rope_base)
+        v = _split(n @ p[a + "v.w"], cfg.kv_heads)
+        x = x + causal_attention(q, k, v, batch) @ p[a + "o.w"]
+        n = rms_norm(x, p[f + "norm.gain"], cfg.norm_eps)
+        x = x + (F.silu(n @ p[f + "gate.w"]) * (n @ p[f + "up.w"])) @ p[f + "down.w"]
+    x = rms_norm(x, p["final_norm.gain"], cfg.norm_eps)
+    return x @ (p["embed"] if cfg.tied else p["head"]).T
+
+
+def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
+    """Logits [B, T, V]."""
+    x = p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)]
+    for layer in range(cfg.layers):
+        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
+        n = layer_norm(x, p[a + "norm.gain"], p[a + "norm.bias"], cfg.norm_eps)
+        q, k, v = (_split(n @ p[f"{a}{m}.w"] + p[f"{a}{m}.b"], cfg.heads) for m in "qkv")
+        x = x + causal_attention(q, k, v, batch) @ p[a + "o.w"] + p[a + "o.b"]
+        n = layer_norm(x, p[f + "norm.gain"], p[f + "norm.bias"], cfg.norm_eps)
+        inner = F.gelu(n @ p[f + "up.w"] + p[f + "up.b"], approximate="tanh")
+        x = x + inner @ p[f + "down.w"] + p[f + "down.b"]
+    x = layer_norm(x, p["final_norm.gain"], p["final_norm.bias"], cfg.norm_eps)
+    return x @ (p["embed"] if cfg.tied else p["head"]).T
+
+
+# ---------------------------------------------------------------- what the tests call
+
+
+def parameter_shapes(cfg: Config) -> dict[str, tuple[int, ...]]:
+    """Name to shape of every parameter of `cfg`."""
+    D, V, inner = cfg.d_model, cfg.vocab_size, cfg.ffn
+    gpt2 = isinstance(cfg, Gpt2Config)
+    kv = D if isinstance(cfg, Gpt2Config) else cfg.kv_heads * (D // cfg.heads)
+    ffn = [("up", D, inner), ("down", inner, D)] + ([] if gpt2 else [("gate", D, inner)])
+    attn = [("q", D, D), ("k", D, kv), ("v", D, kv), ("o", D, D)]
+    shapes: dict[str, tuple[int, ...]] = {"embed": (V, D)}
+    if isinstance(cfg, Gpt2Config):
+        shapes["pos_embed"] = (cfg.max_positions, D)
+    norms = ["final_norm"]
+    for layer in range(cfg.layers):
+        for part, weights in (("attn", attn), ("ffn", ffn)):
+            norms.append(f"blocks.{layer}.{part}.norm")
+            for name, fan_in, fan_out in weights:
+                shapes[f"blocks.{layer}.{part}.{name}.w"] = (fan_in, fan_out)
+                if gpt2:
+                    shapes[f"blocks.{layer}.{part}.{name}.b"] = (fan_out,)
+    for norm in norms:
+        shapes[f"{norm}.gain"] = (D,)
+        if gpt2:
+            shapes[f"{norm}.bias"] = (D,)
+    if not cfg.tied:
+        shapes["head"] = (V, D)
+    return shapes
+
+
+def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Array]:
+    """Normal weights; gains around 1 and biases around 0, so that no path is trivially zero or one."""
+    rng = np.random.default_rng(seed)
+    params = {}
+    for name, shape in sorted(parameter_shapes(cfg).items()):
+        x = rng.normal(0.0, std, shape)
+        params[name] = (x + 1.0 if name.endswith(".gain") else x).astype(np.float32)
+    return params
+
+
+def model_logits(p: Params, batch: Batch, cfg: Config) -> Tensor:
+    """Logits of either family, picked by the type of cfg."""
+    return gpt2_logits(p, batch, cfg) if isinstance(cfg, Gpt2Config) else llama_logits(p, batch, cfg)
+
+
+def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy in nats over targets >= 0; negative targets are ignored."""
+    flat = targets.reshape(-1)
+    flat = torch.where(flat < 0, torch.full_like(flat, -100), flat)
+    return F.cross_entropy(logits.reshape(flat.numel(), -1), flat, ignore_index=-100)
+
+
+def _tensor(x: Array | None) -> Tensor | None:
+    return None if x is None else torch.from_numpy(np.ascontiguousarray(x, dtype=np.int64))
+
+
+def make_batch(
+    tokens: Array,
+    positions: Array | None = None,
+    segments: Array | None = None,
+    key_mask: Array | None = None,
+) -> Batch:
+    """Batch of int64 tensors from arrays [B, T] of any integer or boolean type."""
+    ids = torch.from_numpy(np.ascontiguousarray(tokens, dtype=np.int64))
+    return Batch(ids, _tensor(positions), _tensor(segments), _tensor(key_mask))
+
+
+def loss_and_grads(
+    params: dict[str, Array],
+    tokens: Array,
+    targets: Array,
+    cfg: Config,
+    *,
+    positions: Array | None = None,
+    segments: Array | None = None,
+    key_mask: Array | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Result:
+    """One forward and backward pass with autograd in `dtype` (float32, or float64 as the better oracle)."""
+    p = {k: torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for k, v in params.items()}
+    logits = model_logits(p, make_batch(tokens, positions, segments, key_mask), cfg)
+    loss = mean_loss(logits, torch.from_numpy(np.ascontiguousarray(targets, dtype=np.int64)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    grads = {k: np.zeros(t.shape) if t.grad is None else t.grad.numpy() for k, t in p.items()}
+    return Result(logits.detach().numpy(), float(loss.detach()), grads)
+
+
+def adamw_steps(
+    params: dict[str, Array],
+    batches: list[tuple[Array, Array]],
+    cfg: Config,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    weight_decay: float = 0.1,
+    clip: float = 1.0,
+    decayed: set[str] | None = None,
+) -> tuple[dict[str, Array], list[float], list[float]]:
+    """Steps of torch.optim.AdamW, one per (tokens, targets).
+
+    Returns (parameters, losses, grad norms before clipping).
+    `decayed` names the parameters with decay; default: those with two or more dimensions. clip 0 is off.
+    """
+    p = {k: torch.tensor(np.asarray(v), dtype=torch.float32, requires_grad=True) for k, v in params.items()}
+    decayed = {k for k, t in p.items() if t.dim() >= 2} if decayed is None else decayed
+    groups = [
+        {"params": [t for k, t in p.items() if k in decayed], "weight_decay": weight_decay},
+        {"params": [t for k, t in p.items() if k not in decayed], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas, eps=eps)
+    losses, norms = [], []
+    for tokens, targets in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = mean_loss(model_logits(p, make_batch(tokens), cfg), torch.from_numpy(targets.astype(np.int64)))
+        loss.backward()  # type: ignore[no-untyped-call]
+        norms.append(float(torch.nn.utils.clip_grad_norm_(p.values(), clip if clip > 0 else math.inf)))
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return {k: t.detach().numpy() for k, t in p.items()}, losses, norms
+
+
+def greedy(params: dict[str, Array], prompt: Array, count: int, cfg: Config) -> Array:
+    """Continuation [B, count] by full forward passes, the largest logit each time. prompt [B, T0]."""
+    p = {k: torch.tensor(np.asarray(v), dtype=torch.float32) for k, v in params.items()}
+    ids = torch.from_numpy(np.ascontiguousarray(prompt, dtype=np.int64))
+    with torch.no_grad():
+        for _ in range(count):
+            ids = torch.cat([ids, model_logits(p, Batch(ids), cfg)[:, -1:].argmax(-1)], 1)
+    return ids[:, prompt.shape[1] :].numpy()
