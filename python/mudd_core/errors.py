@@ -26,3 +26,15 @@ class DivergedError(RuntimeError):
     """Training produced non-finite numbers too often in a row (exit 76)."""
 
     exit_code = 76
+
+
+class SaveError(RuntimeError):
+    """A final save or another required write failed (exit 74)."""
+
+    exit_code = 74
+
+
+class StopRequestedError(RuntimeError):
+    """The run was asked to stop; what was done is saved (exit 75)."""
+
+    exit_code = 75

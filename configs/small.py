@@ -1,0 +1,10 @@
+"""Front door: the small Transformer++ (configs/transformer_pp/small.py)."""
+
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
+
+
+def get_config() -> Config:
+    """The config of configs/transformer_pp/small.py."""
+    return read_config(Path(__file__).parent / "transformer_pp" / "small.py")

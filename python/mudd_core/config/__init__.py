@@ -1,0 +1,62 @@
+"""Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
+
+from mudd_core.config.check import check_config, shard_count
+from mudd_core.config.load import config_folders, find_config, load_config, read_config
+from mudd_core.config.models import (
+    FAMILIES,
+    GPT2Config,
+    ModelConfig,
+    TransformerPPConfig,
+    head_width,
+    kv_heads,
+)
+from mudd_core.config.overrides import apply_overrides, split_words
+from mudd_core.config.saved import (
+    Difference,
+    config_hash,
+    differences,
+    from_dict,
+    merge_for_resume,
+    to_dict,
+    to_json,
+)
+from mudd_core.config.schema import (
+    Config,
+    DataConfig,
+    EvalConfig,
+    LossConfig,
+    OptimConfig,
+    SampleConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "FAMILIES",
+    "Config",
+    "DataConfig",
+    "Difference",
+    "EvalConfig",
+    "GPT2Config",
+    "LossConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "SampleConfig",
+    "TrainConfig",
+    "TransformerPPConfig",
+    "apply_overrides",
+    "check_config",
+    "config_folders",
+    "config_hash",
+    "differences",
+    "find_config",
+    "from_dict",
+    "head_width",
+    "kv_heads",
+    "load_config",
+    "merge_for_resume",
+    "read_config",
+    "shard_count",
+    "split_words",
+    "to_dict",
+    "to_json",
+]

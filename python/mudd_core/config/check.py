@@ -1,0 +1,94 @@
+"""Rules a config must keep before anything is written; one message for each broken rule."""
+
+from __future__ import annotations
+
+import math
+
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.models import head_width, kv_heads
+from mudd_core.config.schema import Config
+from mudd_core.errors import UserError
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+def shard_count(config: Config) -> int:
+    """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
+    largest = 1 << (config.train.batch_size.bit_length() - 1)
+    return min(config.train.logical_shards, largest)
+
+
+def _field_fault(info: FieldInfo) -> str | None:
+    value = info.value
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[info.kind]
+    if info.kind is float:
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+    else:
+        right = type(value) is info.kind
+    if not right:
+        return f"{info.path}: expected {wanted}, got {value!r}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{info.path}: expected a finite number, got {value!r}"
+    if info.choices and value not in info.choices:
+        return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'"
+    if isinstance(value, int | float):
+        if info.low is not None and not value >= info.low:
+            return f"{info.path}: expected at least {info.low:g}, got {value!r}"
+        if info.high is not None and not value <= info.high:
+            return f"{info.path}: expected at most {info.high:g}, got {value!r}"
+    return None
+
+
+def _model_faults(config: Config) -> list[str]:
+    model, faults = config.model, []
+    if model.d_head == 0 and model.d_model % model.n_head:
+        faults.append(
+            f"model.d_model: expected a multiple of model.n_head ({model.n_head}), got {model.d_model}; "
+            "change one of them or set model.d_head"
+        )
+    elif model.family == "transformer_pp" and head_width(model) % 2:
+        faults.append(f"model.d_head: expected an even width for rotary positions, got {head_width(model)}")
+    if model.n_head % kv_heads(model):
+        faults.append(
+            f"model.n_kv_head: expected a divisor of model.n_head ({model.n_head}), got {kv_heads(model)}"
+        )
+    if model.max_seq_len and config.train.seq_len > model.max_seq_len:
+        faults.append(
+            f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "
+            f"got {config.train.seq_len}"
+        )
+    return faults
+
+
+def _train_faults(config: Config) -> list[str]:
+    train, optim, faults = config.train, config.optim, []
+    shards = shard_count(config)
+    if not _is_power_of_two(train.logical_shards):
+        faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")
+    elif train.batch_size % shards:
+        faults.append(
+            f"train.batch_size: expected a multiple of the {shards} logical shards, got {train.batch_size}; "
+            "take another batch size or fewer train.logical_shards"
+        )
+    if train.micro_batch and not (_is_power_of_two(train.micro_batch) and train.micro_batch <= shards):
+        faults.append(
+            f"train.micro_batch: expected 0 or a power of two up to {shards} (the logical shards), "
+            f"got {train.micro_batch}"
+        )
+    for name in ("beta1", "beta2"):
+        if getattr(optim, name) >= 1:
+            faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
+    return faults
+
+
+def check_config(config: Config) -> None:
+    """Raise UserError listing every broken rule; return nothing when all hold."""
+    faults = [fault for fault in map(_field_fault, walk(config)) if fault]
+    if not faults:  # rules between fields need fields that are right by themselves
+        faults = _model_faults(config) + _train_faults(config)
+        if not config.name or "/" in config.name or config.name.startswith("."):
+            faults.append(f"name: expected a plain folder name, got '{config.name}'")
+    if faults:
+        raise UserError("\n".join(f"[config] {fault}" for fault in faults))

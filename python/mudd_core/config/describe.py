@@ -1,0 +1,40 @@
+"""Config as text for people: the table of --help and the listing printed when a run starts."""
+
+from __future__ import annotations
+
+import textwrap
+
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.schema import Config
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{value}'"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _entry(info: FieldInfo, width: int) -> str:
+    kind = " | ".join(info.choices) if info.choices else info.kind.__name__
+    unit = f", in {info.unit}" if info.unit else ""
+    free = ", free on resume" if info.free_on_resume else ""
+    head = f"  {info.path} = {_shown(info.value)}  ({kind}{unit}{free})"
+    return head + "\n" + textwrap.fill(info.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def field_help(config: Config, width: int = 100) -> str:
+    """Every field with its value in this config, type, unit and meaning."""
+    return "\n".join(_entry(info, width) for info in walk(config))
+
+
+def listing(config: Config) -> str:
+    """`path = value` for every field, one section a line."""
+    sections: dict[str, list[str]] = {}
+    for info in walk(config):
+        section, _, leaf = info.path.rpartition(".")
+        sections.setdefault(section, []).append(f"{leaf}={_shown(info.value)}")
+    lines = [f"{section or 'run'}: {' '.join(pairs)}" for section, pairs in sections.items()]
+    folded = (textwrap.fill(line, 110, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
+    return "\n".join(folded)

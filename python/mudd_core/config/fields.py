@@ -1,0 +1,89 @@
+"""How a config field is declared: a default plus what help, checks and resume need to know about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Scalar = int | float | bool | str
+
+
+def opt(
+    default: Scalar,
+    text: str,
+    unit: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    free: bool = False,
+    flags: tuple[str, ...] = (),
+) -> Any:
+    """A config field.
+
+    text: what it means, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words
+    text: its meaning, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words
+    for `--name v`.
+    """
+    meta = dict(text=text, unit=unit, low=low, high=high, choices=choices, free_on_resume=free, flags=flags)
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """One leaf of the config tree."""
+
+    path: str  # "train.steps"
+    kind: type  # int, float, bool or str
+    value: Scalar
+    text: str
+    unit: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    free_on_resume: bool
+    flags: tuple[str, ...]
+
+
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def _types(cls: type) -> dict[str, Any]:
+    if cls not in _hints:
+        _hints[cls] = typing.get_type_hints(cls)
+    return _hints[cls]
+
+
+def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
+    """Every leaf of a (nested) config dataclass instance, in declaration order."""
+    kinds = _types(type(section))
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        path = prefix + field.name
+        if dataclasses.is_dataclass(value):
+            yield from walk(value, path + ".")
+            continue
+        meta = field.metadata
+        yield FieldInfo(
+            path=path,
+            kind=kinds[field.name],
+            value=value,
+            text=meta.get("text", ""),
+            unit=meta.get("unit", ""),
+            low=meta.get("low"),
+            high=meta.get("high"),
+            choices=meta.get("choices", ()),
+            free_on_resume=meta.get("free_on_resume", False),
+            flags=meta.get("flags", ()),
+        )
+
+
+def replace_path(section: Any, path: str, value: Scalar) -> Any:
+    """A copy of the config with the leaf at the dotted path set."""
+    head, _, rest = path.partition(".")
+    if rest:
+        return dataclasses.replace(section, **{head: replace_path(getattr(section, head), rest, value)})
+    return dataclasses.replace(section, **{head: value})

@@ -1,0 +1,91 @@
+"""Finding a config file and running its get_config().
+
+A `.py` config is code and runs with the user's rights; a `.json` one runs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import mudd_core
+from mudd_core.config.check import check_config
+from mudd_core.config.overrides import apply_overrides, nearest, split_words
+from mudd_core.config.saved import from_dict
+from mudd_core.config.schema import Config
+from mudd_core.errors import UserError
+
+
+def config_folders() -> list[Path]:
+    """Where a config name is looked up: the checkout's configs/, then the installed copy."""
+    package = Path(mudd_core.__file__).resolve().parent
+    folders = [package.parent.parent / "configs", package / "configs"]
+    if sys.argv and sys.argv[0]:  # an installed package started through a checkout's launch.py
+        folders.insert(0, Path(sys.argv[0]).resolve().parent / "configs")
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def find_config(name: str | Path) -> Path:
+    """The file for `small.py`, `gpt2/tiny` or a path; UserError names the nearest one there is."""
+    asked = Path(name)
+    spellings = [asked] if asked.suffix in (".py", ".json") else [asked.with_name(asked.name + ".py"), asked]
+    for spelling in spellings:
+        for folder in [Path(), *config_folders()]:
+            if (folder / spelling).is_file():
+                return folder / spelling
+    known = sorted({p.relative_to(f).as_posix() for f in config_folders() for p in f.rglob("*.py")})
+    listing = f" There are: {', '.join(known)}." if known else ""
+    hint = nearest(asked.as_posix(), known) or "."
+    raise UserError(f"[config] no config file '{name}'{hint}{listing}")
+
+
+def _run_file(path: Path) -> object:
+    spec = importlib.util.spec_from_file_location("mudd_config_" + path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"[config] {path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    wrote = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # a config folder may be read-only, and edits must count at once
+    try:
+        spec.loader.exec_module(module)
+        maker = getattr(module, "get_config", None)
+        if not callable(maker):
+            raise UserError(f"[config] {path}: expected a function get_config()")
+        return maker()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"[config] {path}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.dont_write_bytecode = wrote
+
+
+def read_config(path: str | Path) -> Config:
+    """The config of one file, without overrides and unchecked."""
+    file = find_config(path)
+    if file.suffix == ".json":
+        try:
+            return from_dict(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise UserError(f"[config] {file}: {error}") from error
+    config = _run_file(file)
+    if not isinstance(config, Config):
+        raise UserError(f"[config] {file}: get_config(): expected a Config, got {type(config).__name__}")
+    return config
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """A checked config: `load_config("small.py", ["train.steps=10"])`.
+
+    path: a file, or a name looked up in configs/. overrides: words of any command-line grammar.
+    Raises UserError (a ValueError) naming the field, the rule and the nearest valid name.
+    """
+    if isinstance(overrides, str):
+        raise TypeError("[load_config] overrides: expected a list of texts, got one text")
+    config = read_config(path)
+    config = apply_overrides(config, split_words(list(overrides), config))
+    check_config(config)
+    return config

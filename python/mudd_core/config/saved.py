@@ -1,0 +1,106 @@
+"""A config as JSON: saved with the run, hashed, read back for a resume and compared with what was asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.models import FAMILIES
+from mudd_core.config.overrides import nearest
+from mudd_core.config.schema import Config
+from mudd_core.errors import UserError
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Nested plain values; `model` carries its family."""
+    return dataclasses.asdict(config)
+
+
+def to_json(config: Config) -> str:
+    """Readable JSON, fields in declaration order, ending in a newline."""
+    return json.dumps(to_dict(config), indent=2) + "\n"
+
+
+def config_hash(config: Config) -> str:
+    """SHA-256 (hex) of the fields that shape the training; those free on resume do not count."""
+    kept = {info.path: info.value for info in walk(config) if not info.free_on_resume}
+    # 1 and 1.0 are the same number to a float field
+    kinds = {info.path: info.kind for info in walk(config)}
+    plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _build(cls: type, raw: Any, path: str) -> Any:
+    if not isinstance(raw, Mapping):
+        raise UserError(f"[config] {path or 'config'}: expected a JSON object, got {type(raw).__name__}")
+    if path == "model":
+        family = raw.get("family")
+        if not isinstance(family, str) or family not in FAMILIES:
+            raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got {family!r}")
+        cls = FAMILIES[family]
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        where = f"{path}.{name}" if path else name
+        if name not in known:
+            raise UserError(f"[config] unknown field '{where}'{nearest(name, known)}")
+        nested = name == "model" or dataclasses.is_dataclass(hints[name])
+        values[name] = _build(hints[name], value, where) if nested else value
+    return cls(**values)
+
+
+def from_dict(raw: Any) -> Config:
+    """The config of `to_dict`; absent fields keep their default, unknown ones are refused."""
+    config = _build(Config, raw, "")
+    assert isinstance(config, Config)
+    return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A field that two configs set differently."""
+
+    path: str
+    saved: Any
+    asked: Any
+    free_on_resume: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}: saved {self.saved!r}, asked {self.asked!r}"
+
+
+def differences(saved: Config, asked: Config) -> list[Difference]:
+    """Fields that differ, in the order of the asked config."""
+    old = {info.path: info for info in walk(saved)}
+    new = {info.path: info for info in walk(asked)}
+    found = []
+    for path in [*new, *(name for name in old if name not in new)]:
+        left = old[path].value if path in old else None
+        right = new[path].value if path in new else None
+        if left != right:
+            found.append(Difference(path, left, right, (new.get(path) or old[path]).free_on_resume))
+    return found
+
+
+def merge_for_resume(saved: Config, asked: Config) -> tuple[Config, list[Difference]]:
+    """The saved config with the asked values of the free fields, and which those were.
+
+    Raises UserError with the list when a field differs that would change the training.
+    """
+    changed = differences(saved, asked)
+    fixed = [change for change in changed if not change.free_on_resume]
+    if fixed:
+        lines = "\n".join(f"  {change}" for change in fixed)
+        raise UserError(
+            f"[resume] the work directory holds a run with another config:\n{lines}\n"
+            "Use the saved values, or another --workdir for the new run."
+        )
+    for change in changed:
+        saved = replace_path(saved, change.path, change.asked)
+    return saved, changed

@@ -1,0 +1,123 @@
+"""The whole configuration of a run: frozen, nested, typed; every field says its meaning and unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mudd_core.config.fields import opt
+from mudd_core.config.models import ModelConfig, TransformerPPConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Text, tokenizer and token cache."""
+
+    path: str = opt("", "text file or folder; empty = the sources of Python's standard library")
+    tokenizer: str = opt("bpe", "bpe = trained once on the corpus, bytes, or a path of a tokenizer.json")
+    vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
+    cache_dir: str = opt("", "where token caches stand; empty = runs/cache", free=True)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length and shape of the training, and what happens during it."""
+
+    steps: int = opt(
+        1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
+    )
+    batch_size: int = opt(8, "windows in one update", "windows", low=1)
+    seq_len: int = opt(256, "length of a window", "tokens", low=1, flags=("max_sequence_length",))
+    logical_shards: int = opt(8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1)
+    micro_batch: int = opt(
+        0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = chosen",
+        "shards", low=0, free=True,
+    )  # fmt: skip
+    seed: int = opt(0, "seed of the initial weights and of the data order", low=0, flags=("random_seed",))
+    save_every: int = opt(
+        0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        flags=("save_frequency",),
+    )  # fmt: skip
+    eval_every: int = opt(
+        0, "validate every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        flags=("eval_frequency", "eval_steps"),
+    )  # fmt: skip
+    log_every: int = opt(
+        10, "write a metrics row and a progress line every so many updates", "steps", low=1, free=True,
+        flags=("logging_frequency", "logging_steps"),
+    )  # fmt: skip
+    stop_at: int = opt(0, "stop (saved, exit 75) after this update; 0 = never", "step", low=0, free=True)
+    keep_last: int = opt(3, "checkpoints kept", "checkpoints", low=1, free=True)
+    threads: int = opt(0, "compute threads; 0 = all cores this process may use", "threads", low=0, free=True)
+    max_skips: int = opt(
+        10, "updates skipped in a row for bad numbers before the run gives up", "steps", low=1
+    )
+    debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """Optimizer and learning rate."""
+
+    name: str = opt("adamw", "optimizer", choices=("adamw",))
+    lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
+    beta1: float = opt(0.9, "decay of the first moment", low=0.0, high=1.0, flags=("adamw_beta1",))
+    beta2: float = opt(0.95, "decay of the second moment", low=0.0, high=1.0, flags=("adamw_beta2",))
+    eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
+    weight_decay: float = opt(
+        0.1, "decoupled decay, times the learning rate", low=0.0, flags=("weight_decay_rate",)
+    )
+    decay: str = opt("matrices", "which parameters decay", choices=("matrices", "no_norm_no_bias", "all"))
+    clip: float = opt(1.0, "largest global gradient norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",))
+    schedule: str = opt(
+        "cosine", "learning rate after warm-up", choices=("constant", "cosine", "linear", "wsd")
+    )
+    warmup_steps: int = opt(0, "updates of linear warm-up, peak * (t + 1) / warmup_steps", "steps", low=0)
+    final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "share", low=0.0, high=1.0)
+    decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Loss."""
+
+    normalize: str = opt(
+        "valid", "denominator: targets that count, all slots, or the mean over micro-batches of their means",
+        choices=("valid", "all_slots", "micro_mean"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Validation."""
+
+    max_batches: int = opt(0, "batches of a validation during training; 0 = all", "batches", low=0, free=True)
+    batch_size: int = opt(
+        0, "windows in one validation batch; 0 = train.batch_size", "windows", low=0, free=True
+    )
+
+
+@dataclass(frozen=True)
+class SampleConfig:
+    """Text generation."""
+
+    temperature: float = opt(0.8, "divides the logits; 0 = always the likeliest token", low=0.0, free=True)
+    top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
+    top_p: float = opt(
+        0.95, "keep the likeliest tokens up to this mass; 1 = all", "share", low=0.0, high=1.0, free=True
+    )
+    max_tokens: int = opt(200, "tokens to write", "tokens", low=1, free=True)
+    seed: int = opt(0, "seed of the draws", low=0, free=True)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. Config files return one of these from get_config()."""
+
+    name: str = opt("run", "name of the run; the default work directory is runs/<name>", free=True)
+    model: ModelConfig = field(default_factory=TransformerPPConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    sample: SampleConfig = field(default_factory=SampleConfig)
