@@ -1,0 +1,29 @@
+// What the training loop asks the core besides steps: learning rates and requests to stop.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "mudd/train/schedule.h"
+#include "mudd/train/stop.h"
+
+namespace py = pybind11;
+
+void bind_run(py::module_& m) {
+  m.def(
+      "learning_rate",
+      [](const std::string& schedule, int64_t t, double peak, int64_t steps, int64_t warmup_steps,
+         double final_ratio, int64_t decay_steps) {
+        return mudd::learning_rate(
+            {mudd::parse_schedule(schedule), peak, final_ratio, steps, warmup_steps, decay_steps}, t);
+      },
+      py::arg("schedule"), py::arg("t"), py::kw_only(), py::arg("peak"), py::arg("steps"),
+      py::arg("warmup_steps") = 0, py::arg("final_ratio") = 0.0, py::arg("decay_steps") = 0,
+      "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd.");
+  m.def("install_stop_handlers", &mudd::install_stop_handlers,
+        "SIGINT, SIGTERM, SIGUSR1 ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.");
+  m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Gives the signals back to whoever had them.");
+  m.def("stop_requested", &mudd::stop_requested, "True if a stop is asked for.");
+  m.def("stop_signal", &mudd::stop_signal, "The signal that asked for the stop, or 0.");
+  m.def("request_stop", &mudd::request_stop, "Asks for a stop without a signal.");
+  m.def("take_save_request", &mudd::take_save_request, "True once after a SIGUSR2.");
+  m.def("clear_requests", &mudd::clear_requests, "Forgets all requests.");
+}

@@ -1,0 +1,38 @@
+// Learning rate of every update. Computed here and not in Python, because libm and NumPy choose code by
+// CPU and a run must give the same bits everywhere (contracts 5, 8).
+//
+// t counts updates from 0, N = steps, W = warmup_steps, r = final_ratio:
+//   t < W      peak * (t + 1) / W
+//   constant   peak
+//   cosine     peak * (r + (1 - r) * (1 + cos(pi p)) / 2),  p = (t - W) / (N - W)
+//   linear     peak * (r + (1 - r) * (1 - p)),              p as above
+//   wsd        peak until S = max(W, N - decay_steps), then linear with p = (t - S) / (N - S)
+// So p = 1, the final rate, is reached just behind the last update. decay_steps = 0 means N / 10, at least 1.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace mudd {
+
+enum class ScheduleKind { constant, cosine, linear, wsd };
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::constant;
+  double peak = 0;
+  double final_ratio = 0;
+  int64_t steps = 1;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;
+};
+
+// The kind of this name; Error for any other name.
+ScheduleKind parse_schedule(const std::string& name);
+
+// Learning rate of update t. Error if t is negative or steps < 1; t >= steps stays at the final rate.
+double learning_rate(const Schedule& schedule, int64_t t);
+
+// cos(pi x) for x in [0, 1]; error below 5e-16 absolute (Taylor series on a quarter of a half turn).
+double cos_half_turns(double x);
+
+}  // namespace mudd

@@ -1,0 +1,79 @@
+#include "mudd/train/stop.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "mudd/base/check.h"
+
+namespace mudd {
+namespace {
+
+// A handler may only touch lock-free atomics and call async-signal-safe functions.
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> g_stop{0};  // 0 none, -1 without a signal, else the signal
+std::atomic<int> g_save{0};
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+constexpr int kCount = sizeof(kSignals) / sizeof(kSignals[0]);
+struct sigaction g_before[kCount];
+bool g_installed = false;
+
+void say(const char* text) {
+  const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+  (void)written;  // nobody to tell
+}
+
+void on_signal(int signal) {
+  const int saved_errno = errno;
+  if (signal == SIGUSR2) {
+    g_save.store(1);
+  } else if (int none = 0; g_stop.compare_exchange_strong(none, signal)) {
+    say("\nstop requested: saving the last whole step; a second signal leaves at once\n");
+  } else if (signal != SIGUSR1) {
+    _exit(128 + signal);
+  }
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void install_stop_handlers() {
+  if (g_installed) throw StateError("[stop] signals: the handlers are installed already");
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // a file read or write must not fail because somebody asked to stop
+  for (int i = 0; i < kCount; ++i) sigaction(kSignals[i], &action, &g_before[i]);
+  g_installed = true;
+}
+
+void remove_stop_handlers() {
+  if (!g_installed) return;
+  for (int i = 0; i < kCount; ++i) sigaction(kSignals[i], &g_before[i], nullptr);
+  g_installed = false;
+}
+
+bool stop_requested() { return g_stop.load(std::memory_order_relaxed) != 0; }
+
+int stop_signal() {
+  const int stop = g_stop.load();
+  return stop > 0 ? stop : 0;
+}
+
+void request_stop() {
+  int none = 0;
+  g_stop.compare_exchange_strong(none, -1);
+}
+
+bool take_save_request() { return g_save.exchange(0) != 0; }
+
+void clear_requests() {
+  g_stop.store(0);
+  g_save.store(0);
+}
+
+}  // namespace mudd

@@ -1,0 +1,26 @@
+// Requests to stop or to save. Signal handlers only set flags; the training step reads them between
+// micro-batches, so that a long step does not delay the answer (contracts 21).
+//
+// SIGINT, SIGTERM, SIGUSR1 ask for a stop; SIGUSR2 asks for a save. SIGINT or SIGTERM while a stop is
+// already asked for leaves at once with code 130 or 143: whatever is committed on disk stays intact.
+// Handlers are installed by the command line only; a library must not take signals from its user.
+#pragma once
+
+namespace mudd {
+
+// Takes the four signals; StateError if they are taken already.
+void install_stop_handlers();
+// Gives the signals back to whoever had them before; nothing happens if they were not taken.
+void remove_stop_handlers();
+
+bool stop_requested();
+// The signal that asked for the stop; 0 if it was request_stop or if nobody asked.
+int stop_signal();
+// Asks for a stop without a signal (a STOP file, a test, a notebook).
+void request_stop();
+// True once after each SIGUSR2 or several of them together.
+bool take_save_request();
+// Forgets all requests.
+void clear_requests();
+
+}  // namespace mudd

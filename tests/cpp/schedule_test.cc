@@ -1,0 +1,60 @@
+#include "mudd/train/schedule.h"
+
+#include <cmath>
+
+#include "compare.h"
+#include "mudd/base/check.h"
+
+using namespace mudd;
+
+TEST_CASE("cos_half_turns agrees with libm and is exact where it can be") {
+  for (int i = 0; i <= 10000; ++i) {
+    const double x = i / 10000.0;
+    CHECK(std::abs(cos_half_turns(x) - std::cos(M_PI * x)) < 5e-16);
+  }
+  CHECK(cos_half_turns(0) == 1);
+  CHECK(cos_half_turns(0.5) == 0);
+  CHECK(cos_half_turns(1) == -1);
+}
+
+TEST_CASE("warm-up rises by equal parts and ends at the peak") {
+  for (auto kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::wsd}) {
+    const Schedule s{kind, 2.0, 0.1, 100, 10, 20};
+    CHECK(learning_rate(s, 0) == doctest::Approx(0.2));
+    CHECK(learning_rate(s, 9) == 2.0);
+    CHECK(learning_rate(s, 10) == 2.0);
+  }
+}
+
+TEST_CASE("middle and end of each schedule") {
+  const auto at = [](ScheduleKind kind, int64_t t) { return learning_rate({kind, 2.0, 0.1, 110, 10, 20}, t); };
+  CHECK(at(ScheduleKind::constant, 109) == 2.0);
+  CHECK(at(ScheduleKind::cosine, 60) == doctest::Approx(2.0 * 0.55));
+  CHECK(at(ScheduleKind::cosine, 35) == doctest::Approx(2.0 * (0.1 + 0.9 * 0.5 * (1 + std::sqrt(0.5)))));
+  CHECK(at(ScheduleKind::linear, 60) == doctest::Approx(2.0 * 0.55));
+  CHECK(at(ScheduleKind::wsd, 90) == 2.0);
+  CHECK(at(ScheduleKind::wsd, 100) == doctest::Approx(2.0 * 0.55));
+  for (auto kind : {ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::wsd}) {
+    CHECK(at(kind, 109) > at(kind, 110));
+    CHECK(at(kind, 110) == doctest::Approx(0.2));
+    CHECK(at(kind, 1000) == at(kind, 110));
+    for (int64_t t = 10; t < 109; ++t) CHECK(at(kind, t + 1) <= at(kind, t));
+  }
+}
+
+TEST_CASE("without warm-up linear is peak * (1 - t / N)") {
+  for (int64_t t = 0; t < 8; ++t) {
+    const double lr = learning_rate({ScheduleKind::linear, 3.0, 0, 8, 0, 0}, t);
+    CHECK(lr == 3.0 * (1 - static_cast<double>(t) / 8));
+  }
+}
+
+TEST_CASE("edges: one step, warm-up longer than the run, decay of a tenth by default") {
+  CHECK(learning_rate({ScheduleKind::cosine, 2.0, 0, 1, 0, 0}, 0) == 2.0);
+  CHECK(learning_rate({ScheduleKind::cosine, 2.0, 0, 10, 100, 0}, 9) == doctest::Approx(0.2));
+  CHECK(learning_rate({ScheduleKind::wsd, 2.0, 0, 100, 0, 0}, 89) == 2.0);
+  CHECK(learning_rate({ScheduleKind::wsd, 2.0, 0, 100, 0, 0}, 95) == doctest::Approx(1.0));
+  CHECK_THROWS_AS(learning_rate({ScheduleKind::wsd, 2.0, 0, 100, 0, 0}, -1), Error);
+  CHECK_THROWS_AS(learning_rate({ScheduleKind::wsd, 2.0, 0, 0, 0, 0}, 1), Error);
+  CHECK_THROWS_AS(parse_schedule("cosin"), Error);
+}
