@@ -1,0 +1,143 @@
+"""Bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache: what a model must beat.
+
+    python bench/ngram/ngram_bound.py --cache runs/cache/<fingerprint>/tokens.h5
+    python bench/ngram/ngram_bound.py --train train.npy --valid valid.npy --valid-bytes 586190 --vocab 4096
+
+Predicts what `launch.py --mode=validation` predicts (contracts 15): every validation token after the first,
+the end-of-document tokens included; bits per byte = nats / (ln 2 x bytes of validation text).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent))
+from kneser_ney import KneserNey  # noqa: E402
+
+SUM_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Ids of both splits; `notes` are hashes that the cache itself recorded."""
+
+    train: NDArray[Any]
+    valid: NDArray[Any]
+    valid_bytes: int
+    vocab: int
+    eos: int
+    notes: dict[str, str]
+
+
+def load_cache(path: Path) -> Tokens:
+    """Read mudd_core's HDF5 token cache."""
+    import h5py  # type: ignore[import-untyped]
+
+    with h5py.File(path, "r") as f:
+        a = f.attrs
+        notes = {
+            f"{name}.{k}": str(v)
+            for name in ("train", "valid")
+            for k, v in f[name].attrs.items()
+            if "sha" in k
+        }
+        notes.update({k: str(v) for k, v in a.items() if "hash" in k or "sha" in k})
+        return Tokens(
+            f["train"][...],
+            f["valid"][...],
+            int(a["valid_bytes"]),
+            int(a["vocab_size"]),
+            int(a["eos"]),
+            notes,
+        )
+
+
+def token_hash(ids: NDArray[Any]) -> str:
+    """SHA-256 of the ids as they lie in the cache (little-endian, uint16 or uint32)."""
+    return hashlib.sha256(np.ascontiguousarray(ids).tobytes()).hexdigest()
+
+
+def contexts_to_check(model: KneserNey, valid: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Contexts of the validation text, starts of documents, and random ones that were never seen."""
+    rng = np.random.default_rng(0)
+    contexts, _ = model.windows(valid)
+    seen = contexts[rng.choice(len(contexts), min(count, len(contexts)), replace=False)]
+    start = np.full((1, contexts.shape[1]), model.eos, np.int64)
+    return np.concatenate([seen, start, rng.integers(0, model.vocab, (count, contexts.shape[1]))])
+
+
+def measure(tokens: Tokens, order: int, checks: int) -> dict[str, Any]:
+    """Train one model, check its sums, and score the validation tokens."""
+    start = time.perf_counter()
+    model = KneserNey(tokens.train, tokens.vocab, tokens.eos, order)
+    error = model.worst_sum_error(contexts_to_check(model, tokens.valid, checks))
+    if not error < SUM_TOLERANCE:
+        raise SystemExit(f"order {order}: a distribution sums to one only within {error:.1e}")
+    nats = model.nats(tokens.valid)[1:]
+    return {
+        "order": order,
+        "bits_per_byte": float(nats.sum()) / (math.log(2.0) * tokens.valid_bytes),
+        "nats_per_token": float(nats.mean()),
+        "targets": int(nats.size),
+        "worst_sum_error": error,
+        "ngrams": [int(level.keys.size) for level in model.levels],
+        "discounts": [list(level.discounts) for level in model.levels],
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--cache", type=Path, help="HDF5 token cache of mudd_core")
+    p.add_argument("--train", type=Path, help=".npy of train ids, every document followed by eos")
+    p.add_argument("--valid", type=Path, help=".npy of validation ids")
+    p.add_argument("--valid-bytes", type=int, help="bytes of validation text, without eos")
+    p.add_argument("--vocab", type=int)
+    p.add_argument("--eos", type=int, default=0)
+    p.add_argument("--orders", type=int, nargs="+", default=[3, 5])
+    p.add_argument("--checks", type=int, default=50, help="contexts of each kind whose sum is checked")
+    p.add_argument("--json", type=Path, help="also write the numbers here")
+    return p.parse_args()
+
+
+def main() -> int:
+    """Print hashes and one line per order."""
+    a = parse()
+    if a.cache is not None:
+        tokens = load_cache(a.cache)
+    elif a.train is not None and a.valid is not None and a.valid_bytes and a.vocab:
+        tokens = Tokens(np.load(a.train), np.load(a.valid), a.valid_bytes, a.vocab, a.eos, {})
+    else:
+        print("give --cache, or --train, --valid, --valid-bytes and --vocab", file=sys.stderr)
+        return 2
+    print(f"train {tokens.train.size:,} tokens  sha256 {token_hash(tokens.train)}")
+    print(f"valid {tokens.valid.size:,} tokens  sha256 {token_hash(tokens.valid)}")
+    for name, value in tokens.notes.items():
+        print(f"      cache says {name} {value}")
+    print(f"valid {tokens.valid_bytes:,} bytes, vocabulary {tokens.vocab:,}")
+    rows = [measure(tokens, order, a.checks) for order in a.orders]
+    for r in rows:
+        print(
+            f"modified Kneser-Ney order {r['order']}: {r['bits_per_byte']:.4f} bits per byte, "
+            f"{r['nats_per_token']:.4f} nats per token over {r['targets']:,} targets "
+            f"(sums within {r['worst_sum_error']:.0e}, {r['seconds']:.0f} s)"
+        )
+    if a.json is not None:
+        a.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
