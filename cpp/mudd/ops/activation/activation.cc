@@ -1,0 +1,62 @@
+#include "mudd/ops/activation/activation.h"
+
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_tasks.h"
+
+namespace mudd {
+
+std::span<const KernelRow<ActivationKernels>> activation_rows() {
+  static const KernelRow<ActivationKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/activation/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+class ActivationNode : public Node {
+ public:
+  explicit ActivationNode(const Attributes& a) : kind_(parse_activation(a.word("kind", "silu"), "activation")) {
+    a.only("kind");
+  }
+
+  const char* op() const override { return "activation"; }
+  int in_place_input() const override { return 0; }
+  int gradient_in_place_input() const override { return 0; }
+
+  void infer(Inference& io) override {
+    const TensorSpec& x = io.input(0);
+    check(x.dtype == DType::f32, "activation", "x: expected float32, got ", name_of(x.dtype));
+    io.output(x);
+    kernels_ = &choose(activation_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Tensor &x = run.in(0), &y = run.out(0);
+    parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+      kernels_->fwd(begin, end, x.cols, kind_, x.f32(), x.stride, y.f32(), y.stride);
+    });
+  }
+
+  void backward(const Run& run) override {
+    const Tensor &x = run.in(0), &dy = run.dout(0);
+    if (!run.wants(0)) return;
+    const Tensor& dx = run.din(0);
+    parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+      kernels_->bwd(begin, end, x.cols, kind_, x.f32(), x.stride, dy.f32(), dy.stride, dx.f32(), dx.stride,
+                    run.accumulate(0));
+    });
+  }
+
+ private:
+  Activation kind_;
+  const ActivationKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_activation(const Attributes& a) { return std::make_unique<ActivationNode>(a); }
+
+}  // namespace mudd

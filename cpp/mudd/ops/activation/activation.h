@@ -1,0 +1,31 @@
+// activation: y[r,c] = A(x[r,c]) with A one of silu, gelu_tanh, gelu_erf, relu, squared_relu
+// (formulas and sources: base/simd/activations.h). Attribute "kind".
+//
+// Input: x_RC fp32 (any row stride). Output: y_RC. Saved: nothing; backward reads x again:
+//   dx = dy A'(x).
+// y may be the very memory of x, dx the very memory of dy.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/activation.h"
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+struct ActivationKernels {
+  // Rows [begin, end) of `cols` columns.
+  void (*fwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* x, int64_t x_stride,
+              float* y, int64_t y_stride);
+  // accumulate adds to dx, which then must not be dy.
+  void (*bwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* x, int64_t x_stride,
+              const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
+};
+
+#define MUDD_KERNEL(name, level) namespace level { extern const ActivationKernels name; }
+#include "mudd/ops/activation/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<ActivationKernels>> activation_rows();
+
+}  // namespace mudd
