@@ -1,0 +1,257 @@
+// Durable files: checksums, safetensors, atomic folders; and the hooks that tests put in their place.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+
+#include "mudd/base/check.h"
+#include "mudd/io/atomic_folder.h"
+#include "mudd/io/crc32c.h"
+#include "mudd/io/fault_files.h"
+#include "mudd/io/file_ops.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using mudd::check;
+using mudd::io::AtomicFolder;
+using mudd::io::BoundedReader;
+using mudd::io::CheckedRange;
+using mudd::io::FaultFiles;
+using mudd::io::FileCall;
+using mudd::io::FileOps;
+using mudd::io::files;
+using mudd::io::Metadata;
+using mudd::io::SafetensorsFile;
+using mudd::io::ShardRecord;
+using mudd::io::TensorInfo;
+using mudd::io::TensorSource;
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+void translate(std::exception_ptr raised) {
+  try {
+    if (raised) std::rethrow_exception(raised);
+  } catch (const mudd::io::IoError& e) {
+    // OSError(errno, text, file) becomes FileNotFoundError and its like by itself.
+    const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(e.code(), e.what(), e.path());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  }
+}
+
+py::buffer_info contiguous(const py::buffer& buffer, const char* where, bool writable) {
+  py::buffer_info info = buffer.request(writable);
+  if (info.size == 0) return info;
+  py::ssize_t expected = info.itemsize;
+  for (py::ssize_t i = info.ndim - 1; i >= 0; --i) {
+    const auto k = static_cast<std::size_t>(i);
+    check(info.shape[k] <= 1 || info.strides[k] == expected, where, "data: expected a C-contiguous buffer");
+    expected *= info.shape[k];
+  }
+  return info;
+}
+
+std::uint64_t bytes_of(const py::buffer_info& info) {
+  return static_cast<std::uint64_t>(info.size) * static_cast<std::uint64_t>(info.itemsize);
+}
+
+// (name, dtype, shape, buffer)
+using PyTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, py::buffer>;
+
+ShardRecord add_shard(AtomicFolder& folder, const std::string& file, const std::vector<PyTensor>& tensors,
+                      const Metadata& metadata) {
+  std::vector<py::buffer_info> held;  // keeps every buffer exported, so nobody can resize it meanwhile
+  std::vector<TensorSource> sources;
+  held.reserve(tensors.size());
+  for (const auto& [name, dtype, shape, buffer] : tensors) {
+    held.push_back(contiguous(buffer, "checkpoint", false));
+    sources.push_back({name, dtype, shape, held.back().ptr, bytes_of(held.back())});
+  }
+  const py::gil_scoped_release release;
+  return folder.add_shard(file, sources, metadata);
+}
+
+// (label, begin, end, checksums of the blocks)
+using PyRange = std::tuple<std::string, std::uint64_t, std::uint64_t, std::vector<std::uint32_t>>;
+
+CheckedRange range_of(PyRange range) {
+  auto& [label, begin, end, crcs] = range;
+  return {std::move(label), begin, end, std::move(crcs)};
+}
+
+void verify_file(const std::string& path, std::uint64_t bytes, std::uint32_t crc, std::vector<PyRange> ranges) {
+  std::vector<CheckedRange> checked;
+  checked.reserve(ranges.size());
+  for (PyRange& range : ranges) checked.push_back(range_of(std::move(range)));
+  mudd::io::verify_file(files(), path, bytes, crc, std::move(checked));
+}
+
+void read_checked(const std::string& path, PyRange range, const py::buffer& out) {
+  const py::buffer_info info = contiguous(out, "read_checked", true);
+  const CheckedRange checked = range_of(std::move(range));
+  check(checked.end >= checked.begin && checked.end - checked.begin == bytes_of(info), "read_checked",
+        "out: expected ", checked.end - checked.begin, " bytes, got ", bytes_of(info));
+  const py::gil_scoped_release release;
+  const BoundedReader reader(files(), path);
+  mudd::io::read_checked(reader, checked, info.ptr);
+}
+
+void read_tensor(const SafetensorsFile& file, std::size_t index, const py::buffer& out) {
+  check(index < file.tensors().size(), "read_tensor", "index: expected one below ", file.tensors().size(),
+        ", got ", index);
+  const TensorInfo& tensor = file.tensors()[index];
+  const py::buffer_info info = contiguous(out, "read_tensor", true);
+  check(tensor.end - tensor.begin == bytes_of(info), "read_tensor", "out: expected ", tensor.end - tensor.begin,
+        " bytes, got ", bytes_of(info));
+  const py::gil_scoped_release release;
+  file.reader().read(tensor.begin, info.ptr, tensor.end - tensor.begin, "the tensor");
+}
+
+py::list slices_of(const ShardRecord& record) {
+  py::list out;
+  for (const ShardRecord::Slice& slice : record.slices)
+    out.append(py::make_tuple(slice.begin, slice.end, slice.crcs));
+  return out;
+}
+
+py::list tensors_of(const SafetensorsFile& file) {
+  py::list out;
+  for (const TensorInfo& t : file.tensors()) {
+    out.append(py::make_tuple(t.name, py::str(t.dtype.data(), t.dtype.size()), py::tuple(py::cast(t.shape)),
+                              t.begin, t.end));
+  }
+  return out;
+}
+
+py::list log_of(const FaultFiles& faults) {
+  py::list out;
+  for (const FileCall& call : faults.log()) {
+    out.append(py::make_tuple(call.call, call.path, call.to, py::bytes(call.data), call.offset));
+  }
+  return out;
+}
+
+void bind_checksums(py::module_& m) {
+  m.def(
+      "crc32c",
+      [](const py::buffer& data, std::uint32_t before) {
+        const py::buffer_info info = contiguous(data, "crc32c", false);
+        const py::gil_scoped_release release;
+        return mudd::io::crc32c(info.ptr, bytes_of(info), before);
+      },
+      py::arg("data"), py::arg("before") = 0,
+      "CRC-32C of a buffer's bytes; before: the checksum of what came first.");
+  m.def("crc32c_combine", &mudd::io::crc32c_combine, py::arg("crc_a"), py::arg("crc_b"), py::arg("bytes_b"),
+        "CRC-32C of A followed by B from both checksums and the length of B.");
+  m.def(
+      "crc32c_blocks",
+      [](const py::buffer& data) {
+        const py::buffer_info info = contiguous(data, "crc32c_blocks", false);
+        const py::gil_scoped_release release;
+        return mudd::io::block_crcs(info.ptr, bytes_of(info));
+      },
+      py::arg("data"), "CRC-32C of each block of 1 MiB, the last one shorter.");
+}
+
+void bind_files(py::module_& m) {
+  m.def(
+      "read_file",
+      [](const std::string& path, std::uint64_t limit) {
+        std::string bytes;
+        {
+          const py::gil_scoped_release release;
+          bytes = mudd::io::read_file(files(), path, limit);
+        }
+        return py::bytes(bytes);
+      },
+      py::arg("path"), py::arg("limit"), "A whole file of at most `limit` bytes.");
+  m.def(
+      "replace_file",
+      [](const std::string& path, const py::bytes& data) {
+        const std::string_view view = data;
+        const py::gil_scoped_release release;
+        mudd::io::replace_file(files(), path, view.data(), view.size());
+      },
+      py::arg("path"), py::arg("data"), "Writes a file so that a crash leaves the old one or the new one.");
+  m.def(
+      "make_folders", [](const std::string& path) { mudd::io::make_folders(files(), path); }, py::arg("path"),
+      NoGil(), "Makes a folder and those above it that are missing, durably.");
+  m.def(
+      "list_folder",
+      [](const std::string& path) {
+        std::vector<std::pair<std::string, bool>> out;
+        for (const mudd::io::DirEntry& entry : files().list(path)) out.emplace_back(entry.name, entry.is_dir);
+        return out;
+      },
+      py::arg("path"), "(name, is a folder) of each entry, by name.");
+  m.def(
+      "free_space", [](const std::string& path) { return files().free_space(path); }, py::arg("path"),
+      "Bytes this user may still write there.");
+  m.def(
+      "remove_dead_temporaries",
+      [](const std::string& parent) { return mudd::io::remove_dead_temporaries(files(), parent); },
+      py::arg("parent"), NoGil(), "Removes temporary folders of dead writers; gives their names.");
+  m.def(
+      "remove_committed",
+      [](const std::string& parent, const std::string& name, const std::string& id) {
+        mudd::io::remove_committed(files(), parent, name, id);
+      },
+      py::arg("parent"), py::arg("name"), py::arg("id"), NoGil(),
+      "Removes a folder so that no half of it is found under its name.");
+  m.def("verify_file", &verify_file, py::arg("path"), py::arg("bytes"), py::arg("crc"), py::arg("ranges"), NoGil(),
+        "Reads a whole file and compares size, block checksums and its own; FormatError names what differs.");
+  m.def("read_checked", &read_checked, py::arg("path"), py::arg("range"), py::arg("out"),
+        "Reads one checked range into a writable buffer of its size.");
+}
+
+void bind_folder(py::module_& m) {
+  py::class_<ShardRecord>(m, "ShardRecord", "What was written: sizes, places, checksums.")
+      .def_readonly("bytes", &ShardRecord::bytes)
+      .def_readonly("crc", &ShardRecord::crc)
+      .def_property_readonly("slices", &slices_of,
+                             "(begin, end, block checksums) of each tensor, in order given.");
+  py::class_<AtomicFolder>(m, "AtomicFolder", "A folder that appears whole or not at all; see io/atomic_folder.h.")
+      .def(py::init([](const std::string& parent, const std::string& name, const std::string& id) {
+             return std::make_unique<AtomicFolder>(files(), parent, name, id);
+           }),
+           py::arg("parent"), py::arg("name"), py::arg("id"))
+      .def("add_shard", &add_shard, py::arg("file"), py::arg("tensors"), py::arg("metadata"),
+           "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.")
+      .def("commit", &AtomicFolder::commit, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
+           "Writes the manifest, syncs, renames to the final name, syncs the parent.");
+  py::class_<SafetensorsFile>(m, "SafetensorsFile", "Header of a safetensors file, checked; tensors on demand.")
+      .def(py::init([](const std::string& path) { return std::make_unique<SafetensorsFile>(files(), path); }),
+           py::arg("path"))
+      .def_property_readonly("metadata",
+                             [](const SafetensorsFile& file) { return py::dict(py::cast(file.metadata())); })
+      .def("tensors", &tensors_of, "(name, dtype, shape, begin, end) of each tensor, in the order of their bytes.")
+      .def("read_tensor", &read_tensor, py::arg("index"), py::arg("out"), "Fills a writable buffer of its size.");
+}
+
+void bind_faults(py::module_& m) {
+  py::class_<FaultFiles>(m, "FaultFiles",
+                         "For tests: records file calls and fails, stops or shortens the n-th one.")
+      .def(py::init([] { return std::make_unique<FaultFiles>(mudd::io::posix_files()); }))
+      .def("fail_at", &FaultFiles::fail_at, py::arg("nth"), py::arg("code"))
+      .def("stop_at", &FaultFiles::stop_at, py::arg("nth"))
+      .def("shorten_at", &FaultFiles::shorten_at, py::arg("nth"))
+      .def("shrink_free_space", &FaultFiles::shrink_free_space, py::arg("bytes"))
+      .def_property_readonly("count", &FaultFiles::count)
+      .def_property_readonly("points", &FaultFiles::points)
+      .def_property_readonly("log", &log_of,
+                             "(call, path, to, data, offset) of each call that changed something.");
+  // The caller keeps the object alive until it has put None back.
+  m.def(
+      "use_files", [](FaultFiles* faults) { mudd::io::set_files(faults); }, py::arg("faults").none(true),
+      "For tests: all later file calls go through `faults`; None restores the system's.");
+}
+
+}  // namespace
+
+void bind_io(py::module_& m) {
+  py::register_exception_translator(translate);
+  bind_checksums(m);
+  bind_files(m);
+  bind_folder(m);
+  bind_faults(m);
+}

@@ -1,0 +1,61 @@
+// A folder that appears whole or not at all. Files go into `<name>.tmp-<id>` beside the final place; the order
+// of spec/reliability.md 1.2 follows: write files, sync each, write the manifest, sync it, sync the folder,
+// rename, sync the parent. Only the rename commits.
+//
+// Named points for MUDD_KILL_AT, in order of passage: after_mkdir, then for each shard after_block (one for
+// each block of 1 MiB), after_shard_write (not yet synced), after_shard_sync; before_manifest,
+// after_manifest_write (not yet synced), after_manifest; before_rename (folder synced), after_rename (parent not
+// yet synced), after_commit.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mudd/io/checked_blocks.h"
+#include "mudd/io/file_ops.h"
+
+namespace mudd::io {
+
+inline constexpr const char* kTemporaryMark = ".tmp-";
+
+class AtomicFolder {
+ public:
+  // Makes `<parent>/<name>.tmp-<id>` and locks it for the life of this object, so that a cleaner can tell a
+  // living writer from a dead one.
+  AtomicFolder(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id);
+  // Not committed: removes what was written. An error there is dropped: a later start removes the rest.
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  const std::string& temporary() const { return temporary_; }
+
+  // Writes and syncs one safetensors file. `file` is a bare name.
+  ShardRecord add_shard(const std::string& file, const std::vector<TensorSource>& tensors,
+                        const Metadata& metadata);
+
+  // Writes the manifest, syncs, renames. What stands at the final place already must be gone before.
+  void commit(const std::string& manifest_file, const std::string& manifest);
+
+ private:
+  void abandon() noexcept;
+  std::string path_of(const std::string& file) const;
+
+  FileOps& ops_;
+  std::string parent_;
+  std::string final_;
+  std::string temporary_;
+  int lock_ = -1;
+  bool committed_ = false;
+};
+
+// Removes the temporary folders in `parent` whose writers are dead; returns their names. A folder whose lock
+// is held is left alone.
+std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent);
+
+// Removes a committed folder so that no half of it is ever found under its name: rename to a temporary name
+// first. Points: before_delete, after_delete_rename.
+void remove_committed(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id);
+
+}  // namespace mudd::io

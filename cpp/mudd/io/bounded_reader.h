@@ -1,0 +1,35 @@
+// The reader under every format: each offset, length and product is checked for overflow and against the size
+// the file had when it was opened, before a byte is used. Reads never map, so a file that shrinks meanwhile is
+// a FormatError and not a SIGBUS.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "mudd/io/file_ops.h"
+
+namespace mudd::io {
+
+// a * b and a + b, or false where 64 bits do not hold the result.
+bool multiply_checked(std::uint64_t a, std::uint64_t b, std::uint64_t* product);
+bool add_checked(std::uint64_t a, std::uint64_t b, std::uint64_t* sum);
+
+class BoundedReader {
+ public:
+  BoundedReader(FileOps& ops, const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  std::uint64_t size() const { return size_; }
+
+  // Throws FormatError unless [begin, begin + bytes) lies in the file; `what` names the range in the message.
+  void require(std::uint64_t begin, std::uint64_t bytes, const std::string& what) const;
+  void read(std::uint64_t begin, void* data, std::uint64_t bytes, const std::string& what) const;
+  std::uint64_t read_u64(std::uint64_t begin, const std::string& what) const;  // little-endian
+  [[noreturn]] void refuse(std::uint64_t offset, const std::string& reason) const;
+
+ private:
+  File file_;
+  std::uint64_t size_;
+};
+
+}  // namespace mudd::io

@@ -1,0 +1,123 @@
+#include "mudd/io/checked_blocks.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "mudd/io/crc32c.h"
+
+namespace mudd::io {
+namespace {
+
+std::string hex(std::uint32_t value) {
+  char text[12];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(value));
+  return text;
+}
+
+// Calls visit(index, begin, bytes) for each block of [0, bytes).
+template <typename Visit>
+void for_each_block(std::uint64_t bytes, Visit&& visit) {
+  std::size_t index = 0;
+  for (std::uint64_t begin = 0; begin < bytes; begin += kBlockBytes, ++index) {
+    visit(index, begin, std::min(kBlockBytes, bytes - begin));
+  }
+}
+
+// The checksum of bytes that have none of their own: header and gaps.
+std::uint32_t crc_of_range(const BoundedReader& reader, std::uint64_t begin, std::uint64_t bytes,
+                           std::uint32_t before) {
+  reader.require(begin, bytes, "the rest of the file");
+  std::vector<char> buffer(std::min(kBlockBytes, bytes));
+  for_each_block(bytes, [&](std::size_t, std::uint64_t at, std::uint64_t size) {
+    reader.read(begin + at, buffer.data(), size, "the rest of the file");
+    before = crc32c(buffer.data(), size, before);
+  });
+  return before;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> block_crcs(const void* data, std::uint64_t bytes) {
+  std::vector<std::uint32_t> crcs;
+  crcs.reserve((bytes + kBlockBytes - 1) / kBlockBytes);
+  for_each_block(bytes, [&](std::size_t, std::uint64_t begin, std::uint64_t size) {
+    crcs.push_back(crc32c(static_cast<const char*>(data) + begin, size));
+  });
+  return crcs;
+}
+
+ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource>& tensors,
+                        const Metadata& metadata) {
+  const std::string header = safetensors_header(tensors, metadata);
+  file.write_all(header.data(), header.size());
+  ShardRecord record;
+  record.bytes = header.size();
+  record.crc = crc32c(header.data(), header.size());
+  for (const TensorSource& source : tensors) {
+    ShardRecord::Slice slice;
+    slice.begin = record.bytes;
+    slice.end = record.bytes + source.bytes;
+    for_each_block(source.bytes, [&](std::size_t, std::uint64_t begin, std::uint64_t size) {
+      const char* block = static_cast<const char*>(source.data) + begin;
+      const std::uint32_t crc = crc32c(block, size);
+      file.write_all(block, size);
+      slice.crcs.push_back(crc);
+      record.crc = crc32c_combine(record.crc, crc, size);
+      ops.reached("after_block");
+    });
+    record.bytes = slice.end;
+    record.slices.push_back(std::move(slice));
+  }
+  return record;
+}
+
+std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range, void* data) {
+  if (range.end < range.begin) reader.refuse(range.begin, range.label + " has a negative size");
+  const std::uint64_t bytes = range.end - range.begin;
+  reader.require(range.begin, bytes, range.label);
+  if (range.crcs.size() != bytes / kBlockBytes + (bytes % kBlockBytes != 0 ? 1 : 0)) {
+    reader.refuse(range.begin, range.label + " has " + std::to_string(range.crcs.size()) +
+                                   " block checksums for its " + std::to_string(bytes) + " bytes");
+  }
+  std::vector<char> buffer(data == nullptr ? std::min(kBlockBytes, bytes) : 0);
+  std::uint32_t whole = 0;
+  for_each_block(bytes, [&](std::size_t index, std::uint64_t at, std::uint64_t size) {
+    char* block = data == nullptr ? buffer.data() : static_cast<char*>(data) + at;
+    reader.read(range.begin + at, block, size, range.label);
+    const std::uint32_t crc = crc32c(block, size);
+    if (crc != range.crcs[index]) {
+      reader.refuse(range.begin + at, range.label + ", block " + std::to_string(index) + ": CRC-32C " + hex(crc) +
+                                          " where the manifest says " + hex(range.crcs[index]));
+    }
+    whole = crc32c_combine(whole, crc, size);
+  });
+  return whole;
+}
+
+void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std::uint32_t crc,
+                 std::vector<CheckedRange> ranges) {
+  const BoundedReader reader(ops, path);
+  if (reader.size() != bytes) {
+    reader.refuse(std::min(bytes, reader.size()), "the file has " + std::to_string(reader.size()) +
+                                                      " bytes where the manifest says " + std::to_string(bytes));
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const CheckedRange& a, const CheckedRange& b) { return a.begin < b.begin; });
+  std::uint64_t next = 0;
+  std::uint32_t whole = 0;
+  for (const CheckedRange& range : ranges) {
+    if (range.begin < next) reader.refuse(range.begin, range.label + " overlaps what lies before it");
+    whole = crc_of_range(reader, next, range.begin - next, whole);
+    const std::uint32_t own = read_checked(reader, range, nullptr);
+    whole = crc32c_combine(whole, own, range.end - range.begin);
+    next = range.end;
+  }
+  whole = crc_of_range(reader, next, bytes - next, whole);
+  if (whole != crc) {
+    reader.refuse(0, "the file's CRC-32C is " + hex(whole) + " where the manifest says " + hex(crc) +
+                         ": its header was changed, or it belongs to another step or run");
+  }
+}
+
+}  // namespace mudd::io

@@ -1,0 +1,75 @@
+// FileOps for tests: passes every call on to another FileOps, writes it down, and fails, shortens or stops at
+// the n-th one. The log is what crash replay cuts, drops and reorders.
+#pragma once
+
+#include <unordered_map>
+
+#include "mudd/io/file_ops.h"
+
+namespace mudd::io {
+
+// One call that changed something on disk, in the order it was made. `path` is the file's also where the call
+// itself had a descriptor; `to` is set by rename, `data` and `offset` by write.
+struct FileCall {
+  std::string call;  // create, write, fsync, fsync_dir, rename, unlink, mkdir, rmdir
+  std::string path;
+  std::string to;
+  std::string data;
+  std::uint64_t offset = 0;
+};
+
+class FaultFiles final : public FileOps {
+ public:
+  explicit FaultFiles(FileOps& inner) : inner_(inner) {}
+
+  // Calls are counted from 1, all kinds together (close and reached are not counted: they cannot lose data).
+  void fail_at(std::uint64_t nth, int code);  // that call throws IoError(code) and does nothing
+  void stop_at(std::uint64_t nth);            // that call and all later ones fail with EIO: the process is "dead"
+  void shorten_at(std::uint64_t nth);         // that write or pread moves half of its bytes, a legal outcome
+  void shrink_free_space(std::uint64_t bytes);  // what free_space answers from now on
+
+  std::uint64_t count() const { return count_; }
+  const std::vector<FileCall>& log() const { return log_; }
+  const std::vector<std::string>& points() const { return points_; }
+
+  int open_read(const std::string& path) override;
+  int create(const std::string& path) override;
+  int open_dir(const std::string& path) override;
+  void close(int fd) override;
+  std::size_t write(int fd, const void* data, std::size_t bytes) override;
+  std::size_t pread(int fd, void* data, std::size_t bytes, std::uint64_t offset) override;
+  std::uint64_t size(int fd) override;
+  void fsync(int fd) override;
+  void fsync_dir(const std::string& path) override;
+  void rename(const std::string& from, const std::string& to) override;
+  void unlink(const std::string& path) override;
+  void mkdir(const std::string& path) override;
+  void rmdir(const std::string& path) override;
+  std::vector<DirEntry> list(const std::string& path) override;
+  std::uint64_t free_space(const std::string& path) override;
+  bool try_lock(int fd) override;
+  void reached(std::string_view point) override;
+
+ private:
+  void arrive(const char* call, const std::string& path);  // counts; throws where told to
+  void note(FileCall call) { log_.push_back(std::move(call)); }
+
+  struct Open {
+    std::string path;
+    std::uint64_t written = 0;
+  };
+
+  FileOps& inner_;
+  std::uint64_t count_ = 0;
+  std::uint64_t fail_at_ = 0;
+  std::uint64_t stop_at_ = 0;
+  std::uint64_t shorten_at_ = 0;
+  int code_ = 0;
+  bool limited_ = false;
+  std::uint64_t free_space_ = 0;
+  std::unordered_map<int, Open> open_;
+  std::vector<FileCall> log_;
+  std::vector<std::string> points_;
+};
+
+}  // namespace mudd::io

@@ -1,0 +1,94 @@
+// The one door to the file system for everything that must survive a crash. Checkpoints, caches and the
+// files around them call FileOps and nothing else, so a test can fail, shorten or record any single call
+// (fault_files.h) and replay what a power cut would have left behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mudd/base/check.h"
+#include "mudd/io/errors.h"
+
+namespace mudd::io {
+
+struct DirEntry {
+  std::string name;
+  bool is_dir = false;  // a link is not followed, so a link to a folder is not a folder
+};
+
+// Every call throws IoError when the system refuses it. Descriptors are those of the system.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+
+  virtual int open_read(const std::string& path) = 0;
+  virtual int create(const std::string& path) = 0;    // a new file; one that exists is an error
+  virtual int open_dir(const std::string& path) = 0;  // for try_lock
+  virtual void close(int fd) = 0;
+  virtual std::size_t write(int fd, const void* data, std::size_t bytes) = 0;  // at the end; may be short
+  virtual std::size_t pread(int fd, void* data, std::size_t bytes, std::uint64_t offset) = 0;  // 0 at the end
+  virtual std::uint64_t size(int fd) = 0;
+  virtual void fsync(int fd) = 0;
+  virtual void fsync_dir(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  virtual void unlink(const std::string& path) = 0;
+  virtual void mkdir(const std::string& path) = 0;
+  virtual void rmdir(const std::string& path) = 0;
+  virtual std::vector<DirEntry> list(const std::string& path) = 0;  // sorted by name
+  virtual std::uint64_t free_space(const std::string& path) = 0;    // bytes this user may still write
+  virtual bool try_lock(int fd) = 0;  // exclusive, does not wait, dies with the process; false: held elsewhere
+
+  // Called by the writers at named instants of a save. The POSIX one kills the process with SIGKILL where
+  // the environment says MUDD_KILL_AT=<point>[:n] (n-th passage, from 1); the kill tests need exact instants.
+  virtual void reached(std::string_view point) = 0;
+};
+
+// The system's own calls.
+FileOps& posix_files();
+
+// What the program uses: posix_files() unless a test has put another in its place.
+FileOps& files();
+void set_files(FileOps* ops);  // nullptr: back to posix_files()
+
+// An open descriptor that closes itself. Errors of close after a sync carry no news and are dropped there.
+class File {
+ public:
+  static File open_read(FileOps& ops, const std::string& path);
+  static File create(FileOps& ops, const std::string& path);
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+  ~File();
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const;                                                  // now, by asking the system
+  void write_all(const void* data, std::size_t bytes);                         // repeats short writes
+  void read_exact(void* data, std::size_t bytes, std::uint64_t offset) const;  // FormatError if it ends early
+  void sync();
+  void close();  // reports errors
+
+ private:
+  File(FileOps& ops, int fd, std::string path) : ops_(&ops), fd_(fd), path_(std::move(path)) {}
+  FileOps* ops_;
+  int fd_;
+  std::string path_;
+};
+
+// Writes `path` so that a crash leaves the old file or the new one: temporary name beside it, sync, rename,
+// sync of the folder. The temporary is removed when anything fails.
+void replace_file(FileOps& ops, const std::string& path, const void* data, std::size_t bytes);
+
+// The whole of a file of at most `limit` bytes; FormatError when it is larger.
+std::string read_file(FileOps& ops, const std::string& path, std::uint64_t limit);
+
+// Makes a folder and those above it that are missing; each new one is synced into its parent.
+void make_folders(FileOps& ops, const std::string& path);
+
+// Removes a folder and all in it; links are removed, never followed.
+void remove_tree(FileOps& ops, const std::string& path);
+
+std::string parent_of(const std::string& path);  // "." for a bare name
+
+}  // namespace mudd::io

@@ -1,0 +1,74 @@
+// Safetensors files: eight bytes of header length (little-endian), a JSON header, then the tensors' bytes in
+// one piece without holes. The writer makes the shards of a checkpoint from memory it does not own; the reader
+// takes any file, however malformed, and gives tensors or a FormatError.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mudd/io/bounded_reader.h"
+
+namespace mudd::io {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+struct TensorInfo {
+  std::string name;
+  std::string_view dtype;  // the format's name, of static storage: F32, BF16, I64, BOOL, ...
+  std::vector<std::uint64_t> shape;
+  std::uint64_t begin = 0;  // bytes from the start of the file, not of the data
+  std::uint64_t end = 0;
+};
+
+struct Dtype {
+  std::string_view name;
+  std::uint64_t width = 0;  // bytes of one element
+};
+
+// The dtype of that name, or nullptr for one this program does not know.
+const Dtype* find_dtype(std::string_view name);
+
+// The limits of the reader (spec/reliability.md 6.2).
+inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+inline constexpr std::uint64_t kMaxTensors = 1'000'000;
+inline constexpr std::size_t kMaxNameBytes = 1024;
+inline constexpr std::size_t kMaxDims = 64;
+inline constexpr std::size_t kMaxMetadata = 10'000;
+
+class SafetensorsFile {
+ public:
+  // Reads and checks the header; the tensors' bytes are not touched.
+  SafetensorsFile(FileOps& ops, const std::string& path);
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of their bytes
+  const Metadata& metadata() const { return metadata_; }
+  std::uint64_t data_start() const { return data_start_; }
+  std::uint64_t size() const { return reader_.size(); }
+  const BoundedReader& reader() const { return reader_; }
+
+ private:
+  void check_ranges();
+
+  BoundedReader reader_;
+  std::uint64_t data_start_ = 0;
+  std::vector<TensorInfo> tensors_;
+  Metadata metadata_;
+};
+
+// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns.
+struct TensorSource {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  const void* data = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+// The length field and the JSON, padded with spaces to a multiple of 8 bytes so that the data is aligned.
+// The tensors' bytes follow in the order given. Throws Error for a source that breaks a rule.
+std::string safetensors_header(const std::vector<TensorSource>& tensors, const Metadata& metadata);
+
+}  // namespace mudd::io

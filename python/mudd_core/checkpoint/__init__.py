@@ -1,0 +1,27 @@
+"""Checkpoints: folders `step-<n>` that appear whole or not at all, and are verified before they are used.
+
+A tensor named `plane/name` (an optimizer moment) goes to the shard files of its plane; a name without a slash
+is a weight and goes to `model-*.safetensors`, which other tools can open. `state` is any JSON. The promises are
+those of the README's section on reliability; docs/reliability.md names the test behind each.
+"""
+
+from mudd_core.checkpoint.fingerprint import final_hash
+from mudd_core.checkpoint.load import Checkpoint, PassedOver, load_newest, load_step, verify_step
+from mudd_core.checkpoint.save import keep_last, save
+from mudd_core.checkpoint.steps import list_steps, remove_dead_temporaries, step_folder
+from mudd_core.checkpoint.weights import load_weights
+
+__all__ = [
+    "Checkpoint",
+    "PassedOver",
+    "final_hash",
+    "keep_last",
+    "list_steps",
+    "load_newest",
+    "load_step",
+    "load_weights",
+    "remove_dead_temporaries",
+    "save",
+    "step_folder",
+    "verify_step",
+]

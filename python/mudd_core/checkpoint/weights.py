@@ -1,0 +1,62 @@
+"""Weights alone, from any safetensors file: ours or another tool's."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mudd_core import _core
+from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.load import load_step
+from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.errors import FormatError, UserError
+
+_REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+
+
+def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
+    """The weights in a safetensors file, a folder of such files, or a `step-<n>` folder of ours.
+
+    A step of ours is verified. Other files carry no checksums and no optimizer state: a warning says so. BF16
+    becomes float32, exactly. UserError for a missing path and for pickled formats, which are never opened;
+    FormatError for a malformed file.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    if path.suffix in _REFUSED:
+        raise UserError(
+            f"{path} is a pickle, which runs code when opened; convert it to safetensors "
+            "(safetensors.torch.save_file) and give that file"
+        )
+    if (path / MANIFEST).exists():
+        step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
+        return load_step(path.parent, step, only=lambda name: "/" not in name).tensors
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"{path} holds no .safetensors file")
+    warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
+    weights: dict[str, NDArray[Any]] = {}
+    for file in files:
+        for name, array in _tensors_of(file).items():
+            if name in weights:
+                raise FormatError(str(file), 8, f"tensor {name!r} stands in two files")
+            weights[name] = array
+    return weights
+
+
+def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
+    file = _core.SafetensorsFile(str(path))
+    out: dict[str, NDArray[Any]] = {}
+    for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
+        held = np.dtype(np.uint16) if dtype == "BF16" else dtypes.numpy_dtype(dtype)
+        if held is None:
+            raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
+        array = np.empty(shape, held)
+        file.read_tensor(index, array)
+        out[name] = (array.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else array
+    return out
