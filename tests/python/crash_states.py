@@ -1,0 +1,97 @@
+"""What a power cut may leave on disk: recorded file calls, cut at a prefix, unsynced ones lost, torn, reordered.
+
+A recorded call is (call, path, to, data, offset), as FaultFiles.log gives them. A write is durable once its file
+was synced after it; a creation, removal or rename once the folder that holds the entry was synced after it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+Call = tuple[str, str, str, bytes, int]
+Fate = tuple[bool, int | None]  # kept at all; how many bytes of a kept write
+Disk = dict[str, bytes | None]  # path -> bytes; None: a folder
+KEPT: Fate = (True, None)
+LOST: Fate = (False, None)
+
+
+def _parent(path: str) -> str:
+    return str(PurePosixPath(path).parent)
+
+
+def pending(log: list[Call], count: int) -> list[bool]:
+    """Which of the first `count` calls no later sync among them has made durable."""
+    out = []
+    for index, (call, path, _, _, _) in enumerate(log[:count]):
+        wanted = ("fsync", path) if call == "write" else ("fsync_dir", _parent(path))
+        is_sync = call in ("fsync", "fsync_dir")
+        out.append(not is_sync and wanted not in [(later[0], later[1]) for later in log[index + 1 : count]])
+    return out
+
+
+def variants(log: list[Call], count: int, rng: random.Random, samples: int) -> Iterator[list[Fate]]:
+    """Fates of the first `count` calls: all kept, all pending lost, each alone lost or kept or torn, random mixes."""
+    unsynced = [index for index, is_open in enumerate(pending(log, count)) if is_open]
+    everything = [KEPT] * count
+    yield everything
+    nothing = list(everything)
+    for index in unsynced:
+        nothing[index] = LOST
+    yield nothing
+    for index in unsynced:
+        yield [*everything[:index], LOST, *everything[index + 1 :]]
+        yield [*nothing[:index], KEPT, *nothing[index + 1 :]]
+        if log[index][0] == "write":
+            for part in (0, len(log[index][3]) // 2, len(log[index][3]) - 1):
+                yield [*everything[:index], (True, part), *everything[index + 1 :]]
+    for _ in range(samples if unsynced else 0):
+        mixed = list(everything)
+        for index in unsynced:
+            mixed[index] = (rng.random() < 0.5, rng.choice([None, rng.randint(0, len(log[index][3]))]))
+        yield mixed
+
+
+def replay(log: list[Call], fates: list[Fate], before: Disk) -> Disk:
+    """The disk after calls with these fates. Bytes follow the file, so they survive even a lost entry's return."""
+    contents: dict[str, bytearray] = {}
+    for (call, path, _, data, offset), (kept, part) in zip(log, fates, strict=False):
+        if call == "write" and kept:
+            file = contents.setdefault(path, bytearray())
+            piece = data if part is None else data[:part]
+            file.extend(bytes(max(0, offset + len(piece) - len(file))))
+            file[offset : offset + len(piece)] = piece
+    disk = dict(before)
+    for (call, path, to, _, _), (kept, _) in zip(log, fates, strict=False):
+        if not kept:
+            continue
+        if call == "mkdir":
+            disk[path] = None
+        elif call == "create":
+            disk[path] = bytes(contents.get(path, b""))
+        elif call in ("unlink", "rmdir"):
+            disk.pop(path, None)
+        elif call == "rename":
+            disk = {
+                to + name[len(path) :] if name == path or name.startswith(path + "/") else name: data
+                for name, data in disk.items()
+            }
+    return disk
+
+
+def materialise(disk: Disk, base: str, root: Path) -> None:
+    """Writes the state of everything under `base` to `root`."""
+    for path, data in sorted(disk.items()):
+        if path.startswith(base + "/"):
+            target = root / path[len(base) + 1 :]
+            if data is None:
+                target.mkdir(parents=True, exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+
+
+def read_disk(base: Path) -> Disk:
+    """Everything under `base` as it is now, all of it durable."""
+    return {str(path): None if path.is_dir() else path.read_bytes() for path in sorted(base.rglob("*"))}

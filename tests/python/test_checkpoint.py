@@ -1,0 +1,469 @@
+"""Checkpoints: round trips, damage of every kind, faults at every call, crash replay through the real loader."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mudd_core import _core, checkpoint
+from mudd_core.checkpoint import manifest as manifests
+from mudd_core.errors import FormatError, SaveError, UserError
+
+sys.path.insert(0, str(Path(__file__).parent))
+import crash_states
+
+RUN = {"run_id": "run-a", "config_hash": "cafe"}
+GOLDENS = Path(__file__).parents[1] / "goldens" / "checkpoint_v1"
+
+
+def tiny_tensors(step: int = 1) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(step)
+    return {
+        "embed": rng.normal(size=(7, 5)).astype(np.float32),
+        "blocks.0.norm.gain": rng.normal(size=5).astype(np.float32),
+        "m/embed": rng.normal(size=(7, 5)).astype(np.float32),
+        "counts": np.arange(3, dtype=np.int64),
+        "empty": np.zeros((3, 0), np.float32),
+    }
+
+
+STATE = {"step": 1, "rng_seed": 7, "sums": [0.1, 1e-300, -2.5], "skips": {}}
+
+
+def save(directory: Path, step: int, **changes: Any) -> Path:
+    return checkpoint.save(directory, step, tiny_tensors(step), STATE, **{**RUN, **changes})
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return found.keys() == wanted.keys() and all(
+        found[name].dtype == wanted[name].dtype
+        and found[name].shape == wanted[name].shape
+        and found[name].tobytes() == wanted[name].tobytes()
+        for name in wanted
+    )
+
+
+@contextmanager
+def faults(**settings: Any) -> Iterator[_core.FaultFiles]:
+    """All file calls go through a FaultFiles with the given settings, e.g. fail_at=(3, errno.EIO)."""
+    files = _core.FaultFiles()
+    for name, value in settings.items():
+        getattr(files, name)(*value)
+    _core.use_files(files)
+    try:
+        yield files
+    finally:
+        _core.use_files(None)
+
+
+def test_round_trip_and_into(tmp_path: Path) -> None:
+    folder = save(tmp_path / "made" / "here", 12)
+    assert folder.name == "step-12"
+    found = checkpoint.load_newest(tmp_path / "made" / "here", run_id="run-a")
+    assert found is not None and found.passed_over == ()
+    assert (found.step, found.state, found.config_hash, found.run_id) == (12, STATE, "cafe", "run-a")
+    assert same(found.tensors, tiny_tensors(12))
+
+    mine = {"embed": np.zeros((7, 5), np.float32)}
+    again = checkpoint.load_step(tmp_path / "made" / "here", 12, into=mine, only=lambda name: name == "counts")
+    assert again.tensors["embed"] is mine["embed"] and again.tensors.keys() == {"embed", "counts"}
+    assert (mine["embed"] == tiny_tensors(12)["embed"]).all()
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros((5, 7), np.float32), np.zeros((7, 5)), np.zeros((5, 7), np.float32).T, None]
+)
+def test_into_must_fit(tmp_path: Path, bad: np.ndarray[Any, Any] | None) -> None:
+    save(tmp_path, 1)
+    if bad is None:
+        bad = np.zeros((7, 5), np.float32)
+        bad.setflags(write=False)
+    with pytest.raises(ValueError, match=r"into\['embed'\]"):
+        checkpoint.load_step(tmp_path, 1, into={"embed": bad})
+    with pytest.raises(ValueError, match="nowhere"):
+        checkpoint.load_step(tmp_path, 1, into={"nowhere": bad})
+
+
+def test_other_tools_read_the_shards(tmp_path: Path) -> None:
+    oracle = pytest.importorskip("safetensors.numpy")
+    folder = save(tmp_path, 3)
+    model = oracle.load_file(folder / "model-00001-of-00001.safetensors")
+    wanted = tiny_tensors(3)
+    assert same(model, {name: wanted[name] for name in wanted if "/" not in name})
+    assert oracle.load_file(folder / "m-00001-of-00001.safetensors").keys() == {"m/embed"}
+
+
+def test_shards_split_by_size(tmp_path: Path) -> None:
+    tensors = {f"t{i}": np.full(100, i, np.float32) for i in range(7)}
+    folder = checkpoint.save(tmp_path, 1, tensors, {}, **RUN, shard_bytes=850)
+    assert len(list(folder.glob("model-*-of-00004.safetensors"))) == 4
+    found = checkpoint.load_step(tmp_path, 1)
+    assert same(found.tensors, tensors)
+
+
+def test_non_contiguous_and_read_only_arrays(tmp_path: Path) -> None:
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    base.setflags(write=False)
+    tensors = {"transposed": base.T, "strided": base[:, ::2], "plain": base, "scalar": np.array(2.0)}
+    checkpoint.save(tmp_path, 1, tensors, {}, **RUN)
+    found = checkpoint.load_step(tmp_path, 1).tensors
+    assert all((found[name] == tensors[name]).all() for name in tensors)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "state", "error"),
+    [
+        ({"x": np.zeros(2, np.complex128)}, {}, ValueError),
+        ({"x": np.zeros(2, ">f4")}, {}, ValueError),
+        ({"x": [1.0]}, {}, TypeError),
+        ({"../x/y": np.zeros(2)}, {}, ValueError),
+        ({"": np.zeros(2)}, {}, ValueError),
+        ({"x": np.zeros(2)}, {"loss": float("nan")}, ValueError),
+        ({"x": np.zeros(2)}, {"loss": object()}, TypeError),
+    ],
+)
+def test_what_cannot_be_stored_leaves_nothing(tmp_path: Path, tensors: Any, state: Any, error: Any) -> None:
+    with pytest.raises(error):
+        checkpoint.save(tmp_path, 1, tensors, state, **RUN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_newest_that_verifies_and_reports(tmp_path: Path) -> None:
+    for step in (10, 9, 2):
+        save(tmp_path, step)
+    (tmp_path / "step-11").mkdir()
+    (tmp_path / "step-12.tmp-00").mkdir()
+    (tmp_path / "step-013").mkdir()
+    (tmp_path / "step-14").write_bytes(b"a file")
+    shard = tmp_path / "step-10" / "m-00001-of-00001.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    found = checkpoint.load_newest(tmp_path)
+    assert found is not None and found.step == 9 and same(found.tensors, tiny_tensors(9))
+    assert [passed.step for passed in found.passed_over] == [11, 10]
+    assert "manifest is missing" in str(found.passed_over[0])
+    assert found.passed_over[1].tensor == "m/embed" and found.passed_over[1].file == str(shard)
+    with pytest.raises(FormatError, match="m/embed"):
+        checkpoint.load_step(tmp_path, 10)
+    with pytest.raises(UserError, match=r"no checkpoint of step 5.*2, 9, 10"):
+        checkpoint.load_step(tmp_path, 5)
+
+
+def test_nothing_there_and_nothing_good(tmp_path: Path) -> None:
+    assert checkpoint.load_newest(tmp_path / "none") is None
+    assert checkpoint.load_newest(tmp_path) is None
+    folder = save(tmp_path, 1)
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(FormatError, match="no checkpoint verifies"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_every_flip_in_every_file_is_found(tmp_path: Path) -> None:
+    folder = save(tmp_path, 4)
+    rng = random.Random(1)
+    for path in sorted(folder.iterdir()):
+        good = path.read_bytes()
+        positions = range(len(good)) if len(good) < 700 else rng.sample(range(len(good)), 400)
+        for position in positions:
+            bad = bytearray(good)
+            bad[position] ^= 1 << rng.randrange(8)
+            path.write_bytes(bad)
+            with pytest.raises(FormatError):
+                checkpoint.verify_step(folder)
+        path.write_bytes(good)
+    checkpoint.verify_step(folder)
+
+
+def test_every_cut_growth_loss_and_swap_is_found(tmp_path: Path) -> None:
+    folder, other = save(tmp_path, 4), save(tmp_path, 5)
+    rng = random.Random(2)
+    for path in sorted(folder.iterdir()):
+        good = path.read_bytes()
+        for bad in [b"", good[:-1], good + b"\n", *(good[: rng.randrange(len(good))] for _ in range(20))]:
+            path.write_bytes(bad)
+            with pytest.raises(FormatError):
+                checkpoint.verify_step(folder)
+        path.unlink()
+        with pytest.raises(FormatError, match="missing"):
+            checkpoint.verify_step(folder)
+        path.write_bytes((other / path.name).read_bytes())  # same shapes, another step
+        with pytest.raises(FormatError):
+            checkpoint.verify_step(folder)
+        path.write_bytes(good)
+    first, second = folder / "m-00001-of-00001.safetensors", folder / "model-00001-of-00001.safetensors"
+    contents = first.read_bytes(), second.read_bytes()
+    first.write_bytes(contents[1])
+    second.write_bytes(contents[0])
+    with pytest.raises(FormatError):
+        checkpoint.verify_step(folder)
+
+
+def test_another_run_or_step_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, 4)
+    save(tmp_path, 6, run_id="run-b")
+    found = checkpoint.load_newest(tmp_path, run_id="run-a")
+    assert found is not None and found.step == 4 and "run-b" in found.passed_over[0].reason
+    with pytest.raises(FormatError, match="run-b"):
+        checkpoint.load_step(tmp_path, 6, run_id="run-a")
+    with pytest.raises(SaveError, match="run-b"):
+        save(tmp_path, 6)
+    shutil.copytree(tmp_path / "step-4", tmp_path / "step-7")
+    with pytest.raises(FormatError, match="of step 4"):
+        checkpoint.load_step(tmp_path, 7)
+
+
+def test_saving_twice_keeps_a_good_step_and_replaces_a_bad_one(tmp_path: Path) -> None:
+    folder = save(tmp_path, 4)
+    before = (folder / "manifest.json").stat().st_ino
+    save(tmp_path, 4)
+    assert (folder / "manifest.json").stat().st_ino == before
+    (folder / "manifest.json").write_text("broken")
+    save(tmp_path, 4)
+    assert checkpoint.load_step(tmp_path, 4).step == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+
+
+def test_keep_last_reads_the_newest_back_first(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 10):
+        save(tmp_path, step)
+    assert checkpoint.keep_last(tmp_path, 4) == []
+    assert checkpoint.keep_last(tmp_path, 2) == [1, 2]
+    assert checkpoint.list_steps(tmp_path) == [3, 10]
+    shard = tmp_path / "step-10" / "model-00001-of-00001.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(FormatError):
+        checkpoint.keep_last(tmp_path, 1)
+    assert checkpoint.list_steps(tmp_path) == [3, 10]
+    with pytest.raises(ValueError, match="keep"):
+        checkpoint.keep_last(tmp_path, 0)
+
+
+def test_temporaries_of_dead_writers_go(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "step-2.tmp-abcd").mkdir()
+    (tmp_path / "step-2.tmp-abcd" / "model.safetensors").write_bytes(b"half")
+    living = _core.AtomicFolder(str(tmp_path), "step-3", "live")
+    assert checkpoint.remove_dead_temporaries(tmp_path) == ["step-2.tmp-abcd"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-3.tmp-live"]
+    del living
+    assert checkpoint.remove_dead_temporaries(tmp_path / "none") == []
+
+
+def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    with faults(shrink_free_space=(1000,)) as files, pytest.raises(SaveError, match="train.keep_last"):
+        save(tmp_path, 2)
+    assert files.log == []
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_failure_at_every_call_of_a_save_harms_nothing(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    for nth in range(1, 200):
+        with faults(fail_at=(nth, errno.ENOSPC)) as files:
+            try:
+                save(tmp_path, 2)
+                failed = False
+            except SaveError as error:
+                failed = True
+                assert "No space left" in str(error)
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names in (["step-1"], ["step-1", "step-2"]), nth
+        assert same(checkpoint.load_step(tmp_path, 1).tensors, tiny_tensors(1))
+        if "step-2" in names:  # committed: whole, even where the last sync reported an error
+            assert same(checkpoint.load_step(tmp_path, 2).tensors, tiny_tensors(2))
+            shutil.rmtree(tmp_path / "step-2")
+        if not failed and nth > files.count:
+            return
+    pytest.fail("a save makes fewer than 200 calls")
+
+
+def test_short_reads_and_writes_change_nothing(tmp_path: Path) -> None:
+    for nth in range(1, 30):
+        with faults(shorten_at=(nth,)):
+            save(tmp_path / str(nth), 2)
+            found = checkpoint.load_newest(tmp_path / str(nth))
+        assert found is not None and same(found.tensors, tiny_tensors(2))
+
+
+def test_a_failing_read_is_passed_over_with_its_reason(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    with faults() as files:
+        checkpoint.load_step(tmp_path, 2)
+    for nth in range(2, files.count // 2):
+        with faults(fail_at=(nth, errno.EIO)):
+            found = checkpoint.load_newest(tmp_path)
+        assert found is not None
+        if found.step == 1:
+            assert "Input/output error" in found.passed_over[0].reason
+
+
+@pytest.mark.parametrize("old", [None, "good", "bad"])
+def test_crash_replay_of_every_prefix(tmp_path: Path, old: str | None) -> None:
+    """Power cuts during a save of step 2 that also deletes step 0; with no, a good or a broken step 2 before."""
+    disk = tmp_path / "disk"
+    save(disk, 0)
+    save(disk, 1)
+    if old is not None:
+        save(disk, 2)
+    if old == "bad":
+        (disk / "step-2" / "manifest.json").write_text("broken")
+    before = crash_states.read_disk(disk)
+    with faults() as files:
+        save(disk, 2)
+        checkpoint.keep_last(disk, 2)
+    log, rng, seen, root = files.log, random.Random(3), set(), tmp_path / "crashed"
+    for count in range(len(log) + 1):
+        for fates in crash_states.variants(log, count, rng, samples=4):
+            root.mkdir()
+            crash_states.materialise(crash_states.replay(log, fates, before), str(disk), root)
+            checkpoint.remove_dead_temporaries(root)
+            found = checkpoint.load_newest(root)
+            assert found is not None and found.step in (1, 2), count
+            assert same(found.tensors, tiny_tensors(found.step)) and found.state == STATE
+            assert not list(root.glob("*.tmp-*"))
+            save(root, 2)  # and the run goes on from there
+            assert checkpoint.load_step(root, 2).step == 2
+            seen.add(found.step)
+            shutil.rmtree(root)
+            if count == len(log):
+                assert found.step == 2
+    assert seen == ({2} if old == "good" else {1, 2})
+
+
+def edited(folder: Path, change: Any) -> None:
+    """Rewrites a manifest with valid checksums after `change(body)`: a liar, not an accident."""
+    body = json.loads((folder / "manifest.json").read_bytes())
+    del body["manifest_crc32c"]
+    change(body)
+    head = json.dumps(body, indent=1).removesuffix("\n}").encode()
+    tail = f',\n "manifest_crc32c": "{_core.crc32c(head):08x}"\n}}\n'
+    (folder / "manifest.json").write_bytes(head + tail.encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.update(format="other"),
+        lambda body: body.update(step=-1),
+        lambda body: body.update(step=True),
+        lambda body: body.update(files=[]),
+        lambda body: body["files"].update({"../x": {"bytes": 1, "crc32c": "00000000"}}),
+        lambda body: body["files"].update({"gone": {"bytes": 1, "crc32c": "00000000"}}),
+        lambda body: body["files"].clear(),
+        lambda body: body["tensors"]["embed"].update(shape=[1 << 62, 1 << 62]),
+        lambda body: body["tensors"]["embed"].update(dtype="F64"),
+        lambda body: body["tensors"]["embed"].update(slices=[]),
+        lambda body: body["tensors"]["embed"]["slices"][0].update(range=[0, 1 << 62]),
+        lambda body: body["tensors"]["embed"]["slices"][0].update(range=[8, 4]),
+        lambda body: body["tensors"]["embed"]["slices"][0].update(crc32c="xyz"),
+        lambda body: body["tensors"]["embed"]["slices"][0].update(crc32c=""),
+        lambda body: body["tensors"]["embed"]["slices"][0].update(offsets=[1, 0]),
+        lambda body: body["tensors"].pop("embed"),
+        lambda body: body["tensors"].update(more=body["tensors"]["embed"]),
+        lambda body: body.update(run_id="run-c"),
+        lambda body: body.update(block_bytes=1),
+        lambda body: body.update(version=[1]),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: Any) -> None:
+    folder = save(tmp_path, 1)
+    edited(folder, lambda body: None)
+    checkpoint.verify_step(folder)  # the editing itself is not what is refused
+    edited(folder, change)
+    with pytest.raises(FormatError):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_newer_format_is_refused_by_name_and_never_trained_over(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    folder = save(tmp_path, 2)
+    edited(folder, lambda body: body.update(version=[2, 0]))
+    for attempt in (lambda: checkpoint.load_newest(tmp_path), lambda: save(tmp_path, 2)):
+        with pytest.raises(UserError, match=r"format 2\.0 is newer"):
+            attempt()
+    edited(folder, lambda body: body.update(version=[1, 9]))
+    assert checkpoint.load_step(tmp_path, 2).step == 2
+
+
+def test_goldens_of_format_1_load(tmp_path: Path) -> None:
+    found = checkpoint.load_step(GOLDENS, 1)
+    assert same(found.tensors, golden_tensors()) and found.state == STATE
+    assert (found.run_id, found.config_hash) == ("run-a", "cafe")
+    checkpoint.save(tmp_path, 1, golden_tensors(), STATE, **RUN)
+    for path in sorted((GOLDENS / "step-1").iterdir()):
+        assert (tmp_path / "step-1" / path.name).read_bytes() == path.read_bytes(), path.name
+    text = (GOLDENS / "final_hash.txt").read_text().strip()
+    assert checkpoint.final_hash(golden_tensors()) == text
+
+
+def golden_tensors() -> dict[str, np.ndarray[Any, Any]]:
+    return {
+        "embed": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
+        "final_norm.gain": np.array([1.0, -0.0], np.float32),
+        "m/embed": np.full((2, 3), 1e-30, np.float32),
+        "counts": np.array(5, np.int64),
+        "none": np.zeros((0, 4), np.float32),
+    }
+
+
+def test_final_hash_sees_names_shapes_dtypes_and_bits() -> None:
+    base = {"b": np.zeros((2, 3), np.float32), "a": np.zeros(1, np.float32)}
+    others: list[dict[str, Any]] = [
+        {"b": np.zeros((3, 2), np.float32), "a": base["a"]},
+        {"b": np.zeros((2, 3), np.int32), "a": base["a"]},
+        {"b": -base["b"], "a": base["a"]},
+        {"b": base["b"], "c": base["a"]},
+        {"b": base["b"]},
+    ]
+    hashes = [checkpoint.final_hash(tensors) for tensors in [base, *others]]
+    assert len(set(hashes)) == len(hashes)
+    assert checkpoint.final_hash({"a": base["a"], "b": np.zeros((3, 2), np.float32).T}) == hashes[0]
+
+
+def test_weights_of_other_tools_load_with_a_warning(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    tensors = {"a": torch.randn(3, 4), "b": torch.randn(5).to(torch.bfloat16)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        with pytest.warns(UserWarning, match="weights only"):
+            found = checkpoint.load_weights(path)
+        assert (found["a"] == tensors["a"].numpy()).all()
+        assert (found["b"] == tensors["b"].float().numpy()).all()
+    folder = save(tmp_path / "ours", 8)
+    assert checkpoint.load_weights(folder).keys() == {name for name in tiny_tensors() if "/" not in name}
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    with pytest.raises(UserError, match="safetensors"):
+        checkpoint.load_weights(tmp_path / "weights.pt")
+    with pytest.raises(UserError, match="does not exist"):
+        checkpoint.load_weights(tmp_path / "nothing")
+
+
+def test_large_tensors_have_a_checksum_for_every_block(tmp_path: Path) -> None:
+    big = np.random.default_rng(0).integers(0, 256, (5 << 20) + 3, dtype=np.uint8)
+    folder = checkpoint.save(tmp_path, 1, {"big": big}, {}, **RUN)
+    (part,) = manifests.read_manifest(folder).tensors["big"].slices
+    assert list(part.crcs) == _core.crc32c_blocks(big) and len(part.crcs) == 6
+    path = folder / part.file
+    data = bytearray(path.read_bytes())
+    data[part.begin + (3 << 20) + 17] ^= 8
+    path.write_bytes(data)
+    into = {"big": np.zeros_like(big)}
+    with pytest.raises(FormatError, match="'big', block 3") as caught:
+        checkpoint.load_step(tmp_path, 1, into=into)
+    assert caught.value.offset == part.begin + (3 << 20)
+    assert not into["big"].any()  # nothing is written before everything has verified
