@@ -1,8 +1,8 @@
 """Interpolated modified Kneser-Ney language models of any order over token ids, in NumPy.
 
 Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1999), section 4.3:
-three discounts per order from the counts of counts, continuation counts below the highest order, interpolation
-down to the uniform distribution over the vocabulary.
+three discounts per order from the counts of counts, continuation counts below the highest order, and
+interpolation down to the uniform distribution over the vocabulary.
 
 Documents are kept apart: each is preceded by order - 1 end-of-document tokens, so a context never reaches
 into the document before, and n-grams that begin with such a token keep their raw counts (nothing stands to

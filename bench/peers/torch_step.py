@@ -1,0 +1,200 @@
+"""One PyTorch training run on a bench shape, in a process of its own; prints one JSON object.
+
+    python bench/peers/torch_step.py --family transformer_pp --shape 9M --mode eager --threads 2 --steps 12
+
+A step is forward, backward, clip to norm 1, fused AdamW with gradients set to None: the best a careful user
+gets from stock PyTorch on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up product).
+Warm-up steps are not timed. --weights FILE.npz starts from weights with mudd_core's names, so that losses can
+be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib  # noqa: E402
+from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, spread  # noqa: E402
+
+
+class Block(nn.Module):
+    """Pre-norm block of either family: x [B, T, D] -> [B, T, D]."""
+
+    def __init__(self, s: Shape, family: str) -> None:
+        super().__init__()
+        self.heads, self.gpt2 = s.H, family == "gpt2"
+        inner = s.inner(family)
+        self.qkv = nn.Linear(s.D, 3 * s.D, bias=self.gpt2)
+        self.o = nn.Linear(s.D, s.D, bias=self.gpt2)
+        self.up = nn.Linear(s.D, inner if self.gpt2 else 2 * inner, bias=self.gpt2)
+        self.down = nn.Linear(inner, s.D, bias=self.gpt2)
+        self.norm_1 = nn.LayerNorm(s.D, eps=1e-5) if self.gpt2 else nn.RMSNorm(s.D, eps=1e-6)
+        self.norm_2 = nn.LayerNorm(s.D, eps=1e-5) if self.gpt2 else nn.RMSNorm(s.D, eps=1e-6)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        B, T, D = x.shape
+        q, k, v = (
+            t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
+        )
+        if not self.gpt2:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(B, T, D))
+        h = self.up(self.norm_2(x))
+        if self.gpt2:
+            h = F.gelu(h, approximate="tanh")
+        else:
+            gate, up = h.chunk(2, dim=-1)
+            h = F.silu(gate) * up
+        return x + self.down(h)  # type: ignore[no-any-return]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """RoPE in half layout on [B, H, T, d]."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class Model(nn.Module):
+    """Transformer++ (untied head) or GPT-2 (tied head); forward gives the mean loss."""
+
+    def __init__(self, s: Shape, family: str) -> None:
+        super().__init__()
+        self.gpt2 = family == "gpt2"
+        self.embed = nn.Embedding(s.V, s.D)
+        self.blocks = nn.ModuleList(Block(s, family) for _ in range(s.L))
+        self.norm = nn.LayerNorm(s.D, eps=1e-5) if self.gpt2 else nn.RMSNorm(s.D, eps=1e-6)
+        self.head = nn.Linear(s.D, s.V, bias=False)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+        if self.gpt2:
+            self.head.weight = self.embed.weight
+            self.pos_embed = nn.Parameter(torch.randn(s.T, s.D) * 0.02)
+        half = s.D // s.H // 2
+        angle = torch.arange(s.T)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+        self.register_buffer("cos", angle.cos())
+        self.register_buffer("sin", angle.sin())
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        x = self.embed(inputs)
+        if self.gpt2:
+            x = x + self.pos_embed
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def load_weights(model: Model, weights: dict[str, NDArray[Any]]) -> None:
+    """Copy weights with mudd_core's names and [in, out] layouts into the modules."""
+
+    def put(target: Tensor, *names: str) -> None:
+        parts = [weights.pop(n) for n in names]
+        value = np.concatenate([p.T if p.ndim == 2 else p for p in parts], 0)
+        if tuple(target.shape) != value.shape:
+            raise ValueError(f"[load_weights] {names}: expected {tuple(target.shape)}, got {value.shape}")
+        target.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+    weights = dict(weights)
+    ffn_in = ("up",) if model.gpt2 else ("gate", "up")
+    with torch.no_grad():
+        model.embed.weight.copy_(torch.tensor(weights.pop("embed")))
+        if model.gpt2:
+            model.pos_embed.copy_(torch.tensor(weights.pop("pos_embed")))
+        else:
+            model.head.weight.copy_(torch.tensor(weights.pop("head")))
+        norms: list[tuple[Any, str]] = [(model.norm, "final_norm")]
+        for n, block in enumerate(cast(list[Block], list(model.blocks))):
+            norms += [(block.norm_1, f"blocks.{n}.attn.norm"), (block.norm_2, f"blocks.{n}.ffn.norm")]
+            for module, part, matrices in (
+                (block.qkv, "attn", ("q", "k", "v")),
+                (block.o, "attn", ("o",)),
+                (block.up, "ffn", ffn_in),
+                (block.down, "ffn", ("down",)),
+            ):
+                put(module.weight, *(f"blocks.{n}.{part}.{m}.w" for m in matrices))
+                if model.gpt2:
+                    put(module.bias, *(f"blocks.{n}.{part}.{m}.b" for m in matrices))
+        for module, name in norms:
+            put(module.weight, f"{name}.gain")
+            if model.gpt2:
+                put(module.bias, f"{name}.bias")
+    if weights:
+        raise ValueError(f"[load_weights] names that no module takes: {sorted(weights)}")
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
+    p.add_argument("--shape", choices=SHAPES, default="9M")
+    p.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--steps", type=int, default=10, help="timed steps")
+    p.add_argument("--warmup", type=int, default=3, help="steps before the clock starts")
+    p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
+    p.add_argument(
+        "--json", action="store_true", help="accepted for symmetry with bench_step.py; always JSON"
+    )
+    return p.parse_args()
+
+
+def main() -> int:
+    """Train on fixed random tokens and report."""
+    a = parse()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    s = SHAPES[a.shape]
+    model = Model(s, a.family)
+    if a.weights is not None:
+        with np.load(a.weights, allow_pickle=False) as z:
+            load_weights(model, {k: z[k] for k in z.files})
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": DECAY}]
+    groups.append({"params": others, "weight_decay": 0.0})
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    run = torch.compile(model) if a.mode == "compile" else model
+    losses, seconds = [], []
+    for step in range(a.warmup + a.steps):
+        window = torch.from_numpy(batch_tokens(s, step))
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss = run(window[:, :-1], window[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    timed = seconds[a.warmup :]
+    print(
+        json.dumps(
+            {
+                "name": f"PyTorch {torch.__version__} {a.mode}",
+                "tokens_per_second": s.tokens / statistics.median(timed),
+                "spread": spread(timed),
+                "peak_rss_mib": peak_rss_mib(),
+                "isa": torch.backends.cpu.get_cpu_capability(),
+                "threads": torch.get_num_threads(),
+                "losses": losses,
+            }
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

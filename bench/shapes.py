@@ -1,0 +1,95 @@
+"""The bench shapes, their FLOPs, and the facts about the machine that every result carries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+FAMILIES = ("transformer_pp", "gpt2")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """V vocabulary, L layers, D width, H heads, F inner width, T window, B windows in a step; head untied."""
+
+    name: str
+    V: int
+    L: int
+    D: int
+    H: int
+    F: int
+    T: int
+    B: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in one step."""
+        return self.B * self.T
+
+    def inner(self, family: str) -> int:
+        """Width of the feed-forward block: GPT-2 has two matrices of 4 D instead of three of F."""
+        return 4 * self.D if family == "gpt2" else self.F
+
+    def product_weights(self, family: str) -> int:
+        """Weights that enter a matrix product for every token: the blocks, and the head once, tied or not."""
+        ffn = (2 if family == "gpt2" else 3) * self.D * self.inner(family)
+        return self.L * (4 * self.D * self.D + ffn) + self.V * self.D
+
+    def flops_per_token(self, family: str) -> int:
+        """Training FLOPs: 6 x weights of products + 6 L T D for causal attention."""
+        return 6 * self.product_weights(family) + 6 * self.L * self.T * self.D
+
+
+SHAPES = {
+    s.name: s
+    for s in (
+        Shape("9M", 8192, 6, 256, 4, 704, 256, 8),
+        Shape("55M", 16384, 12, 512, 8, 1408, 512, 4),
+        Shape("162M", 50304, 12, 768, 12, 2048, 512, 2),
+    )
+}
+
+
+def peak_rss_mib() -> float:
+    """High-water mark of this process' resident memory (VmHWM), MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def cpu_name() -> str:
+    """Model name of the first CPU."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown CPU"
+
+
+def cpu_flags() -> set[str]:
+    """Instruction sets the kernel reports."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.split(":", 1)[1].split())
+    return set()
+
+
+def commit() -> str:
+    """Short commit of the checkout, with + if files are changed."""
+    here = Path(__file__).parent
+
+    def git(*args: str) -> str:
+        return subprocess.run(
+            ["git", *args], cwd=here, capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    return (git("rev-parse", "--short", "HEAD") or "no git") + (
+        "+" if git("status", "--porcelain", "-uno") else ""
+    )
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,67 @@
+"""What every program of the bench trains on, and with which optimizer settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shapes import Shape
+
+LR = 1e-3
+BETAS = (0.9, 0.95)
+EPS = 1e-8
+DECAY = 0.1
+CLIP = 1.0
+
+
+def batch_tokens(shape: Shape, step: int) -> NDArray[np.int64]:
+    """Windows [B, T + 1] of step `step`: ids with the skew of text (Zipf), equal in every program."""
+    rng = np.random.default_rng([step, shape.V])
+    u = rng.random((shape.B, shape.T + 1))
+    ids: NDArray[np.int64] = np.minimum(np.floor(shape.V**u) - 1, shape.V - 1).astype(np.int64)
+    return ids
+
+
+def spread(seconds: list[float]) -> float:
+    """(slowest - fastest) / median of the timed steps: how noisy the machine was."""
+    ordered = sorted(seconds)
+    return (ordered[-1] - ordered[0]) / ordered[len(ordered) // 2]
+
+
+def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Initial weights by name, the same for every program: normal 0.02, gains one, biases zero."""
+    rng = np.random.default_rng(seed)
+    out: dict[str, NDArray[Any]] = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith(".gain"):
+            out[name] = np.ones(shape, np.float32)
+        elif name.endswith((".bias", ".b")):
+            out[name] = np.zeros(shape, np.float32)
+        else:
+            out[name] = (rng.standard_normal(shape, dtype=np.float32) * 0.02).astype(np.float32)
+    return out
+
+
+def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of mudd_core's parameters on a bench shape."""
+    gpt2 = family == "gpt2"
+    inner = s.inner(family)
+    products = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
+    products += [("ffn", m, s.D, inner) for m in (("up",) if gpt2 else ("gate", "up"))]
+    products.append(("ffn", "down", inner, s.D))
+    shapes: dict[str, tuple[int, ...]] = {"embed": (s.V, s.D)}
+    shapes.update({"pos_embed": (s.T, s.D)} if gpt2 else {"head": (s.V, s.D)})
+    norms = ["final_norm"]
+    for n in range(s.L):
+        norms += [f"blocks.{n}.attn.norm", f"blocks.{n}.ffn.norm"]
+        for part, name, fan_in, fan_out in products:
+            shapes[f"blocks.{n}.{part}.{name}.w"] = (fan_in, fan_out)
+            if gpt2:
+                shapes[f"blocks.{n}.{part}.{name}.b"] = (fan_out,)
+    for norm in norms:
+        shapes[f"{norm}.gain"] = (s.D,)
+        if gpt2:
+            shapes[f"{norm}.bias"] = (s.D,)
+    return shapes

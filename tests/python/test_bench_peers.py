@@ -1,0 +1,55 @@
+"""The PyTorch peer computes what the reference computes, so that its speed is that of the same work."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from reference import torch_models as tm
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
+
+import torch_step  # noqa: E402
+
+import workload  # noqa: E402
+from shapes import SHAPES  # noqa: E402
+
+TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
+
+
+@pytest.mark.parametrize("family", ["transformer_pp", "gpt2"])
+def test_peer_matches_reference(family: str) -> None:
+    shapes = workload.parameter_shapes(TINY, family)
+    cfg: tm.Config = tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
+    if family == "gpt2":
+        cfg = tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+    assert shapes == tm.parameter_shapes(cfg)
+    rng = np.random.default_rng(0)
+    weights = {k: rng.normal(0.5 if k.endswith("gain") else 0, 0.2, s) for k, s in shapes.items()}
+    peer = torch_step.Model(TINY, family).double()
+    torch_step.load_weights(peer, weights)
+    window = workload.batch_tokens(TINY, 3)
+    loss = peer(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
+    want = tm.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
+    assert abs(loss.item() - want.loss) < 1e-6  # the peer's rope tables are float32
+    peer_count = sum(p.numel() for p in peer.parameters())
+    assert peer_count == sum(int(np.prod(s)) for s in shapes.values())
+
+
+def test_flops_of_the_three_shapes() -> None:
+    per_token = [SHAPES[n].flops_per_token("transformer_pp") / 1e6 for n in ("9M", "55M", "162M")]
+    np.testing.assert_allclose(per_token, [43.9, 300, 770], rtol=0.003)
+
+
+def test_tokens_are_ids_with_a_skew() -> None:
+    ids = workload.batch_tokens(SHAPES["9M"], 0)
+    assert ids.shape == (8, 257) and ids.min() >= 0 and ids.max() < 8192
+    assert (ids == workload.batch_tokens(SHAPES["9M"], 0)).all()
+    assert (ids != workload.batch_tokens(SHAPES["9M"], 1)).any()
+    assert np.median(ids) < 200
