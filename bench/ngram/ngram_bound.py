@@ -1,6 +1,6 @@
 """Bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache: what a model must beat.
 
-    python bench/ngram/ngram_bound.py --cache runs/cache/<fingerprint>/tokens.h5
+    python bench/ngram/ngram_bound.py --cache runs/cache/<fingerprint>
     python bench/ngram/ngram_bound.py --train train.npy --valid valid.npy --valid-bytes 586190 --vocab 4096
 
 Predicts what `launch.py --mode=validation` predicts (contracts 15): every validation token after the first,
@@ -41,31 +41,24 @@ class Tokens:
 
 
 def load_cache(path: Path) -> Tokens:
-    """Read mudd_core's HDF5 token cache."""
+    """Read mudd_core's HDF5 token cache: its folder, or the tokens.h5 in it."""
     import h5py  # type: ignore[import-untyped]
 
-    with h5py.File(path, "r") as f:
-        a = f.attrs
-        notes = {
-            f"{name}.{k}": str(v)
-            for name in ("train", "valid")
-            for k, v in f[name].attrs.items()
-            if "sha" in k
-        }
-        notes.update({k: str(v) for k, v in a.items() if "hash" in k or "sha" in k})
-        return Tokens(
-            f["train"][...],
-            f["valid"][...],
-            int(a["valid_bytes"]),
-            int(a["vocab_size"]),
-            int(a["eos"]),
-            notes,
-        )
+    with h5py.File(path / "tokens.h5" if path.is_dir() else path, "r") as f:
+        facts = {k: v.decode() if isinstance(v, bytes) else v for k, v in f.attrs.items()}
+        train, valid = f["train/ids"][...], f["valid/ids"][...]
+    notes = {k: str(v) for k, v in facts.items() if k.endswith("_hash")}
+    return Tokens(
+        train, valid, int(facts["valid_text_bytes"]), int(facts["vocab_size"]), int(facts["eos_id"]), notes
+    )
 
 
-def token_hash(ids: NDArray[Any]) -> str:
-    """SHA-256 of the ids as they lie in the cache (little-endian, uint16 or uint32)."""
-    return hashlib.sha256(np.ascontiguousarray(ids).tobytes()).hexdigest()
+def token_hash(*ids: NDArray[Any]) -> str:
+    """SHA-256 of the ids, one array after the other, as they lie in the cache."""
+    whole = hashlib.sha256()
+    for part in ids:
+        whole.update(np.ascontiguousarray(part).tobytes())
+    return whole.hexdigest()
 
 
 def contexts_to_check(model: KneserNey, valid: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -100,7 +93,7 @@ def measure(tokens: Tokens, order: int, checks: int) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     """Command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--cache", type=Path, help="HDF5 token cache of mudd_core")
+    p.add_argument("--cache", type=Path, help="token cache of mudd_core")
     p.add_argument("--train", type=Path, help=".npy of train ids, every document followed by eos")
     p.add_argument("--valid", type=Path, help=".npy of validation ids")
     p.add_argument("--valid-bytes", type=int, help="bytes of validation text, without eos")
@@ -124,8 +117,11 @@ def main() -> int:
         return 2
     print(f"train {tokens.train.size:,} tokens  sha256 {token_hash(tokens.train)}")
     print(f"valid {tokens.valid.size:,} tokens  sha256 {token_hash(tokens.valid)}")
+    print(f"both                    sha256 {token_hash(tokens.train, tokens.valid)}")
     for name, value in tokens.notes.items():
-        print(f"      cache says {name} {value}")
+        print(f"the cache says {name} {value}")
+    if tokens.notes.get("content_hash", "") not in ("", token_hash(tokens.train, tokens.valid)):
+        raise SystemExit("the ids are not those that the cache recorded")
     print(f"valid {tokens.valid_bytes:,} bytes, vocabulary {tokens.vocab:,}")
     rows = [measure(tokens, order, a.checks) for order in a.orders]
     for r in rows:

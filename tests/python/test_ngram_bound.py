@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -110,3 +112,22 @@ def test_script_prints_hashes_and_bits(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "sha256" in run.stdout and "order 5" in run.stdout
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_script_reads_a_token_cache(tmp_path: Path, damaged: bool) -> None:
+    """The layout of data/cache.py; ids that are not those of its content hash are refused."""
+    train, valid = flat(documents(1, 60)), flat(documents(2, 6))
+    with h5py.File(tmp_path / "tokens.h5", "w") as f:
+        f["train/ids"], f["valid/ids"] = train, valid
+        f.attrs["content_hash"] = hashlib.sha256(train.tobytes() + valid.tobytes()).hexdigest()
+        f.attrs.update({"valid_text_bytes": 100, "vocab_size": VOCAB, "eos_id": EOS})
+        if damaged:
+            f["valid/ids"][3] += 1
+    run = subprocess.run(
+        [sys.executable, str(NGRAM / "ngram_bound.py"), "--cache", str(tmp_path), "--orders", "3"],
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode != 0) == damaged, run.stderr
+    assert ("order 3" in run.stdout) != damaged
