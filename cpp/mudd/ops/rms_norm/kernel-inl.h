@@ -1,33 +1,18 @@
 // Built once per level over Vec (base/simd/vec.h); see rms_norm.h for the contract.
-#include "mudd/base/simd/vec.h"
+#include "mudd/base/simd/rows.h"
 #include "mudd/ops/rms_norm/rms_norm.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
-
-// Runs body(d, n) over the vectors of a row: n = kLanes, less for the last piece.
-template <class Body>
-inline void over_row(int64_t width, Body body) {
-  int64_t d = 0;
-  for (; d + Vec::kLanes <= width; d += Vec::kLanes) body(d, Vec::kLanes);
-  if (d < width) body(d, static_cast<int>(width - d));
-}
-
-inline Vec load(const float* p, int n) { return n == Vec::kLanes ? Vec::load(p) : Vec::load_n(p, n); }
-inline void store(float* p, Vec v, int n) {
-  if (n == Vec::kLanes) v.store(p);
-  else v.store_n(p, n);
-}
 
 void fwd(int64_t begin, int64_t end, int64_t d_model, const float* x, int64_t x_stride, const float* gain,
          float eps, float* y, int64_t y_stride, float* inv) {
   for (int64_t r = begin; r < end; ++r) {
     const float* xr = x + r * x_stride;
     float* yr = y + r * y_stride;
-    Vec squares = Vec::zero();
-    over_row(d_model, [&](int64_t d, int n) {
+    const Vec squares = row_sum(d_model, [&](int64_t d, int n, Vec sum) {
       const Vec v = load(xr + d, n);
-      squares = fma(v, v, squares);
+      return fma(v, v, sum);
     });
     const float mean = squares.sum() / static_cast<float>(d_model) + eps;
     inv[r] = 1.0f / __builtin_sqrtf(mean);
@@ -46,11 +31,10 @@ void bwd(int64_t begin, int64_t end, int64_t d_model, const float* x, int64_t x_
   for (int64_t r = begin; r < end; ++r) {
     const float *xr = x + r * x_stride, *gr = dy + r * dy_stride;
     const Vec scale = Vec::set1(inv[r]);
-    Vec dot = Vec::zero();
-    over_row(d_model, [&](int64_t d, int n) {
+    const Vec dot = row_sum(d_model, [&](int64_t d, int n, Vec sum) {
       const Vec normal = load(xr + d, n) * scale, g = load(gr + d, n);
       if (dgain) store(dgain + d, fma(g, normal, load(dgain + d, n)), n);
-      dot = fma(gain ? g * load(gain + d, n) : g, normal, dot);
+      return fma(gain ? g * load(gain + d, n) : g, normal, sum);
     });
     if (!dx) continue;
     float* dxr = dx + r * dx_stride;

@@ -1,0 +1,66 @@
+#include "mudd/ops/add/add.h"
+
+#include <algorithm>
+
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_tasks.h"
+
+namespace mudd {
+
+std::span<const KernelRow<AddKernels>> add_rows() {
+  static const KernelRow<AddKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/add/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kA, kB };
+
+class Add : public Node {
+ public:
+  explicit Add(const Attributes& a) { a.only(""); }
+
+  const char* op() const override { return "add"; }
+  bool backward_reads_input(int) const override { return false; }
+  int passes_gradient() const override { return kA; }
+  int in_place_input() const override { return kA; }
+
+  void infer(Inference& io) override {
+    const TensorSpec &a = io.input(kA), &b = io.input(kB);
+    check(a.dtype == DType::f32, "add", "a: expected float32, got ", name_of(a.dtype));
+    check(b.dtype == DType::f32 && b.shape == a.shape, "add", "b: expected ", a.text(), ", got ", b.text());
+    io.output(a);
+    kernels_ = &choose(add_rows());
+  }
+
+  void forward(const Run& run) override { sum(run.in(kA), run.in(kB), run.out(0)); }
+
+  void backward(const Run& run) override {
+    if (!run.wants(kB)) return;
+    const Tensor &dy = run.dout(0), &db = run.din(kB);
+    if (run.accumulate(kB)) return sum(db, dy, db);
+    parallel_rows(dy.rows, dy.cols, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        std::copy_n(dy.f32() + r * dy.stride, dy.cols, db.f32() + r * db.stride);
+    });
+  }
+
+ private:
+  void sum(const Tensor& a, const Tensor& b, const Tensor& y) const {
+    parallel_rows(y.rows, y.cols, [&](int64_t begin, int64_t end) {
+      kernels_->add(begin, end, y.cols, a.f32(), a.stride, b.f32(), b.stride, y.f32(), y.stride);
+    });
+  }
+
+  const AddKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_add(const Attributes& a) { return std::make_unique<Add>(a); }
+
+}  // namespace mudd

@@ -1,0 +1,13 @@
+// add as the formula reads, for any number type.
+#pragma once
+
+#include <cstdint>
+
+namespace mudd::reference {
+
+template <class N>
+void add(int64_t n, const N* a, const N* b, N* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+}  // namespace mudd::reference

@@ -1,0 +1,40 @@
+// glu: y[r,f] = A(gate[r,f]) * up[r,f], the gated unit of Shazeer 2020 (silu: SwiGLU, gelu: GEGLU, ...).
+// Attribute "activation": silu (default), gelu_tanh, gelu_erf, relu, squared_relu; formulas in
+// base/simd/activations.h.
+//
+// Inputs: gate_RF, up_RF fp32 (any row stride: two halves of one slab are fine). Output: y_RF.
+// Saved: nothing; backward reads gate and up again:
+//   dgate = dy * up * A'(gate),   dup = dy * A(gate).
+// y may be the very memory of gate, dgate the very memory of dy.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/activation.h"
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+// A gradient with its place: null data when not wanted; accumulate adds instead of setting.
+struct GluGradient {
+  float* data;
+  int64_t stride;
+  bool accumulate;
+};
+
+struct GluKernels {
+  // Rows [begin, end) of `cols` columns.
+  void (*fwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* gate, int64_t gate_stride,
+              const float* up, int64_t up_stride, float* y, int64_t y_stride);
+  void (*bwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* gate, int64_t gate_stride,
+              const float* up, int64_t up_stride, const float* dy, int64_t dy_stride, GluGradient dgate,
+              GluGradient dup);
+};
+
+#define MUDD_KERNEL(name, level) namespace level { extern const GluKernels name; }
+#include "mudd/ops/glu/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<GluKernels>> glu_rows();
+
+}  // namespace mudd

@@ -1,0 +1,90 @@
+#include "mudd/ops/layer_norm/layer_norm.h"
+
+#include <algorithm>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+
+namespace mudd {
+
+std::span<const KernelRow<LayerNormKernels>> layer_norm_rows() {
+  static const KernelRow<LayerNormKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/layer_norm/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kX, kGain, kBias };
+
+const float* optional(const Run& run, int i) { return run.has_in(i) ? run.in(i).f32() : nullptr; }
+
+class LayerNorm : public Node {
+ public:
+  explicit LayerNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps", 1e-5))) {
+    a.only("eps");
+    check(eps_ >= 0, "layer_norm", "eps: expected a number >= 0, got ", eps_);
+  }
+
+  const char* op() const override { return "layer_norm"; }
+  bool weight_like(int i) const override { return i == kGain || i == kBias; }
+  bool backward_reads_input(int i) const override { return i != kBias; }
+  int gradient_in_place_input() const override { return kX; }
+
+  void infer(Inference& io) override {
+    const TensorSpec& x = io.input(kX);
+    check(x.dtype == DType::f32, "layer_norm", "x: expected float32, got ", name_of(x.dtype));
+    check(!x.shape.empty() && x.cols() > 0, "layer_norm", "x: expected at least one column, got ", x.text());
+    for (int i : {kGain, kBias})
+      if (io.has_input(i))
+        check(io.input(i).shape == std::vector<int64_t>{x.cols()} && io.input(i).dtype == DType::f32,
+              "layer_norm", i == kGain ? "gain" : "bias", ": expected float32[", x.cols(), "], got ",
+              io.input(i).text());
+    io.output(x);
+    io.saved(2 * x.rows() * static_cast<int64_t>(sizeof(float)));
+    const int sums = int(io.wants_gradient(kGain)) + int(io.wants_gradient(kBias));
+    io.scratch_backward(sums * RowSums(io.shards(), x.rows(), x.cols()).bytes());
+    kernels_ = &choose(layer_norm_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Tensor &x = run.in(kX), &y = run.out(0);
+    parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
+      const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
+      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), optional(run, kBias), eps_,
+                    y.f32(), y.stride, run.saved_as<float>(0));
+    });
+  }
+
+  void backward(const Run& run) override {
+    const Tensor &x = run.in(kX), &dy = run.dout(0);
+    const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain), wants_bias = run.wants(kBias);
+    const RowSums sums(run.shards(), x.rows, x.cols);
+    float* gains = run.scratch_as<float>();
+    float* biases = gains + (wants_gain ? sums.bytes() / static_cast<int64_t>(sizeof(float)) : 0);
+    parallel_for(sums.blocks(), [&](int64_t task, int) {
+      int64_t begin = 0, end = 0;
+      sums.range(task, &begin, &end);
+      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), run.saved_as<float>(0), dy.f32(),
+                    dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
+                    wants_x && run.accumulate(kX), wants_gain ? sums.partial(gains, task) : nullptr,
+                    wants_bias ? sums.partial(biases, task) : nullptr);
+    });
+    if (wants_gain) sums.finish(gains, run.sink(kGain));
+    if (wants_bias) sums.finish(biases, run.sink(kBias));
+  }
+
+ private:
+  float eps_;
+  const LayerNormKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_layer_norm(const Attributes& a) { return std::make_unique<LayerNorm>(a); }
+
+}  // namespace mudd

@@ -1,0 +1,141 @@
+// Runs one node by itself, as an executor would: values with a stride of their own, saved and scratch bytes
+// as booked, gradients set or added.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compare.h"
+#include "mudd/graph/node.h"
+
+namespace mudd::test {
+
+class NodeRunner {
+ public:
+  // One input: its numbers (contiguous), shape, and whether its gradient is wanted. No numbers: absent.
+  struct Input {
+    std::vector<int64_t> shape;
+    std::vector<float> numbers;
+    bool wants = true;
+  };
+
+  NodeRunner(const std::string& op, Attributes attributes, std::vector<Input> inputs, Shards shards,
+             int64_t padding = 0)
+      : node_(make_node(op, attributes)), shards_(std::move(shards)), padding_(padding) {
+    std::vector<TensorSpec> specs;
+    for (const Input& i : inputs) specs.push_back({i.shape, DType::f32});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool given = !inputs[i].numbers.empty() || specs[i].size() == 0;
+      needs_.inputs_.push_back(given ? &specs[i] : nullptr);
+      needs_.parameter_.push_back(node_->weight_like(static_cast<int>(i)));
+      needs_.wants_.push_back(given && inputs[i].wants);
+      values_.push_back(place(specs[i], given ? &inputs[i].numbers : nullptr, node_->weight_like(static_cast<int>(i))));
+      run_.in_.push_back(given ? values_.back().tensor : Tensor{});
+    }
+    needs_.training_ = true;
+    needs_.shards_ = &shards_;
+    node_->infer(needs_);
+    for (const TensorSpec& o : needs_.outputs_) {
+      outputs_.push_back(place(o, nullptr, false));
+      run_.out_.push_back(outputs_.back().tensor);
+    }
+    for (int64_t bytes : needs_.saved_) {
+      saved_.emplace_back(static_cast<size_t>(bytes) + 64, std::byte{0x7f});
+      run_.saved_.push_back(saved_.back().data());
+    }
+    scratch_.assign(static_cast<size_t>(std::max(needs_.scratch_forward_, needs_.scratch_backward_)) + 64, std::byte{0x7f});
+    run_.scratch_ = scratch_.data();
+    run_.packed_plain_.assign(inputs.size(), nullptr);
+    run_.packed_transposed_.assign(inputs.size(), nullptr);
+    run_.shards_ = &shards_;
+    run_.step_ = &step_;
+  }
+
+  std::vector<float> forward(int output = 0) {
+    node_->forward(run_);
+    return read(outputs_[static_cast<size_t>(output)]);
+  }
+
+  // Gradients of the wanted inputs (empty for others) for dout(0) = dy. before: accumulate onto these numbers
+  // (activation-like inputs) or add them last (weight-like).
+  std::vector<std::vector<float>> backward(const std::vector<float>& dy,
+                                           const std::vector<std::vector<float>>& before = {}) {
+    Placed d = place(needs_.outputs_[0], &dy, false);
+    run_.dout_.assign(needs_.outputs_.size(), Tensor{});
+    run_.dout_[0] = d.tensor;
+    std::vector<Placed> grads;
+    run_.din_.assign(values_.size(), Tensor{});
+    run_.sink_.assign(values_.size(), GradSink{});
+    run_.accumulate_.assign(values_.size(), 0);
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const bool weight = node_->weight_like(static_cast<int>(i));
+      const bool add = i < before.size() && !before[i].empty();
+      grads.push_back(needs_.wants_[i] ? place(*values_[i].spec, add ? &before[i] : nullptr, weight) : Placed{});
+      if (!needs_.wants_[i]) continue;
+      if (weight) {
+        run_.sink_[i].out = grads[i].tensor.f32();
+        if (add) run_.sink_[i].add[0] = grads[i].tensor.f32();
+        run_.sink_[i].n_add = add;
+      } else {
+        run_.din_[i] = grads[i].tensor;
+        run_.accumulate_[i] = add;
+      }
+    }
+    node_->backward(run_);
+    std::vector<std::vector<float>> out;
+    for (size_t i = 0; i < grads.size(); ++i) out.push_back(needs_.wants_[i] ? read(grads[i]) : std::vector<float>{});
+    return out;
+  }
+
+  const Inference& needs() const { return needs_; }
+  Node& node() { return *node_; }
+
+ private:
+  struct Placed {
+    std::shared_ptr<TensorSpec> spec;
+    std::shared_ptr<std::vector<float>> memory;
+    Tensor tensor;
+  };
+
+  // Memory full of 1e30 with `numbers` inside, rows padding_ apart (weights contiguous).
+  Placed place(const TensorSpec& spec, const std::vector<float>* numbers, bool contiguous) const {
+    Placed p;
+    p.spec = std::make_shared<TensorSpec>(spec);
+    const int64_t rows = spec.rows(), cols = spec.cols(), stride = cols + (contiguous ? 0 : padding_);
+    p.memory = std::make_shared<std::vector<float>>(static_cast<size_t>(rows * stride) + 1, 1e30f);
+    p.tensor = {p.memory->data(), rows, cols, stride, DType::f32, Layout::rows};
+    if (numbers)
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < cols; ++c)
+          (*p.memory)[static_cast<size_t>(r * stride + c)] = (*numbers)[static_cast<size_t>(r * cols + c)];
+    return p;
+  }
+
+  // The numbers without padding; fails the test when padding was written.
+  std::vector<float> read(const Placed& p) const {
+    const Tensor& t = p.tensor;
+    std::vector<float> v;
+    bool untouched = true;
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t c = 0; c < t.stride; ++c) {
+        const float x = t.f32()[r * t.stride + c];
+        if (c < t.cols) v.push_back(x);
+        else untouched = untouched && x == 1e30f;
+      }
+    CHECK(untouched);
+    return v;
+  }
+
+  std::unique_ptr<Node> node_;
+  Shards shards_;
+  int64_t padding_;
+  StepInput step_;
+  Inference needs_;
+  Run run_;
+  std::vector<Placed> values_, outputs_;
+  std::vector<std::vector<std::byte>> saved_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace mudd::test
