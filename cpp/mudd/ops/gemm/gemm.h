@@ -1,0 +1,111 @@
+// gemm: the matrix products under every op. fp32.
+//
+// Sum order (contracts 1): every element of C is ONE chain c = fma(a[m,k], b[k,n], c) over k = 0..K-1, starting
+// from 0 (or from C when `accumulate`), whatever M, the tile or the cache blocking. So a row never depends on
+// its neighbours, and decoding one row gives the bits of the full pass. (portable: multiply, then add.)
+//
+// Packed operand B [K, N]: panels of nr columns, panel p holds columns [p nr, (p+1) nr), laid out [K][nr]
+// (k outer), the last panel padded with zeros. nr belongs to the kernel row, so packed data is never stored.
+// Packed memory and scratch are best aligned to 64 bytes (any alignment gives the same bits).
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+enum class Activation : uint8_t { none, silu, gelu_tanh, gelu_erf, relu, squared_relu };
+
+// C = activation(sum + bias) + residual, in this order. Pointers are those of the block's first
+// row / column; null where absent.
+struct Epilogue {
+  const float* bias = nullptr;  // [n]
+  Activation activation = Activation::none;
+  float* pre_activation = nullptr;  // receives sum + bias when backward needs it, [m, n]
+  int64_t pre_stride = 0;
+  const float* residual = nullptr;  // [m, n]; may be C itself
+  int64_t residual_stride = 0;
+};
+
+// One thread's block of C[m, n] = A[m, k] B[k, n]. C may overlap no operand but the residual.
+struct GemmBlock {
+  const float* a = nullptr;  // row-major, lda elements between rows
+  int64_t lda = 0;
+  const float* b = nullptr;  // packed: first panel of the block
+  float* c = nullptr;
+  int64_t ldc = 0;
+  int64_t m = 0, n = 0, k = 0;  // n counts columns from the first panel's first; the last panel may be partial
+  bool accumulate = false;      // start the chain from C
+  Epilogue epilogue;
+};
+
+// One thread's block of dW[i, j] = sum over rows r of x[r, i] dy[r, j], rows cut into shards: one chain per
+// shard over r in order, then the balanced binary tree over shards, then the adds: out = add[n-1] + ( ... +
+// (add[0] + sum)) as GradSink (graph/node.h) says. Also any A^T B (attention: dv = p^T do) with one shard.
+struct GradBlock {
+  const float* x = nullptr;  // [rows, ...], first column of the block
+  int64_t ldx = 0;
+  const float* dy = nullptr;
+  int64_t ldy = 0;
+  const int64_t* cuts = nullptr;  // shards + 1 row numbers, ascending
+  int shards = 0;                 // at most kMaxShards
+  int64_t m = 0, n = 0;           // block of dW: m columns of x, n columns of dy
+  float* out = nullptr;           // [m, n], ldo elements between rows
+  int64_t ldo = 0;
+  const float* const* add = nullptr;  // n_add arrays shaped and strided like out, already at the block
+  int n_add = 0;
+  float* scratch = nullptr;  // GemmKernels::grad_scratch(...) floats; of a whole product: grad_scratch_bytes(...)
+};
+constexpr int kMaxShards = 1024, kMaxAdds = 16;
+
+// Operands of a gradient product after packing: what the threads of a whole product share.
+struct PackedGrad {
+  const float* left = nullptr;   // pack_left of x: first tile of the block
+  const float* right = nullptr;  // pack of dy (plain): first panel of the block
+};
+
+struct GemmKernels {
+  int mr, nr;  // register tile: rows of A, columns of a panel
+  // Packs panels [panel_begin, panel_end) of B[k, n] = b[k * row_stride + n] (plain) ...
+  void (*pack)(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin, int64_t panel_end,
+               float* packed);
+  // ... or of B[k, n] = b[n * row_stride + k] (transposed). `packed` is the start of panel 0.
+  void (*pack_transposed)(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
+                          int64_t panel_end, float* packed);
+  void (*multiply)(const GemmBlock& block);
+
+  // dW of a block, operands packed into block.scratch first: grad_scratch(m, n, rows) floats, rows = cuts[shards].
+  int64_t (*grad_scratch)(int64_t m, int64_t n, int64_t rows);
+  void (*weight_gradient)(const GradBlock& block);
+  // The same in pieces, for threads: x [rows, m] into tiles [tile_begin, tile_end) of mr columns, each
+  // left_tile(rows) floats; then blocks of dW (x, dy and scratch of the block are not read).
+  int64_t (*left_tile)(int64_t rows);
+  void (*pack_left)(const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t tile_begin, int64_t tile_end,
+                    float* packed);
+  void (*packed_gradient)(const GradBlock& block, const PackedGrad& packed);
+};
+
+#define MUDD_KERNEL(name, level) \
+  namespace level {              \
+  extern const GemmKernels name; \
+  }
+#include "mudd/ops/gemm/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<GemmKernels>> gemm_rows();
+const GemmKernels& gemm_kernels();  // the best row of the active level, chosen once
+
+// Floats of a packed B[k, n].
+int64_t packed_size(int64_t k, int64_t n);
+
+// Threaded drivers used by ops (gemm.cc): they cut M and N into blocks by shape.
+// Packs stored matrix w [rows, cols] for products that sum over its rows (plain) or its columns (transposed).
+void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, float* packed);
+// C[m, n] = A[m, k] B (+ epilogue); pointers in `whole` are those of the whole product.
+void multiply(const GemmBlock& whole);
+// dW of a whole product; `scratch` holds grad_scratch_bytes(m, n, rows) bytes.
+void weight_gradient(const GradBlock& whole);
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int64_t rows);
+
+}  // namespace mudd

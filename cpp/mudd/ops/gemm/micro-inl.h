@@ -1,0 +1,103 @@
+// The register tile: Rows x kNr elements of C, one chain over k each. Built per level.
+//
+// Accumulators are elements of a local array that only constant indices touch (pack expansions, no loops):
+// gcc 12 then keeps each in a register; with loops over rows it spills them.
+#pragma once
+
+#include <utility>
+
+#include "mudd/base/simd/vec.h"
+
+#define MUDD_INLINE inline __attribute__((always_inline))
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+#if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
+constexpr int kMr = 12;  // 24 accumulators, 2 of B, 1 of A: 27 of 32 registers
+#elif defined(MUDD_VEC_AVX2)
+constexpr int kMr = 6;  // 12 accumulators, 2 of B, 1 of A: 15 of 16 registers
+#else
+constexpr int kMr = 2;  // a portable Vec is two or more registers of the baseline
+#endif
+constexpr int kLanes = Vec::kLanes;
+constexpr int kNr = 2 * kLanes;
+
+// c[Rows, kNr] = (start or 0) + a[Rows, k] b[k, kNr], a(r, i) = a[r * row_step + i * depth_step].
+using Micro = void (*)(int64_t k, const float* a, const float* b, const float* start, int64_t start_stride,
+                       float* c, int64_t ldc);
+
+struct Pair {
+  Vec lo, hi;
+};
+
+MUDD_INLINE void add_product(Pair& c, float a, Vec lo, Vec hi) {
+  const Vec v = Vec::set1(a);
+  c.lo = fma(v, lo, c.lo);
+  c.hi = fma(v, hi, c.hi);
+}
+
+// RowStep and DepthStep are constants, so that one pointer and displacements reach all of A.
+template <int RowStep, int DepthStep, size_t... R>
+MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a, const float* b,
+                            const float* start, int64_t start_stride, float* c, int64_t ldc) {
+  Pair acc[sizeof...(R)];
+  if (start) {
+    ((acc[R] = {Vec::load(start + R * start_stride), Vec::load(start + R * start_stride + kLanes)}), ...);
+  } else {
+    ((acc[R] = {Vec::zero(), Vec::zero()}), ...);
+  }
+  const auto step = [&](int i) __attribute__((always_inline)) {
+    const Vec lo = Vec::load(b + i * kNr), hi = Vec::load(b + i * kNr + kLanes);
+    (add_product(acc[R], a[static_cast<int>(R) * RowStep + i * DepthStep], lo, hi), ...);
+  };
+  for (; k >= 4; k -= 4) {
+    step(0);
+    step(1);
+    step(2);
+    step(3);
+    a += 4 * DepthStep;
+    b += 4 * kNr;
+  }
+  for (; k > 0; --k) {
+    step(0);
+    a += DepthStep;
+    b += kNr;
+  }
+  ((acc[R].lo.store(c + R * ldc), acc[R].hi.store(c + R * ldc + kLanes)), ...);
+}
+
+template <int Rows, int RowStep, int DepthStep>
+void micro(int64_t k, const float* a, const float* b, const float* start, int64_t start_stride, float* c,
+           int64_t ldc) {
+  micro_rows<RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, start, start_stride, c, ldc);
+}
+
+// table.of[rows - 1]: the tile with that many rows.
+template <int RowStep, int DepthStep>
+struct MicroTable {
+  Micro of[kMr];
+  template <size_t... R>
+  constexpr explicit MicroTable(std::index_sequence<R...>) : of{micro<R + 1, RowStep, DepthStep>...} {}
+  constexpr MicroTable() : MicroTable(std::make_index_sequence<kMr>()) {}
+};
+
+// One row of A against Panels panels at once: a single panel's two chains would wait for the latency of fma.
+template <size_t... P>
+MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const float* b,
+                               int64_t panel_stride, const float* start, float* c) {
+  Pair acc[sizeof...(P)];
+  if (start) {
+    ((acc[P] = {Vec::load(start + P * kNr), Vec::load(start + P * kNr + kLanes)}), ...);
+  } else {
+    ((acc[P] = {Vec::zero(), Vec::zero()}), ...);
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    (add_product(acc[P], a[i], Vec::load(b + P * panel_stride), Vec::load(b + P * panel_stride + kLanes)), ...);
+    b += kNr;
+  }
+  ((acc[P].lo.store(c + P * kNr), acc[P].hi.store(c + P * kNr + kLanes)), ...);
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA
