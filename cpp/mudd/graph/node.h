@@ -148,6 +148,11 @@ class Node {
   virtual int passes_gradient() const { return -1; }
   // Input whose memory output 0 may take over (forward then works in place): -1 for none.
   virtual int in_place_input() const { return -1; }
+  // True for a node whose backward also does the work of its forward (the loss): the planned training executor
+  // then skips forward() and backward() must write the outputs as well.
+  virtual bool computes_in_backward() const { return false; }
+  // True when running forward again costs little against keeping the output until backward (norms, gates).
+  virtual bool cheap_to_recompute() const { return false; }
   // Same for backward: input i whose gradient may be written over dout(0) although it differs from it.
   virtual int gradient_in_place_input() const { return -1; }
 };

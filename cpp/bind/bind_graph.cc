@@ -1,0 +1,214 @@
+// ParamStore, Graph, Executor: the planned engine as Python sees it.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "bind/attributes.h"
+#include "bind/custom_op.h"
+#include "bind/numpy.h"
+#include "mudd/graph/executor.h"
+
+
+namespace py = pybind11;
+using namespace mudd;
+
+namespace {
+
+int index_of(const ParamStore& store, const std::string& name) {
+  const int i = store.find(name);
+  if (i < 0) throw py::key_error(name);
+  return i;
+}
+
+py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
+  auto& s = store.cast<ParamStore&>();
+  check(s.allocated(), "parameters", "not allocated yet");
+  check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
+  const int i = index_of(s, name);
+  return bind::view(s.plane(plane, i), s.at(i).shape, DType::f32, std::move(store), writable);
+}
+
+void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
+  const int i = index_of(s, name);
+  py::object hold;
+  const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
+  check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
+  float* to = s.plane(plane, i);
+  for (int64_t r = 0; r < t.rows; ++r) std::memcpy(to + r * t.cols, t.f32() + r * t.stride, t.cols * 4);
+  if (plane == 0) s.repack(i);
+}
+
+py::dict describe(const ParamStore& s, const std::string& name) {
+  const Parameter& p = s.at(index_of(s, name));
+  py::dict d;
+  d["shape"] = py::tuple(py::cast(p.shape));
+  d["role"] = name_of(p.role);
+  d["fan_in"] = p.fan_in;
+  d["fan_out"] = p.fan_out;
+  d["init"] = p.init;
+  d["init_scale"] = p.init_scale;
+  d["lr_scale"] = p.lr_scale;
+  d["eps_scale"] = p.eps_scale;
+  d["decay_scale"] = p.decay_scale;
+  d["trainable"] = p.trainable;
+  return d;
+}
+
+void bind_store(py::module_& m) {
+  py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat fp32 planes (0 = master).")
+      .def(py::init<>())
+      .def("declare",
+           [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
+              int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
+             Parameter p;
+             p.name = name;
+             p.shape = std::move(shape);
+             p.role = parse_role(role);
+             p.fan_in = fan_in;
+             p.fan_out = fan_out;
+             p.init = init;
+             p.init_scale = init_scale;
+             p.trainable = trainable;
+             return s.declare(p);
+           },
+           py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
+           py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
+      .def("scale", [](ParamStore& s, const std::string& name, double lr, double eps, double decay) {
+             Parameter& p = s.at(index_of(s, name));
+             p.lr_scale = lr;
+             p.eps_scale = eps;
+             p.decay_scale = decay;
+           },
+           py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
+           "Factors of the optimizer for one parameter.")
+      .def("allocate", &ParamStore::allocate)
+      .def_property_readonly("allocated", &ParamStore::allocated)
+      .def("initialize", [](ParamStore& s, uint64_t seed) {
+             py::gil_scoped_release release;
+             (void)seed;
+             s.repack_all();
+           }, py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
+      .def("names", [](const ParamStore& s) {
+             py::list names;
+             for (int i = 0; i < s.count(); ++i) names.append(s.at(i).name);
+             return names;
+           })
+      .def("describe", &describe, py::arg("name"))
+      .def("view", &plane_view, py::arg("plane"), py::arg("name"), py::arg("writable") = false)
+      .def("set", &set_plane, py::arg("plane"), py::arg("name"), py::arg("array"))
+      .def("repack", &ParamStore::repack_all)
+      .def_property_readonly("planes", &ParamStore::planes)
+      .def_property_readonly("elements", &ParamStore::elements)
+      .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
+      .def_property_readonly("packed_bytes", &ParamStore::packed_bytes);
+}
+
+void bind_recording(py::module_& m) {
+  py::class_<Graph>(m, "Graph", "What a model function records.")
+      .def(py::init([](bool training, int64_t samples, int shards) {
+             return std::make_unique<Graph>(training, Shards::cut(samples, shards));
+           }),
+           py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"))
+      .def("input", [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
+                       bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })
+      .def("parameter", [](Graph& g, ParamStore& s, const std::string& name) {
+             const int i = index_of(s, name);
+             return g.parameter(name, {s.at(i).shape, DType::f32}, i, s.at(i).trainable);
+           })
+      .def("apply", [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,
+                       const std::string& label) {
+             return g.apply(op, bind::attributes(op, options), inputs, label);
+           })
+      .def("custom", [](Graph& g, py::object forward, py::object backward, const std::vector<ValueId>& inputs,
+                        const std::string& label) {
+             return g.apply(bind::custom_node(std::move(forward), std::move(backward)), inputs, label);
+           })
+      .def("shape", [](const Graph& g, ValueId v) { return py::tuple(py::cast(g.values().at(v).spec.shape)); })
+      .def("dtype", [](const Graph& g, ValueId v) { return std::string(name_of(g.values().at(v).spec.dtype)); })
+      .def("text", &Graph::text);
+}
+
+std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
+                                        std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
+                                        int64_t shift, bool poison, bool check_finite) {
+  ExecutorOptions o;
+  o.plan = {.reuse = reuse, .recompute = recompute, .shift = shift};
+  o.runs_per_step = runs_per_step;
+  o.poison = poison;
+  o.check_finite = check_finite;
+  return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
+}
+
+py::object summed_gradient(const Executor& e, const std::string& name) {
+  const int i = index_of(e.store(), name);
+  const Parameter& p = e.store().at(i);
+  py::object array = bind::empty(p.shape, DType::f32);
+  float* out = bind::writable(array, DType::f32, "gradient", "result").f32();
+  for (int64_t k = 0; k < p.size(); ++k) {
+    float sum = e.uses(i) ? e.gradient(i, 0)[k] : 0.0f;
+    for (int use = 1; use < e.uses(i); ++use) sum += e.gradient(i, use)[k];
+    out[k] = sum;
+  }
+  return array;
+}
+
+py::list memory_table(const Executor& e) {
+  py::list rows;
+  for (const Buffer& b : e.plan().buffers)
+    rows.append(py::make_tuple(b.what, std::string(1, b.kind), b.bytes, b.first, b.last, b.offset));
+  return rows;
+}
+
+void bind_executor(py::module_& m) {
+  py::class_<Executor>(m, "Executor", "A planned graph with its arena.")
+      .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
+           py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
+           py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false, py::keep_alive<1, 3>())
+      .def("set", [](Executor& e, const std::string& name, const py::object& array) {
+             const ValueId v = e.input(name);
+             check(v != kAbsent, "executor", "input: no input is called '", name, "'");
+             const Value& value = e.graph().values()[v];
+             check(bind::shape_of(array) == value.spec.shape, name.c_str(), "expected ", value.spec.text());
+             py::object hold;
+             const Tensor from = bind::tensor(array, value.spec.dtype, "executor", name.c_str(), &hold);
+             const Tensor to = e.value(v);
+             const int64_t item = size_of(value.spec.dtype);
+             for (int64_t r = 0; r < to.rows; ++r)
+               std::memcpy(static_cast<std::byte*>(to.data) + r * to.stride * item,
+                           static_cast<std::byte*>(from.data) + r * from.stride * item, to.cols * item);
+           })
+      .def("attach", [](Executor& e, const std::string& name, const py::object& array) {
+             const ValueId v = e.input(name);
+             check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
+             const TensorSpec& spec = e.graph().values()[v].spec;
+             check(bind::shape_of(array) == spec.shape, name.c_str(), "expected ", spec.text());
+             e.attach(name, bind::writable(array, spec.dtype, "attach", name.c_str()).data);
+           }, py::keep_alive<1, 3>(), "Gives an external input its memory: this array, written in place.")
+      .def("run", [](Executor& e, int run, int64_t cache_length) {
+             StepInput input;
+             input.cache_length = cache_length;
+             py::gil_scoped_release release;
+             e.run(input, run);
+           }, py::arg("run") = 0, py::arg("cache_length") = 0)
+      .def("get", [](py::object self, ValueId v) {
+             auto& e = self.cast<Executor&>();
+             const Tensor t = e.value(v);
+             return bind::view(t.data, e.graph().values()[v].spec.shape, t.dtype, std::move(self), false);
+           }, "A read-only view of a kept value; the next run overwrites it.")
+      .def("gradient", &summed_gradient, py::arg("name"))
+      .def("first_non_finite", &Executor::first_non_finite)
+      .def("text", [](const Executor& e) { return e.graph().text(); })
+      .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
+      .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
+      .def_property_readonly("gradient_bytes", &Executor::gradient_bytes)
+      .def_property_readonly("runs_per_step", &Executor::runs_per_step);
+}
+
+}  // namespace
+
+void bind_graph(py::module_& m) {
+  bind_store(m);
+  bind_recording(m);
+  bind_executor(m);
+}

@@ -1,0 +1,114 @@
+// Immediate mode: one node on NumPy arrays. The typed, documented face of each op is mudd_core/ops.py.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bind/attributes.h"
+#include "bind/custom_op.h"
+#include "bind/numpy.h"
+#include "mudd/graph/immediate.h"
+
+namespace py = pybind11;
+using namespace mudd;
+
+namespace {
+
+// An ImmediateCall with the arrays it works on: what the tape keeps for backward.
+class Call {
+ public:
+  Call(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
+       int64_t cache_length) {
+    name_ = node->op();
+    std::vector<TensorSpec> specs;
+    held_.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string label = "input " + std::to_string(i);
+      if (inputs[i].is_none()) {
+        specs.push_back({});
+        in_.push_back({});
+        continue;
+      }
+      const DType dtype = bind::dtype_of(inputs[i], name_.c_str(), label.c_str());
+      in_.push_back(bind::tensor(inputs[i], dtype, name_.c_str(), label.c_str(), &held_[i]));
+      specs.push_back({bind::shape_of(inputs[i]), dtype});
+      check(!specs.back().shape.empty(), name_.c_str(), label, ": expected at least one axis, got a scalar");
+    }
+    specs_ = specs;
+    wants.resize(inputs.size(), false);
+    Shards shards;
+    if (!cuts.empty()) shards.sample_begin = std::move(cuts);
+    StepInput step;
+    step.cache_length = cache_length;
+    call_ = std::make_unique<ImmediateCall>(std::move(node), std::move(specs), std::move(wants), shards, step);
+  }
+
+  py::tuple forward() {
+    py::list arrays;
+    for (const TensorSpec& s : call_->outputs()) {
+      arrays.append(bind::empty(s.shape, s.dtype));
+      out_.push_back(bind::writable(arrays[arrays.size() - 1], s.dtype, name_.c_str(), "output"));
+      outputs_.push_back(py::reinterpret_borrow<py::object>(arrays[arrays.size() - 1]));
+    }
+    {
+      py::gil_scoped_release release;
+      call_->forward(in_, out_);
+    }
+    return py::tuple(arrays);
+  }
+
+  // dout: array or None per output; into: array to write or None per input.
+  void backward(const py::list& dout, const py::list& into, const std::vector<bool>& accumulate) {
+    std::vector<Tensor> d, di;
+    std::vector<py::object> hold(dout.size());
+    check(dout.size() == out_.size() && into.size() == in_.size() && accumulate.size() == in_.size(), name_.c_str(),
+          "backward: expected ", out_.size(), " output gradients and ", in_.size(), " places");
+    for (size_t i = 0; i < dout.size(); ++i) {
+      if (!dout[i].is_none())
+        check(bind::shape_of(dout[i]) == call_->outputs()[i].shape, name_.c_str(), "gradient of output ", i,
+              ": expected ", call_->outputs()[i].text());
+      d.push_back(dout[i].is_none() ? Tensor{}
+                                    : bind::tensor(dout[i], out_[i].dtype, name_.c_str(), "dout", &hold[i]));
+    }
+    for (size_t i = 0; i < into.size(); ++i) {
+      di.push_back(into[i].is_none() ? Tensor{} : bind::writable(into[i], in_[i].dtype, name_.c_str(), "gradient"));
+      check(into[i].is_none() || bind::shape_of(into[i]) == specs_[i].shape, name_.c_str(), "gradient of input ", i,
+            ": expected ", specs_[i].text());
+    }
+    py::gil_scoped_release release;
+    call_->backward(in_, out_, d, di, accumulate);
+  }
+
+  bool weight_like(int i) const { return call_->node().weight_like(i); }
+  int passes_gradient() const { return call_->node().passes_gradient(); }
+
+ private:
+  std::string name_;
+  std::unique_ptr<ImmediateCall> call_;
+  std::vector<Tensor> in_, out_;
+  std::vector<TensorSpec> specs_;
+  std::vector<py::object> held_, outputs_;
+};
+
+}  // namespace
+
+void bind_ops(py::module_& m) {
+  py::class_<Call>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
+      .def(py::init([](const std::string& op, const py::dict& options, const py::list& inputs,
+                       std::vector<bool> wants, std::vector<int64_t> cuts, int64_t cache_length) {
+             return std::make_unique<Call>(make_node(op, bind::attributes(op, options)), inputs, std::move(wants),
+                                           std::move(cuts), cache_length);
+           }),
+           py::arg("op"), py::arg("options"), py::arg("inputs"), py::arg("wants"), py::arg("cuts") = std::vector<int64_t>{},
+           py::arg("cache_length") = 0)
+      .def_static("custom",
+                  [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
+                    return std::make_unique<Call>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
+                                                  std::move(wants), std::vector<int64_t>{}, 0);
+                  },
+                  py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
+      .def("forward", &Call::forward, "Runs the op; returns its outputs as new arrays.")
+      .def("backward", &Call::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
+           "Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array.")
+      .def("weight_like", &Call::weight_like, py::arg("i"))
+      .def("passes_gradient", &Call::passes_gradient);
+  m.def("op_names", &op_names, "Names of all ops.");
+}

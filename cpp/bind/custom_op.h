@@ -1,0 +1,16 @@
+// mc.custom(forward, backward): two NumPy functions as a node, for either executor.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "mudd/graph/node.h"
+
+namespace mudd::bind {
+
+// forward(*inputs) -> array or tuple of arrays (float32). backward(dout..., *inputs) -> tuple, one gradient per
+// input (None for inputs without). Shapes of the outputs are found by one call on zeros when the node is made.
+std::unique_ptr<Node> custom_node(pybind11::object forward, pybind11::object backward);
+
+}  // namespace mudd::bind

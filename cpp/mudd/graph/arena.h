@@ -1,0 +1,32 @@
+// Arena: the one allocation a plan works in. Pages come straight from the system (zeroed, huge pages asked for).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace mudd {
+
+constexpr int64_t kAlignment = 64;  // cache line, and the widest vector
+
+constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+class Arena {
+ public:
+  Arena() = default;
+  // Throws std::bad_alloc when the system has no room.
+  explicit Arena(int64_t bytes);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace mudd

@@ -1,0 +1,214 @@
+#include "mudd/graph/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
+
+namespace mudd {
+namespace {
+
+int levels_for(int runs) {
+  int levels = 1;
+  while ((1 << levels) < runs) ++levels;
+  return levels;
+}
+
+bool all_finite(const Tensor& t) {
+  if (t.dtype != DType::f32) return true;
+  for (int64_t r = 0; r < t.rows; ++r)
+    for (int64_t c = 0; c < t.cols; ++c)
+      if (!std::isfinite(t.f32()[r * t.stride + c])) return false;
+  return true;
+}
+
+}  // namespace
+
+void add_into(const Tensor& from, const Tensor& to) {
+  constexpr int64_t kRows = 64;
+  parallel_for((to.rows + kRows - 1) / kRows, [&](int64_t task, int) {
+    for (int64_t r = task * kRows; r < std::min((task + 1) * kRows, to.rows); ++r) {
+      const float* a = from.f32() + r * from.stride;
+      float* b = to.f32() + r * to.stride;
+      for (int64_t c = 0; c < to.cols; ++c) b[c] += a[c];
+    }
+  });
+}
+
+Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, std::vector<ValueId> keep,
+                   const ExecutorOptions& options)
+    : graph_(std::move(graph)), store_(store), options_(options) {
+  const int runs = options_.runs_per_step;
+  check(runs >= 1 && (runs & (runs - 1)) == 0, "executor", "runs_per_step: expected a power of two, got ", runs);
+  plan_ = make_plan(graph_, losses, keep, options_.plan);
+  for (const GraphNode& n : graph_.nodes())
+    for (const Inference::PackRequest& p : n.needs.packs_) {
+      const ValueId v = n.inputs[p.input];
+      if (v != kAbsent && graph_.values()[v].kind == ValueKind::parameter)
+        store_.request_pack(graph_.values()[v].slot, p.how);
+    }
+  arena_ = Arena(plan_.arena_bytes);
+  attached_.assign(graph_.values().size(), nullptr);
+  place_gradients();
+  runs_.resize(plan_.schedule.size());
+  for (size_t i = 0; i < runs_.size(); ++i) bind(i);
+}
+
+void Executor::place_gradients() {
+  sums_.resize(store_.count());
+  if (!graph_.training()) return;
+  const int levels = levels_for(options_.runs_per_step);
+  int64_t bytes = 0;
+  std::vector<std::vector<int64_t>> offsets(store_.count());
+  for (const PlanStep& s : plan_.schedule) {
+    if (s.phase != Phase::backward) continue;
+    const GraphNode& n = graph_.nodes()[s.node];
+    for (size_t j = 0; j < n.inputs.size(); ++j) {
+      if (n.parameter_use[j] < 0 || !graph_.values()[n.inputs[j]].wants_gradient) continue;
+      check(n.node->weight_like(static_cast<int>(j)), "executor", n.label, ": input ", j,
+            " does not take a parameter, it is per token");
+      const int p = graph_.values()[n.inputs[j]].slot, use = n.parameter_use[j];
+      if (static_cast<int>(sums_[p].size()) <= use) sums_[p].resize(use + 1);
+      offsets[p].resize(sums_[p].size(), -1);
+      offsets[p][use] = bytes;
+      bytes += levels * aligned(store_.at(p).size() * 4);
+    }
+  }
+  gradients_ = Arena(bytes);
+  for (int p = 0; p < store_.count(); ++p)
+    for (size_t use = 0; use < sums_[p].size(); ++use)
+      for (int level = 0; level < levels; ++level)
+        sums_[p][use].push_back(reinterpret_cast<float*>(gradients_.data() + offsets[p][use] +
+                                                         level * aligned(store_.at(p).size() * 4)));
+}
+
+Tensor Executor::tensor(ValueId v, int buffer) const {
+  if (v == kAbsent) return {};
+  const Value& value = graph_.values()[v];
+  Tensor t{.rows = value.spec.rows(), .cols = value.spec.cols(), .stride = value.spec.cols(), .dtype = value.spec.dtype};
+  if (value.kind == ValueKind::parameter && buffer == -1) t.data = store_.master(value.slot);
+  else if (value.external) t.data = attached_[v];
+  else if (buffer >= 0) t.data = arena_.data() + plan_.buffers[buffer].offset;
+  return t;
+}
+
+void Executor::bind(size_t position) {
+  const PlanStep& step = plan_.schedule[position];
+  const GraphNode& n = graph_.nodes()[step.node];
+  Run& run = runs_[position];
+  run.shards_ = &graph_.shards();
+  run.step_ = &input_;
+  for (size_t j = 0; j < n.inputs.size(); ++j) {
+    const ValueId v = n.inputs[j];
+    run.in_.push_back(tensor(v, step.in[j]));
+    const bool parameter = v != kAbsent && graph_.values()[v].kind == ValueKind::parameter;
+    run.packed_plain_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::plain) : nullptr);
+    run.packed_transposed_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::transposed) : nullptr);
+  }
+  for (size_t j = 0; j < n.outputs.size(); ++j) run.out_.push_back(tensor(n.outputs[j], step.out[j]));
+  for (int b : step.saved) run.saved_.push_back(arena_.data() + plan_.buffers[b].offset);
+  if (step.scratch >= 0) run.scratch_ = arena_.data() + plan_.buffers[step.scratch].offset;
+  if (step.phase == Phase::forward) return;
+  for (size_t j = 0; j < n.outputs.size(); ++j)
+    run.dout_.push_back(step.dout[j] < 0 ? Tensor{} : tensor(n.outputs[j], step.dout[j]));
+  run.accumulate_ = step.accumulate;
+  run.sink_.resize(n.inputs.size());
+  for (size_t j = 0; j < n.inputs.size(); ++j) {
+    run.din_.push_back(step.din[j] < 0 ? Tensor{} : tensor(n.inputs[j], step.din[j]));
+    // A weight-like input that is itself a result: its gradient is a sink onto its own buffer.
+    if (!n.node->weight_like(static_cast<int>(j)) || !run.din_[j]) continue;
+    run.sink_[j].out = run.din_[j].f32();
+    if (step.accumulate[j]) run.sink_[j].add[run.sink_[j].n_add++] = run.din_[j].f32();
+  }
+}
+
+// Run r of a step ends t = (trailing ones of r) subtrees: it adds levels 0..t-1 and leaves the sum in level t.
+void Executor::point_sink(GradSink& sink, int parameter, int use, int run) const {
+  const std::vector<float*>& level = sums_[parameter][use];
+  int t = 0;
+  while ((run >> t) & 1) ++t;
+  sink.n_add = t;
+  for (int i = 0; i < t; ++i) sink.add[i] = level[i];
+  sink.out = level[std::min<size_t>(t, level.size() - 1)];
+}
+
+void Executor::bind_sinks(int run) {
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const PlanStep& step = plan_.schedule[i];
+    if (step.phase != Phase::backward) continue;
+    const GraphNode& n = graph_.nodes()[step.node];
+    for (size_t j = 0; j < n.inputs.size(); ++j)
+      if (n.parameter_use[j] >= 0 && graph_.values()[n.inputs[j]].wants_gradient)
+        point_sink(runs_[i].sink_[j], graph_.values()[n.inputs[j]].slot, n.parameter_use[j], run);
+  }
+}
+
+const float* Executor::gradient(int parameter, int use) const { return sums_[parameter][use].back(); }
+
+void Executor::run(const StepInput& input, int run) {
+  for (ValueId v : graph_.inputs())
+    check(!graph_.values()[v].external || attached_[v], "executor", graph_.values()[v].name, ": nothing is attached");
+  input_ = input;
+  if (graph_.training()) bind_sinks(run);
+  first_non_finite_.clear();
+  if (options_.poison)
+    for (const Buffer& b : plan_.buffers)
+      if (b.kind != 'i') std::memset(arena_.data() + b.offset, 0xff, b.bytes);
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const PlanStep& step = plan_.schedule[i];
+    Node& node = *graph_.nodes()[step.node].node;
+    if (step.phase == Phase::forward) node.forward(runs_[i]);
+    else node.backward(runs_[i]);
+    if (step.pass_to >= 0)
+      add_into(runs_[i].dout(0), tensor(graph_.nodes()[step.node].inputs[node.passes_gradient()], step.pass_to));
+    if (options_.check_finite && first_non_finite_.empty()) note_non_finite(step, runs_[i]);
+  }
+}
+
+void Executor::note_non_finite(const PlanStep& step, const Run& run) {
+  bool fine = true;
+  if (step.phase == Phase::forward)
+    for (const Tensor& t : run.out_) fine = fine && (!t || all_finite(t));
+  else
+    for (const Tensor& t : run.din_) fine = fine && (!t || all_finite(t));
+  if (!fine)
+    first_non_finite_ = graph_.nodes()[step.node].label + (step.phase == Phase::forward ? " (forward)" : " (backward)");
+}
+
+Tensor Executor::value(ValueId id) const {
+  const Value& v = graph_.values().at(id);
+  const int buffer = v.kind == ValueKind::input ? -2 : plan_.final_buffer[id];
+  if (v.kind == ValueKind::parameter) return tensor(id, -1);
+  if (v.kind == ValueKind::input) {
+    for (const Buffer& b : plan_.buffers)
+      if (b.kind == 'i' && b.what == v.name) {
+        Tensor t = tensor(id, -2);
+        t.data = arena_.data() + b.offset;
+        return t;
+      }
+  }
+  check(buffer >= 0, "executor", "value: '", v.name, "' was not kept");
+  return tensor(id, buffer);
+}
+
+void Executor::attach(const std::string& name, void* data) {
+  const ValueId v = input(name);
+  check(v != kAbsent && graph_.values()[v].external, "executor", "attach: no external input is called '", name, "'");
+  attached_[v] = data;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const std::vector<ValueId>& inputs = graph_.nodes()[plan_.schedule[i].node].inputs;
+    for (size_t j = 0; j < inputs.size(); ++j)
+      if (inputs[j] == v) runs_[i].in_[j].data = data;
+  }
+}
+
+ValueId Executor::input(const std::string& name) const {
+  for (ValueId v : graph_.inputs())
+    if (graph_.values()[v].name == name) return v;
+  return kAbsent;
+}
+
+}  // namespace mudd

@@ -1,0 +1,73 @@
+// Executor: runs a plan over its arena, the planned half of design.md decision 1. After construction no call
+// allocates. The immediate half is immediate.h; both call the same nodes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mudd/graph/arena.h"
+#include "mudd/graph/planner.h"
+#include "mudd/train/param_store.h"
+
+namespace mudd {
+
+struct ExecutorOptions {
+  PlanOptions plan;
+  int runs_per_step = 1;        // graph runs that make up one batch, a power of two (contracts 2)
+  bool poison = false;          // fills the arena with NaN before every run (tests)
+  bool check_finite = false;    // after every node; stops with the name of the first non-finite one
+};
+
+class Executor {
+ public:
+  // Takes the graph. losses: values whose producers start backward; keep: values to read afterwards.
+  Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, std::vector<ValueId> keep,
+           const ExecutorOptions& options);
+
+  // Runs the whole schedule: forward, and backward when the graph trains. `run` counts graph runs of the step.
+  void run(const StepInput& input, int run);
+
+  // The memory of an input (to be filled before run) or of a kept value.
+  Tensor value(ValueId id) const;
+  // Gives an external input its memory (contiguous, of the declared shape); it must outlive the executor.
+  void attach(const std::string& name, void* data);
+  ValueId input(const std::string& name) const;  // kAbsent when the graph has none
+
+  const Graph& graph() const { return graph_; }
+  const Plan& plan() const { return plan_; }
+  ParamStore& store() const { return store_; }
+  int runs_per_step() const { return options_.runs_per_step; }
+
+  // Gradients of a parameter after the last run of a step: one plane per use, to be summed in order.
+  int uses(int parameter) const { return static_cast<int>(sums_[parameter].size()); }
+  const float* gradient(int parameter, int use) const;
+  int64_t gradient_bytes() const { return gradients_.bytes(); }
+
+  // Label of the first node that gave a non-finite number in the last run with check_finite; empty: none.
+  const std::string& first_non_finite() const { return first_non_finite_; }
+
+ private:
+  Tensor tensor(ValueId v, int buffer) const;
+  void place_gradients();
+  void bind(size_t position);
+  void bind_sinks(int run);
+  void point_sink(GradSink& sink, int parameter, int use, int run) const;
+  void note_non_finite(const PlanStep& step, const Run& run);
+
+  Graph graph_;
+  ParamStore& store_;
+  ExecutorOptions options_;
+  Plan plan_;
+  Arena arena_, gradients_;
+  std::vector<void*> attached_;  // per value
+  std::vector<Run> runs_;  // one per schedule position
+  std::vector<std::vector<std::vector<float*>>> sums_;  // [parameter][use][level of the binary counter]
+  StepInput input_;
+  std::string first_non_finite_;
+};
+
+// to += from, element by element (a residual's gradient that could not be handed on in place).
+void add_into(const Tensor& from, const Tensor& to);
+
+}  // namespace mudd

@@ -1,0 +1,90 @@
+#include "mudd/graph/graph.h"
+
+#include "mudd/base/check.h"
+
+namespace mudd {
+
+ValueId Graph::add(Value value) {
+  values_.push_back(std::move(value));
+  return static_cast<ValueId>(values_.size()) - 1;
+}
+
+ValueId Graph::input(const std::string& name, TensorSpec spec, bool external) {
+  for (ValueId v : inputs_) check(values_[v].name != name, "graph", "input: '", name, "' exists already");
+  Value value{.spec = std::move(spec), .kind = ValueKind::input, .name = name};
+  value.slot = static_cast<int>(inputs_.size());
+  value.external = external;
+  const ValueId id = add(std::move(value));
+  inputs_.push_back(id);
+  return id;
+}
+
+ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, bool trainable) {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::parameter && values_[i].slot == slot) return static_cast<ValueId>(i);
+  Value value{.spec = std::move(spec), .kind = ValueKind::parameter, .name = name};
+  value.slot = slot;
+  value.wants_gradient = training_ && trainable;
+  return add(std::move(value));
+}
+
+int Graph::next_use(ValueId parameter) {
+  int uses = 0;
+  for (const GraphNode& n : nodes_)
+    for (ValueId v : n.inputs) uses += v == parameter;
+  return uses;
+}
+
+std::vector<ValueId> Graph::apply(const std::string& op, const Attributes& attributes,
+                                  const std::vector<ValueId>& inputs, const std::string& label) {
+  return apply(make_node(op, attributes), inputs, label);
+}
+
+std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<ValueId>& inputs,
+                                  const std::string& label) {
+  GraphNode entry;
+  entry.label = label.empty() ? node->op() : label + ":" + node->op();
+  entry.inputs = inputs;
+  Inference& needs = entry.needs;
+  needs.training_ = training_;
+  needs.shards_ = &shards_;
+  bool wants = false;
+  for (ValueId v : inputs) {
+    check(v == kAbsent || (v >= 0 && v < static_cast<ValueId>(values_.size())), "graph", entry.label,
+          ": input value ", v, " is not of this graph");
+    const bool given = v != kAbsent;
+    needs.inputs_.push_back(given ? &values_[v].spec : nullptr);
+    const bool parameter = given && values_[v].kind == ValueKind::parameter;
+    needs.parameter_.push_back(parameter);
+    needs.wants_.push_back(given && values_[v].wants_gradient);
+    wants = wants || needs.wants_.back();
+    entry.parameter_use.push_back(parameter ? next_use(v) : -1);
+  }
+  node->infer(needs);
+  needs.inputs_.clear();  // pointers into values_, which grows
+  entry.node = std::move(node);
+  for (size_t i = 0; i < needs.outputs_.size(); ++i) {
+    Value out{.spec = needs.outputs_[i], .kind = ValueKind::result, .name = entry.label + "." + std::to_string(i)};
+    out.producer = static_cast<int>(nodes_.size());
+    out.output = static_cast<int>(i);
+    out.wants_gradient = wants;
+    entry.outputs.push_back(add(std::move(out)));
+  }
+  nodes_.push_back(std::move(entry));
+  return nodes_.back().outputs;
+}
+
+std::string Graph::text() const {
+  std::string s;
+  for (const GraphNode& n : nodes_) {
+    s += n.label + "(";
+    for (size_t i = 0; i < n.inputs.size(); ++i)
+      s += (i ? ", " : "") + (n.inputs[i] == kAbsent ? std::string("-") : values_[n.inputs[i]].name);
+    s += ")";
+    for (ValueId v : n.outputs) s += " " + values_[v].spec.text();
+    s += "\n";
+  }
+  return s;
+}
+
+}  // namespace mudd

@@ -1,0 +1,69 @@
+// Graph: what a model function records. Values (inputs, parameters, results) and nodes in call order, which is
+// also the order they run in; backward runs in the reverse order. No memory here: see planner.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mudd/graph/node.h"
+
+namespace mudd {
+
+using ValueId = int;
+constexpr ValueId kAbsent = -1;  // an optional input that was not given
+
+enum class ValueKind : uint8_t { input, parameter, result };
+
+struct Value {
+  TensorSpec spec;
+  ValueKind kind = ValueKind::result;
+  std::string name;     // of inputs and parameters; "<label>.<i>" for results
+  int slot = -1;        // input: position in Graph::inputs(); parameter: index in the ParamStore
+  int producer = -1;    // result: node number
+  int output = -1;      // result: which output of the producer
+  bool wants_gradient = false;
+  bool external = false;  // input whose memory is attached by the caller (a KV cache), not in the arena
+};
+
+struct GraphNode {
+  std::unique_ptr<Node> node;
+  std::string label;  // "blocks.3.attn.norm:rms_norm"
+  std::vector<ValueId> inputs, outputs;
+  Inference needs;                 // what infer() declared
+  std::vector<int> parameter_use;  // per input: which use of its parameter this is (0, 1, ...), -1 for others
+};
+
+class Graph {
+ public:
+  // training: gradients are wanted for parameters; shards: cuts of the samples of one run.
+  Graph(bool training, Shards shards) : training_(training), shards_(std::move(shards)) {}
+
+  ValueId input(const std::string& name, TensorSpec spec, bool external = false);
+  // The same parameter may be used many times; `slot` is its index in the ParamStore.
+  ValueId parameter(const std::string& name, TensorSpec spec, int slot, bool trainable);
+  std::vector<ValueId> apply(const std::string& op, const Attributes& attributes,
+                             const std::vector<ValueId>& inputs, const std::string& label);
+  std::vector<ValueId> apply(std::unique_ptr<Node> node, const std::vector<ValueId>& inputs,
+                             const std::string& label);
+
+  bool training() const { return training_; }
+  const Shards& shards() const { return shards_; }
+  const std::vector<Value>& values() const { return values_; }
+  std::vector<GraphNode>& nodes() { return nodes_; }
+  const std::vector<GraphNode>& nodes() const { return nodes_; }
+  const std::vector<ValueId>& inputs() const { return inputs_; }
+  std::string text() const;  // one line a node
+
+ private:
+  ValueId add(Value value);
+  int next_use(ValueId parameter);
+
+  bool training_;
+  Shards shards_;
+  std::vector<Value> values_;
+  std::vector<GraphNode> nodes_;
+  std::vector<ValueId> inputs_;
+};
+
+}  // namespace mudd

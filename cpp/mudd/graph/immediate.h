@@ -1,0 +1,41 @@
+// Immediate: runs one node at once on memory the caller owns. The tape that strings calls together is in Python
+// (mudd_core/tape.py); order and arithmetic are those of the planned executor, so both give the same bits.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "mudd/graph/arena.h"
+#include "mudd/graph/node.h"
+
+namespace mudd {
+
+class ImmediateCall {
+ public:
+  // Shapes are checked here. wants[i]: a gradient of input i may be asked for later.
+  ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec> inputs, std::vector<bool> wants, Shards shards,
+                StepInput step);
+
+  const std::vector<TensorSpec>& outputs() const { return needs_.outputs_; }
+  const Node& node() const { return *node_; }
+
+  // in: one tensor per input (empty: absent); out: memory shaped like outputs().
+  void forward(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
+
+  // After forward. din[i] empty: not wanted. accumulate[i]: add to what din[i] holds. The gradient that the node
+  // passes through (Node::passes_gradient) is written by copying or adding dout[0].
+  void backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out, const std::vector<Tensor>& dout,
+                const std::vector<Tensor>& din, const std::vector<bool>& accumulate);
+
+ private:
+  Run bind(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
+
+  std::unique_ptr<Node> node_;
+  std::vector<TensorSpec> inputs_;
+  Shards shards_;
+  StepInput step_;
+  Inference needs_;
+  std::vector<Arena> saved_;
+};
+
+}  // namespace mudd

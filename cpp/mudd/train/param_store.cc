@@ -1,0 +1,95 @@
+#include "mudd/train/param_store.h"
+
+#include "mudd/base/check.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd {
+namespace {
+
+constexpr const char* kRoles[] = {"embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix"};
+
+}  // namespace
+
+const char* name_of(Role role) { return kRoles[static_cast<int>(role)]; }
+
+Role parse_role(const std::string& name) {
+  for (int i = 0; i < 8; ++i)
+    if (name == kRoles[i]) return static_cast<Role>(i);
+  fail("parameter", "role: expected embedding, matrix, gain, bias, head, router, slots or mix, got '", name, "'");
+}
+
+int64_t Parameter::size() const {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+int ParamStore::declare(const Parameter& parameter) {
+  const int known = find(parameter.name);
+  if (known >= 0) {
+    check(at(known).shape == parameter.shape && at(known).role == parameter.role, "parameter", parameter.name,
+          ": declared twice with different shapes or roles");
+    return known;
+  }
+  check(!allocated(), "parameter", parameter.name, ": declared after the parameters were allocated");
+  check(parameter.size() > 0, "parameter", parameter.name, ": expected a shape without zeros");
+  parameters_.push_back(parameter);
+  parameters_.back().offset = plane_elements_;
+  plane_elements_ += (parameter.size() + 15) / 16 * 16;
+  return count() - 1;
+}
+
+int ParamStore::find(const std::string& name) const {
+  for (int i = 0; i < count(); ++i)
+    if (parameters_[i].name == name) return i;
+  return -1;
+}
+
+int64_t ParamStore::elements() const {
+  int64_t n = 0;
+  for (const Parameter& p : parameters_) n += p.size();
+  return n;
+}
+
+void ParamStore::allocate() {
+  check(!allocated(), "parameter", "the parameters are allocated already");
+  planes_.emplace_back(plane_bytes());
+  packs_.resize(parameters_.size());
+}
+
+int ParamStore::add_plane() {
+  planes_.emplace_back(plane_bytes());
+  return planes() - 1;
+}
+
+void ParamStore::request_pack(int i, Pack how) {
+  Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
+  if (pack.data()) return;
+  const Parameter& p = at(i);
+  const int64_t floats = how == Pack::plain ? packed_size(p.rows(), p.cols()) : packed_size(p.cols(), p.rows());
+  pack = Arena(floats * 4);
+  pack_weight(master(i), p.rows(), p.cols(), how == Pack::transposed, packed(i, how));
+}
+
+float* ParamStore::packed(int i, Pack how) const {
+  const Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
+  return reinterpret_cast<float*>(pack.data());
+}
+
+void ParamStore::repack(int i) {
+  for (Pack how : {Pack::plain, Pack::transposed})
+    if (packed(i, how))
+      pack_weight(master(i), at(i).rows(), at(i).cols(), how == Pack::transposed, packed(i, how));
+}
+
+void ParamStore::repack_all() {
+  for (int i = 0; i < count(); ++i) repack(i);
+}
+
+int64_t ParamStore::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const Packs& p : packs_) bytes += p.plain.bytes() + p.transposed.bytes();
+  return bytes;
+}
+
+}  // namespace mudd

@@ -1,0 +1,76 @@
+// ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master; others (moments) are made
+// when an optimizer asks. Keeps the packed copies that GEMMs read; whoever writes a master must repack it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mudd/graph/arena.h"
+#include "mudd/graph/node.h"
+
+namespace mudd {
+
+// What a parameter is for; decay, init and rates derive from it (contracts 11).
+enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix };
+const char* name_of(Role role);
+Role parse_role(const std::string& name);
+
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  Role role = Role::matrix;
+  int64_t fan_in = 0, fan_out = 0;
+  std::string init = "normal";  // normal | constant | zeros | ones
+  double init_scale = 0.0;      // std of normal, value of constant
+  // Per-parameter factors of the optimizer (contracts 12).
+  double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
+  bool trainable = true;
+  int64_t offset = 0;  // elements from the start of a plane, a multiple of 16
+
+  int64_t size() const;
+  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
+  int64_t rows() const { return size() / cols(); }
+};
+
+class ParamStore {
+ public:
+  // Returns the index. A second declaration of the same name must agree in shape and role.
+  int declare(const Parameter& parameter);
+  int find(const std::string& name) const;  // -1 when there is none
+  int count() const { return static_cast<int>(parameters_.size()); }
+  const Parameter& at(int i) const { return parameters_[i]; }
+  Parameter& at(int i) { return parameters_[i]; }
+  int64_t elements() const;  // of all parameters, without padding
+
+  // Ends declaring: allocates the master plane (zeros).
+  void allocate();
+  bool allocated() const { return !planes_.empty(); }
+  float* master(int i) const { return plane(0, i); }
+
+  // State planes of the optimizer, 1-based after the master; zeros when new.
+  int add_plane();
+  int planes() const { return static_cast<int>(planes_.size()); }
+  float* plane(int p, int i) const { return reinterpret_cast<float*>(planes_[p].data()) + parameters_[i].offset; }
+
+  // Packed copies: request before use, then packed() gives the panels, repack() refreshes from the master.
+  void request_pack(int i, Pack how);
+  float* packed(int i, Pack how) const;  // nullptr when not requested
+  void repack(int i);
+  void repack_all();
+
+  int64_t plane_bytes() const { return plane_elements_ * 4; }
+  int64_t packed_bytes() const;
+
+ private:
+  struct Packs {
+    Arena plain, transposed;
+  };
+  std::vector<Parameter> parameters_;
+  std::vector<Arena> planes_;
+  std::vector<Packs> packs_;
+  int64_t plane_elements_ = 0;
+};
+
+}  // namespace mudd

@@ -1,0 +1,155 @@
+"""The engine of a training run: planned graphs, the one-call step, evaluation, state to save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.errors import UserError
+
+Array = npt.NDArray[Any]
+
+_MOMENTS = ("first_moment", "second_moment")
+
+
+class Engine:
+    """Trains a model on batches of a batcher (or on given ones).
+
+    config: the whole run's config. batcher: has `.core`, the batcher of the core; None when every step brings its batch.
+    """
+
+    def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
+        self.config, self.model, self._batcher = config, model, batcher
+        train, optim = config.train, config.optim
+        self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
+        self._samples = train.batch_size // self.runs
+        assign_scales(model.store, optim.decay)
+        self._planned = self._plan(check_finite=False)
+        loss, count = self._planned.outputs
+        self._step = _core.TrainStep(
+            self._planned.executor,
+            loss,
+            count,
+            beta1=optim.beta1,
+            beta2=optim.beta2,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            clip=optim.clip,
+            normalize=config.loss.normalize,
+        )
+        self.updates = 0
+        self._last_bad = ""
+
+    def _plan(self, check_finite: bool) -> Any:
+        return self.model.plan(
+            "train",
+            self._samples,
+            self.config.train.seq_len,
+            shards=self.shards_per_run,
+            runs_per_step=self.runs,
+            recompute=self.config.train.recompute,
+            check_finite=check_finite or self.config.train.debug_nonfinite,
+        )
+
+    def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
+        """Update number `step` (from 0) at learning rate lr. batch: inputs and targets int32 [B, T], else the batcher's."""
+        if batch is None:
+            report = self._step.run(self._batcher.core, step=step, updates=self.updates, lr=lr)
+        else:
+            report = self._step.run_on(
+                batch["inputs"],
+                batch["targets"],
+                step=step,
+                updates=self.updates,
+                lr=lr,
+                batch_size=self.config.train.batch_size,
+            )
+        self.updates += int(report.finite and not report.stopped)
+        return report
+
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
+        planned = self.model.plan("evaluate", *batch["inputs"].shape)
+        planned.fill(batch)
+        planned.executor.run()
+        loss, count = (float(_core.tree_sum(planned.executor.get(number))) for number in planned.outputs)
+        return loss, int(count)
+
+    def first_nonfinite(self, step: int) -> str:
+        """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""
+        planned = self._plan(check_finite=True)
+        for run in range(self.runs):
+            if self._batcher is None:
+                break
+            first = step * self.config.train.batch_size + run * self._samples
+            _core.fill_inputs(self._batcher.core, planned.executor, first)
+            planned.executor.run(run)
+            if planned.executor.first_non_finite():
+                return str(planned.executor.first_non_finite())
+        return "the sum over the batch"
+
+    def state_tensors(self) -> dict[str, Array]:
+        """Views of all that a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`."""
+        tensors = {}
+        for name in self.model.store.names():
+            tensors[name] = self.model.store.view(0, name)
+            for moment, plane in zip(_MOMENTS, self._step.moment_planes, strict=True):
+                tensors[f"{moment}/{name}"] = self.model.store.view(plane, name)
+        tensors["updates/count"] = np.array([self.updates], np.int64)
+        return tensors
+
+    def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
+        """Takes over what state_tensors gave, and repacks."""
+        names = self.model.store.names()
+        missing = sorted(set(self.state_tensors()) - set(tensors))
+        if missing:
+            raise UserError(f"[checkpoint] tensors: '{missing[0]}' is missing ({len(missing)} in all)")
+        for name in names:
+            self.model.store.set(0, name, tensors[name])
+            for moment, plane in zip(_MOMENTS, self._step.moment_planes, strict=True):
+                self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
+        self.updates = int(tensors["updates/count"][0])
+
+    def memory_report(self) -> dict[str, int]:
+        """Bytes by kind: weights, moments, gradients, packed copies, arena."""
+        store, executor = self.model.store, self._planned.executor
+        return {
+            "weights": store.plane_bytes,
+            "moments": store.plane_bytes * (store.planes - 1),
+            "gradients": executor.gradient_bytes,
+            "packed": store.packed_bytes,
+            "arena": executor.arena_bytes,
+        }
+
+
+def cut_batch(batch_size: int, logical_shards: int, micro_batch: int) -> tuple[int, int]:
+    """(graph runs per step, shards per run). micro_batch: shards of one run; 0 = all of them (contracts 2)."""
+    shards = 1
+    while shards * 2 <= min(logical_shards, batch_size):
+        shards *= 2
+    if micro_batch == 0 or micro_batch >= shards:
+        return 1, shards
+    if micro_batch & (micro_batch - 1):
+        raise UserError(f"[config] train.micro_batch: expected a power of two of shards, got {micro_batch}")
+    if batch_size % shards:
+        raise UserError(
+            f"[config] train.micro_batch: needs shards of equal size, but {batch_size} windows do not divide by {shards}"
+        )
+    return shards // micro_batch, micro_batch
+
+
+def assign_scales(store: Any, decay: str) -> None:
+    """Which parameters decay, by role (contracts 11)."""
+    decays = {
+        "matrices": {"matrix", "router", "slots", "mix"},
+        "no_norm_no_bias": {"matrix", "router", "slots", "mix", "embedding", "head"},
+        "all": {"matrix", "router", "slots", "mix", "embedding", "head", "gain", "bias"},
+    }
+    if decay not in decays:
+        raise UserError(f"[config] optim.decay: expected one of {', '.join(decays)}, got '{decay}'")
+    for name in store.names():
+        store.scale(name, decay=1.0 if store.describe(name)["role"] in decays[decay] else 0.0)

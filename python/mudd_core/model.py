@@ -1,0 +1,220 @@
+"""A model: parameters in the core's store, and the graphs that were planned over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.generate import Generator
+from mudd_core.models import Batch, model_function
+from mudd_core.recording import Immediate, Recorder, running
+from mudd_core.tape import shards as shard_cuts
+
+Array = npt.NDArray[Any]
+
+_OPTIONAL = ("positions", "segments", "key_mask")
+
+
+class Planned:
+    """A planned graph for one shape: fill(), run(), read."""
+
+    def __init__(self, executor: Any, inputs: tuple[str, ...], outputs: tuple[int, ...]) -> None:
+        self.executor = executor
+        self.inputs = inputs
+        self.outputs = outputs
+
+    def fill(self, batch: Mapping[str, Array]) -> None:
+        """Copies the arrays of a batch into the graph's inputs."""
+        for name in self.inputs:
+            self.executor.set(name, batch[name])
+
+
+class Model:
+    """A language model of any family.
+
+    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
+    """
+
+    def __init__(self, config: Any, *, seed: int = 0, initialize: bool = True) -> None:
+        if config.vocab_size <= 0 or config.max_seq_len <= 0:
+            raise ValueError("[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first")
+        self.config = config
+        self.store = _core.ParamStore()
+        self._plans: dict[tuple[Any, ...], Planned] = {}
+        self._generator: Generator | None = None
+        recorder = Recorder(self.store, training=False, samples=1, shards=1)
+        with running(recorder):
+            model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+        self.store.allocate()
+        if initialize:
+            self.store.initialize(seed)
+
+    # ---- parameters -----------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Name to read-only view of the master weights (contracts 13); write through set_parameter."""
+        return {name: self.store.view(0, name) for name in self.store.names()}
+
+    def set_parameter(self, name: str, value: Array) -> None:
+        """Replaces the weights of one parameter (float32, same shape) and repacks them."""
+        try:
+            self.store.set(0, name, value)
+        except KeyError:
+            raise KeyError(f"[model] parameter: there is no '{name}'") from None
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of weights."""
+        return int(self.store.elements)
+
+    # ---- graphs ---------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        mode: str,
+        samples: int,
+        length: int,
+        *,
+        shards: int = 1,
+        optional: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Planned:
+        """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
+
+        shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
+        check_finite).
+        """
+        key = (mode, samples, length, shards, optional, tuple(sorted(options.items())))
+        if key not in self._plans:
+            self._plans[key] = self._record(mode, samples, length, shards, optional, options)
+        return self._plans[key]
+
+    def _record(
+        self, mode: str, samples: int, length: int, shards: int, optional: tuple[str, ...], options: dict[str, Any]
+    ) -> Planned:
+        recorder = Recorder(self.store, training=mode == "train", samples=samples, shards=shards)
+        shape = (samples, length)
+        names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
+        batch = Batch(**{name: recorder.input(name, shape) for name in names})
+        with running(recorder):
+            hidden = model_function(self.config)(self.config, batch, None)
+            outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(batch.targets)
+        numbers = tuple(value.number for value in outputs)
+        losses = [numbers[0]] if mode == "train" else []
+        executor = _core.Executor(recorder.graph, self.store, losses=losses, keep=list(numbers), **options)
+        return Planned(executor, names, numbers)
+
+    # ---- what users ask -------------------------------------------------------------------------------------
+
+    def logits(self, tokens: npt.ArrayLike) -> Array:
+        """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1."""
+        ids = self._ids(tokens, "tokens")
+        planned = self.plan("logits", *ids.shape)
+        planned.fill({"inputs": ids})
+        planned.executor.run()
+        result = np.array(planned.executor.get(planned.outputs[0]))
+        return result[0] if np.ndim(tokens) == 1 else result
+
+    def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
+        """Mean loss in nats over the counted targets of a batch (see loss_and_gradients)."""
+        arrays, optional = self._batch(batch)
+        planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
+        planned.fill(arrays)
+        planned.executor.run()
+        return _mean(*(planned.executor.get(number) for number in planned.outputs))
+
+    def loss_and_gradients(
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
+    ) -> tuple[float, dict[str, Array]]:
+        """Mean loss in nats and its gradient by every parameter.
+
+        batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
+        options: of the executor, for tests.
+        """
+        arrays, optional = self._batch(batch)
+        planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
+        planned.fill(arrays)
+        planned.executor.run()
+        loss, count = (planned.executor.get(number) for number in planned.outputs)
+        scale = np.float32(1.0 / max(1.0, _tree(count)))
+        gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
+        return _mean(loss, count), gradients
+
+    def loss_and_gradients_immediate(
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
+    ) -> tuple[float, dict[str, Array]]:
+        """The same through the immediate executor and its tape: same numbers, bit for bit."""
+        arrays, _ = self._batch(batch)
+        scope = Immediate(self.store)
+        with running(scope), shard_cuts(arrays["inputs"].shape[0], shards):
+            hidden = model_function(self.config)(self.config, Batch(**arrays), None)
+            loss, count = hidden.loss(arrays["targets"])
+            loss.backward()
+        scale = np.float32(1.0 / max(1.0, _tree(count.data)))
+        gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
+        return _mean(loss.data, count.data), gradients
+
+    def generate(
+        self,
+        tokens: npt.ArrayLike,
+        *,
+        max_tokens: int = 100,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[int]:
+        """Yields the tokens that follow `tokens` [T], one by one, with a KV cache.
+
+        temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
+        likeliest (0: all), top_p the smallest set of at least that probability.
+        """
+        if self._generator is None:
+            self._generator = Generator(self.config, self.store)
+        ids = self._ids(tokens, "tokens")
+        if ids.shape[0] != 1:
+            raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
+        return self._generator.run(
+            ids[0], max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+        )
+
+    def _ids(self, tokens: npt.ArrayLike, name: str) -> Array:
+        given = np.asarray(tokens)
+        if given.dtype.kind not in "iu":
+            raise TypeError(f"[model] {name}: expected integers, got {given.dtype}")
+        ids = np.atleast_2d(given)
+        if ids.ndim != 2 or ids.size == 0:
+            raise ValueError(f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}")
+        if ids.shape[1] > self.config.max_seq_len:
+            raise ValueError(f"[model] {name}: expected at most {self.config.max_seq_len} positions, got {ids.shape[1]}")
+        high = int(ids.max())
+        if high >= self.config.vocab_size or (name != "targets" and int(ids.min()) < 0):
+            raise ValueError(f"[model] {name}: expected ids in [0, {self.config.vocab_size}), got up to {high}")
+        return np.ascontiguousarray(ids, dtype=np.int32)
+
+    def _batch(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
+        unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
+        if unknown or not {"inputs", "targets"} <= set(batch):
+            raise ValueError(f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
+                             f"got {', '.join(sorted(batch))}")
+        arrays = {name: self._ids(batch[name], name) for name in ("inputs", "targets")}
+        optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
+        for name in optional:
+            arrays[name] = np.ascontiguousarray(np.atleast_2d(np.asarray(batch[name])), dtype=np.int32)
+        for name, array in arrays.items():
+            if array.shape != arrays["inputs"].shape:
+                raise ValueError(f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}")
+        return arrays, optional
+
+
+def _tree(values: Array) -> float:
+    return float(_core.tree_sum(values))
+
+
+def _mean(loss: Array, count: Array) -> float:
+    return _tree(loss) / max(1.0, _tree(count))

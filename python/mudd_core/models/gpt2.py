@@ -1,0 +1,50 @@
+"""GPT-2: LayerNorm, learned positions, gelu_new (tanh form), biases, tied head, no dropout.
+
+Source of the maths: spec/lm_pipeline.md 6.1 (the transformers library's model).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import nn, ops
+from mudd_core.config.models import GPT2Config as Config
+from mudd_core.config.models import head_width, kv_heads
+from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.transformer_pp import seen
+
+__all__ = ["Config", "model"]
+
+
+def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
+    """Token ids to final states."""
+    std = config.init_std
+    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    x_BTD = nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
+    for layer in range(config.n_layer):
+        with nn.part(f"blocks.{layer}"):
+            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            x_BTD = feed_forward(config, x_BTD)
+    h_BTD = nn.layer_norm(x_BTD, "final_norm", eps=config.norm_eps)
+    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
+    return Hidden(h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role))
+
+
+def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+    """x + Attn(layer_norm(x)), with biases."""
+    heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
+    with nn.part("attn"):
+        a_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
+        q = nn.linear(a_BTD, "q", heads * width, std=std, bias=True)
+        k = nn.linear(a_BTD, "k", groups * width, std=std, bias=True)
+        v = nn.linear(a_BTD, "v", groups * width, std=std, bias=True)
+        o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
+        return nn.linear(o, "o", config.d_model, std=std, bias=True, residual=x_BTD)
+
+
+def feed_forward(config: Config, x_BTD: Any) -> Any:
+    """x + gelu(layer_norm(x) Wup + b) Wdown + b."""
+    with nn.part("ffn"):
+        f_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
+        u_BTF = nn.linear(f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation="gelu_tanh")
+        return nn.linear(u_BTF, "down", config.d_model, std=config.init_std, bias=True, residual=x_BTD)

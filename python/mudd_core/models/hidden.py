@@ -1,0 +1,48 @@
+"""What goes into a model function and what comes out, the same for every family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core import ops
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids [B, T] and what goes with them (contracts 14). Absent optional parts mean the cheap path.
+
+    inputs: int32 ids. targets: int32 ids, negative = ignored. positions: int32, 0..T-1 where absent. segments: int32,
+    attention stays inside one; 0 = padding. key_mask: int32 0/1, keys that may be seen.
+    """
+
+    inputs: Any
+    targets: Any = None
+    positions: Any = None
+    segments: Any = None
+    key_mask: Any = None
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of the tokens so far: per layer k and v [B, G, Tmax, hd], written in place."""
+
+    k: list[Any]
+    v: list[Any]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The final normalised states h [B, T, D] and the head [V, D]; losses or logits are made from it."""
+
+    h: Any
+    head: Any
+
+    def loss(self, targets: Any) -> tuple[Any, Any]:
+        """Summed nats and counted targets per shard, float64 [S] each."""
+        loss, count = ops.cross_entropy(self.h, self.head, targets)
+        return loss, count
+
+    def logits(self) -> Any:
+        """All logits [B, T, V]."""
+        return ops.linear(self.h, self.head, transposed=True)

@@ -1,0 +1,61 @@
+"""Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads, no biases.
+
+Source of the maths: spec/muddformer.md b.1. Shape letters: B samples, T positions, D width, H query heads, G key and
+value heads, hd head width, F feed-forward width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import nn, ops
+from mudd_core.config.models import TransformerPPConfig as Config
+from mudd_core.config.models import head_width, kv_heads
+from mudd_core.models.hidden import Batch, Cache, Hidden
+
+__all__ = ["Config", "model"]
+
+
+def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
+    """Token ids to final states."""
+    std = config.init_std
+    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    for layer in range(config.n_layer):
+        with nn.part(f"blocks.{layer}"):
+            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            x_BTD = feed_forward(config, x_BTD)
+    h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
+    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
+    return Hidden(h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role))
+
+
+def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+    """x + Attn(rms_norm(x))."""
+    heads, groups, width = config.n_head, kv_heads(config), head_width(config)
+    with nn.part("attn"):
+        a_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
+        q = nn.linear(a_BTD, "q", heads * width, std=config.init_std)
+        k = nn.linear(a_BTD, "k", groups * width, std=config.init_std)
+        v = nn.linear(a_BTD, "v", groups * width, std=config.init_std)
+        q = ops.rope(q, batch.positions, n_head=heads, base=config.rope_base, max_positions=config.max_seq_len)
+        k = ops.rope(k, batch.positions, n_head=groups, base=config.rope_base, max_positions=config.max_seq_len)
+        o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
+        return nn.linear(o, "o", config.d_model, std=config.init_std, residual=x_BTD)
+
+
+def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
+    """The optional inputs of attention: who may see whom, and the cache while decoding."""
+    if cache is None:
+        return {"segments": batch.segments, "key_mask": batch.key_mask}
+    return {"k_cache": cache.k[layer], "v_cache": cache.v[layer]}
+
+
+def feed_forward(config: Config, x_BTD: Any) -> Any:
+    """x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
+    with nn.part("ffn"):
+        f_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
+        gate_BTF = nn.linear(f_BTD, "gate", config.d_ff, std=config.init_std)
+        up_BTF = nn.linear(f_BTD, "up", config.d_ff, std=config.init_std)
+        return nn.linear(
+            ops.glu(gate_BTF, up_BTF, activation="silu"), "down", config.d_model, std=config.init_std, residual=x_BTD
+        )

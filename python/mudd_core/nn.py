@@ -1,0 +1,79 @@
+"""Building blocks of model functions: declare parameters by name and role, call ops.
+
+Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. Nothing
+here computes; see ops.py for the formulas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import ops
+from mudd_core.recording import current, part, prefix
+
+__all__ = ["embedding", "layer_norm", "linear", "parameter", "part", "positions", "rms_norm", "unembedding"]
+
+
+def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
+    """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
+    full = f"{prefix()}.{name}" if prefix() else name
+    return current().parameter(full, shape, **declaration)
+
+
+def linear(
+    x: Any,
+    name: str,
+    width: int,
+    *,
+    std: float,
+    bias: bool = False,
+    activation: str = "none",
+    residual: Any = None,
+    role: str = "matrix",
+) -> Any:
+    """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
+    fan_in = x.shape[-1]
+    with part(name):
+        w = parameter("w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init="normal", init_scale=std)
+        b = (
+            parameter("b", (width,), role="bias", fan_in=fan_in, fan_out=width, init="zeros")
+            if bias
+            else None
+        )
+        return ops.linear(x, w, b, residual, activation=activation)
+
+
+def rms_norm(x: Any, name: str, *, eps: float) -> Any:
+    """RMSNorm with the learned gain `<name>.gain`, ones."""
+    with part(name):
+        return ops.rms_norm(x, _gain(x.shape[-1]), eps=eps)
+
+
+def layer_norm(x: Any, name: str, *, eps: float) -> Any:
+    """LayerNorm with `<name>.gain`, ones, and `<name>.bias`, zeros."""
+    width = x.shape[-1]
+    with part(name):
+        bias = parameter("bias", (width,), role="bias", fan_in=width, fan_out=width, init="zeros")
+        return ops.layer_norm(x, _gain(width), bias, eps=eps)
+
+
+def _gain(width: int) -> Any:
+    return parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
+
+
+def embedding(ids: Any, name: str, vocab_size: int, width: int, *, std: float) -> Any:
+    """Rows of the table `<name>` [V, D]."""
+    return ops.embedding(ids, unembedding(name, vocab_size, width, std=std, role="embedding"))
+
+
+def positions(x: Any, name: str, longest: int, *, std: float, given: Any = None) -> Any:
+    """x plus the rows of the table `<name>` [longest, D] at the positions (0, 1, ... unless given)."""
+    table = unembedding(name, longest, x.shape[-1], std=std, role="embedding")
+    return ops.embedding(given, table, residual=x, positions=given is None)
+
+
+def unembedding(name: str, vocab_size: int, width: int, *, std: float, role: str = "head") -> Any:
+    """The table `<name>` [V, D] itself; of a tied head the embedding's."""
+    return parameter(
+        name, (vocab_size, width), role=role, fan_in=width, fan_out=vocab_size, init="normal", init_scale=std
+    )

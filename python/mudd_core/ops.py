@@ -1,0 +1,229 @@
+"""The fused ops by name. Each takes NumPy arrays (runs at once), tape tensors (runs at once and is recorded), or
+values of a graph that is being recorded (runs when planned). `<op>_backward(gradient, *inputs, **options)` returns the
+gradients of the inputs, in their order, None for those that have none.
+
+All numbers are float32; indices are int32. Shape letters: B samples, T positions, R = B T rows, D width, F
+feed-forward width, H query heads, G key and value heads, hd head width, V vocabulary, S shards. Axes written `...`
+may be any. A wrong type raises TypeError, a wrong shape or value ValueError; both name op, argument and rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mudd_core import tape
+from mudd_core.recording import Value
+
+__all__ = [
+    "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
+    "cross_entropy_backward", "custom", "embedding", "embedding_backward", "glu", "glu_backward", "layer_norm",
+    "layer_norm_backward", "linear", "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward",
+]  # fmt: skip
+
+
+def _apply(op: str, inputs: list[Any], **options: Any) -> Any:
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    recorders = [i.recorder for i in inputs if isinstance(i, Value)]
+    if recorders:
+        return recorders[0].apply(op, inputs, options)
+    return tape.call_op(op, inputs, options)
+
+
+def _backward(op: str, gradients: list[Any], inputs: list[Any], **options: Any) -> Any:
+    return tape.backward_of(op, inputs, gradients, options)
+
+
+def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> Any:
+    """Two NumPy functions as an op, in either executor.
+
+    forward(*inputs) returns one float32 array or a tuple; backward(*output_gradients, *inputs) returns one gradient per
+    input (None where there is none). Output shapes are learned from one call on zeros.
+    """
+    recorders = [i.recorder for i in inputs if isinstance(i, Value)]
+    if recorders:
+        return recorders[0].custom(forward, backward, list(inputs))
+    return tape.call_custom(forward, backward, list(inputs))
+
+
+def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
+    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019). x [..., D], gain [D]."""
+    return _apply("rms_norm", [x, gain], eps=eps)
+
+
+def rms_norm_backward(dy: Any, x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
+    """Gradients (dx, dgain) of rms_norm."""
+    return _backward("rms_norm", [dy], [x, gain], eps=eps)
+
+
+def layer_norm(x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
+    """y = (x - mean) / sqrt(var + eps) * gain + bias over the last axis (Ba et al. 2016). x [..., D]."""
+    return _apply("layer_norm", [x, gain, bias], eps=eps)
+
+
+def layer_norm_backward(dy: Any, x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
+    """Gradients (dx, dgain, dbias) of layer_norm."""
+    return _backward("layer_norm", [dy], [x, gain, bias], eps=eps)
+
+
+def linear(
+    x: Any, w: Any, bias: Any = None, residual: Any = None, *, activation: str = "none", transposed: bool = False
+) -> Any:
+    """y = act(x w + bias) + residual. x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
+
+    activation: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
+    """
+    return _apply("linear", [x, w, bias, residual], activation=activation, transposed=transposed)
+
+
+def linear_backward(
+    dy: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: str = "none",
+    transposed: bool = False,
+) -> Any:
+    """Gradients (dx, dw, dbias, dresidual) of linear."""
+    return _backward("linear", [dy], [x, w, bias, residual], activation=activation, transposed=transposed)
+
+
+def rope(
+    x: Any,
+    positions: Any = None,
+    *,
+    n_head: int,
+    base: float = 10000.0,
+    fraction: float = 1.0,
+    max_positions: int = 0,
+) -> Any:
+    """Rotary positions in the half layout (Su et al. 2021): x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
+
+    fraction: share of each head that is rotated. max_positions: largest position + 1; 0 = T.
+    """
+    return _apply("rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions)
+
+
+def rope_backward(
+    dy: Any,
+    x: Any,
+    positions: Any = None,
+    *,
+    n_head: int,
+    base: float = 10000.0,
+    fraction: float = 1.0,
+    max_positions: int = 0,
+) -> Any:
+    """Gradients (dx, None) of rope."""
+    return _backward(
+        "rope", [dy], [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
+    )
+
+
+def glu(gate: Any, up: Any, *, activation: str = "silu") -> Any:
+    """y = act(gate) * up (Shazeer 2020). Shapes equal. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+    return _apply("glu", [gate, up], activation=activation)
+
+
+def glu_backward(dy: Any, gate: Any, up: Any, *, activation: str = "silu") -> Any:
+    """Gradients (dgate, dup) of glu."""
+    return _backward("glu", [dy], [gate, up], activation=activation)
+
+
+def activation(x: Any, *, activation: str = "gelu_tanh") -> Any:
+    """y = act(x), element by element. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+    return _apply("activation", [x], activation=activation)
+
+
+def activation_backward(dy: Any, x: Any, *, activation: str = "gelu_tanh") -> Any:
+    """Gradient (dx,) of activation."""
+    return _backward("activation", [dy], [x], activation=activation)
+
+
+def add(a: Any, b: Any) -> Any:
+    """y = a + b, shapes equal."""
+    return _apply("add", [a, b])
+
+
+def add_backward(dy: Any, a: Any, b: Any) -> Any:
+    """Gradients (da, db) of add."""
+    return _backward("add", [dy], [a, b])
+
+
+def embedding(ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
+    """y = table[ids] (+ residual). ids int32 [B, T], table [V, D]. positions: no ids, the row of a token is its t."""
+    return _apply("embedding", [ids, table, residual], positions=positions)
+
+
+def embedding_backward(dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
+    """Gradients (None, dtable, dresidual) of embedding."""
+    return _backward("embedding", [dy], [ids, table, residual], positions=positions)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    segments: Any = None,
+    key_mask: Any = None,
+    k_cache: Any = None,
+    v_cache: Any = None,
+    *,
+    n_head: int,
+    n_kv_head: int = 0,
+    scale: float = 0.0,
+    causal: bool = True,
+) -> Any:
+    """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
+
+    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a query sees
+    keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing gives zeros.
+    scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values are stored behind
+    the cached ones, and all of them are seen.
+    """
+    inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
+    cached = k_cache is not None
+    return _apply(
+        "attention", inputs, n_head=n_head, n_kv_head=n_kv_head or n_head, scale=scale, causal=causal, cache=cached
+    )
+
+
+def attention_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    segments: Any = None,
+    key_mask: Any = None,
+    *,
+    n_head: int,
+    n_kv_head: int = 0,
+    scale: float = 0.0,
+    causal: bool = True,
+) -> Any:
+    """Gradients (dq, dk, dv, None, None) of attention."""
+    return _backward(
+        "attention",
+        [do],
+        [q, k, v, segments, key_mask],
+        n_head=n_head,
+        n_kv_head=n_kv_head or n_head,
+        scale=scale,
+        causal=causal,
+    )
+
+
+def cross_entropy(h: Any, head: Any, targets: Any) -> Any:
+    """Unembedding, softmax and loss in one: (nats summed per shard float64 [S], counted targets float64 [S]).
+
+    h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. All logits never exist at once.
+    """
+    return _apply("cross_entropy", [h, head, targets])
+
+
+def cross_entropy_backward(dloss: Any, h: Any, head: Any, targets: Any) -> Any:
+    """Gradients (dh, dhead, None) of the summed loss, scaled per shard by dloss (None: 1)."""
+    return _backward("cross_entropy", [dloss, None], [h, head, targets])
