@@ -7,16 +7,6 @@
 
 using namespace mudd;
 
-TEST_CASE("cos_half_turns agrees with libm and is exact where it can be") {
-  for (int i = 0; i <= 10000; ++i) {
-    const double x = i / 10000.0;
-    CHECK(std::abs(cos_half_turns(x) - std::cos(M_PI * x)) < 5e-16);
-  }
-  CHECK(cos_half_turns(0) == 1);
-  CHECK(cos_half_turns(0.5) == 0);
-  CHECK(cos_half_turns(1) == -1);
-}
-
 TEST_CASE("warm-up rises by equal parts and ends at the peak") {
   for (auto kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::wsd}) {
     const Schedule s{kind, 2.0, 0.1, 100, 10, 20};

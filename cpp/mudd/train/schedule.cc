@@ -3,32 +3,10 @@
 #include <algorithm>
 
 #include "mudd/base/check.h"
+#include "mudd/base/math.h"
 
 namespace mudd {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
-
-// Taylor series for |a| <= pi / 4; the first term left out is below 1e-17.
-double cos_series(double a) {
-  const double z = a * a;
-  double sum = 1, term = 1;
-  for (int k = 1; k <= 8; ++k) {
-    term *= -z / ((2 * k - 1) * (2 * k));
-    sum += term;
-  }
-  return sum;
-}
-
-double sin_series(double a) {
-  const double z = a * a;
-  double sum = a, term = a;
-  for (int k = 1; k <= 8; ++k) {
-    term *= -z / ((2 * k) * (2 * k + 1));
-    sum += term;
-  }
-  return sum;
-}
 
 // How far t is on the way from begin to end, in [0, 1].
 double share(int64_t t, int64_t begin, int64_t end) {
@@ -46,11 +24,6 @@ ScheduleKind parse_schedule(const std::string& name) {
   fail("schedule", "name: expected constant, cosine, linear or wsd, got '", name, "'");
 }
 
-double cos_half_turns(double x) {
-  if (x > 0.5) return -cos_half_turns(1 - x);
-  return x <= 0.25 ? cos_series(kPi * x) : sin_series(kPi * (0.5 - x));
-}
-
 double learning_rate(const Schedule& s, int64_t t) {
   check(t >= 0, "schedule", "t: expected at least 0, got ", t);
   check(s.steps >= 1, "schedule", "steps: expected at least 1, got ", s.steps);
@@ -59,7 +32,7 @@ double learning_rate(const Schedule& s, int64_t t) {
   switch (s.kind) {
     case ScheduleKind::constant: return s.peak;
     case ScheduleKind::cosine:
-      return s.peak * (r + (1 - r) * 0.5 * (1 + cos_half_turns(share(t, s.warmup_steps, s.steps))));
+      return s.peak * (r + (1 - r) * 0.5 * (1 + math::cos(math::kPi * share(t, s.warmup_steps, s.steps))));
     case ScheduleKind::linear: return s.peak * (r + (1 - r) * (1 - share(t, s.warmup_steps, s.steps)));
     case ScheduleKind::wsd: {
       const int64_t length = s.decay_steps > 0 ? s.decay_steps : std::max<int64_t>(1, s.steps / 10);

@@ -32,7 +32,4 @@ ScheduleKind parse_schedule(const std::string& name);
 // Learning rate of update t. Error if t is negative or steps < 1; t >= steps stays at the final rate.
 double learning_rate(const Schedule& schedule, int64_t t);
 
-// cos(pi x) for x in [0, 1]; error below 5e-16 absolute (Taylor series on a quarter of a half turn).
-double cos_half_turns(double x);
-
 }  // namespace mudd
