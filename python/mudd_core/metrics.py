@@ -1,0 +1,117 @@
+"""Metrics: one JSON object a line in metrics.jsonl, and the same numbers as TensorBoard events.
+
+On resume the log is cut back to the resumed step: it ends up equal to an unbroken run's except for times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def _plain(row: Mapping[str, Any]) -> Row:
+    """JSON has no NaN or infinity: they become null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a log; a torn last line is left out, a damaged one in the middle is a ValueError."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    lines = data.split(b"\n")
+    lines.pop()  # empty, or a line that was never finished
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # torn by a power cut that kept the length
+                return
+            raise ValueError(f"[metrics] {path} line {number}: {error}") from error
+        yield row
+
+
+class MetricsLog:
+    """Appends rows; every row is handed to the system at once, so that a killed process loses none."""
+
+    def __init__(self, path: Path, *, resumed_step: int = 0) -> None:
+        """Open the log and drop rows behind the resumed step and a torn last line."""
+        self.path = path
+        self._cut_back(resumed_step)
+        self._file = path.open("a", encoding="utf-8")
+
+    def _cut_back(self, step: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [row for row in read_rows(self.path) if row.get("step", 0) <= step]
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        self.last_row = kept[-1] if kept else None
+
+    last_row: Row | None = None
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One row; it needs a 'step'."""
+        self._file.write(json.dumps(_plain(row)) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Make the rows survive a power cut; called before a checkpoint is committed."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Board:
+    """TensorBoard events. The library is imported with the first row: it is slow and not everybody looks."""
+
+    def __init__(self, folder: Path, *, resumed_step: int = 0) -> None:
+        self._folder = folder
+        self._resumed_step = resumed_step
+        self._writer: Any = None
+        self._missing = False
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Every number of the row under its name; `step` is the abscissa."""
+        if self._writer is None and not self._missing:
+            self._open()
+        if self._writer is None:
+            return
+        group = "valid" if "val_loss" in row else "train"
+        for name, value in row.items():
+            if name != "step" and isinstance(value, int | float):
+                self._writer.add_scalar(f"{group}/{name}", value, row["step"])
+
+    def _open(self) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            self._missing = True
+            print(f"warning: no TensorBoard events ({error}); metrics.jsonl has all numbers", file=sys.stderr)
+            return
+        purge = self._resumed_step + 1 if self._resumed_step else None
+        self._writer = SummaryWriter(logdir=str(self._folder), purge_step=purge)
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,139 @@
+"""How far a run is: rates, the time that is left, and the line that tells it.
+
+On a terminal one line is rewritten in place; elsewhere every row of the log gets a line.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+
+def duration(seconds: float) -> str:
+    """45s, 12m30s, 3h05m, 2d07h."""
+    if not math.isfinite(seconds):
+        return "?"
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+class Clock:
+    """Times of steps, validations and saves, and the time that all the rest will take."""
+
+    def __init__(
+        self, steps: int, eval_every: int, save_every: int, eval_tokens_per_step_token: float
+    ) -> None:
+        """eval_tokens_per_step_token: tokens of a validation over tokens of a step, to guess its time."""
+        self._steps = steps
+        self._every = {"eval": eval_every, "save": save_every}
+        self._step_seconds = math.nan  # running mean that forgets
+        self._last: dict[str, float] = {}
+        self._eval_ratio = eval_tokens_per_step_token
+
+    def took_step(self, seconds: float) -> None:
+        # The first step also plans and touches memory: the second replaces it.
+        known = self._step_seconds
+        if math.isnan(known) or not self._last.get("warm"):
+            self._last["warm"] = 0.0 if math.isnan(known) else 1.0
+            self._step_seconds = seconds
+        else:
+            self._step_seconds = known + 0.05 * (seconds - known)
+
+    def took(self, what: str, seconds: float) -> None:
+        """what: 'eval' or 'save'."""
+        self._last[what] = seconds
+
+    def _left(self, what: str, step: int) -> int:
+        every = self._every[what]
+        periodic = self._steps // every - step // every if every else 0
+        at_end = step < self._steps and (not every or self._steps % every != 0)
+        return periodic + int(at_end)
+
+    def seconds_left(self, step: int) -> float:
+        """Training, validating and saving from behind `step` to the end; NaN before the first step."""
+        # A forward pass is about a third of a step.
+        eval_seconds = self._last.get("eval", self._eval_ratio * self._step_seconds / 3)
+        save_seconds = self._last.get("save", 0.0)
+        return (
+            (self._steps - step) * self._step_seconds
+            + self._left("eval", step) * eval_seconds
+            + self._left("save", step) * save_seconds
+        )
+
+
+def step_line(row: Mapping[str, Any], steps: int, seconds_left: float) -> str:
+    """The progress line of a training row."""
+    loss = row["loss"]
+    perplexity = math.exp(min(loss, 700.0)) if math.isfinite(loss) else math.nan
+    width = len(str(steps))
+    parts = [
+        f"step {row['step']:>{width}}/{steps}",
+        f"loss {loss:.4f}",
+        f"ppl {perplexity:.4g}",
+        f"lr {row['lr']:.2e}",
+        f"grad {row['grad_norm']:.3g}",
+        f"{row['tokens_per_second']:,.0f} tok/s",
+        f"{100 * row['peak_share']:.0f}% of peak",
+        f"ETA {duration(seconds_left)}",
+    ]
+    return "  ".join(parts)
+
+
+class Progress:
+    """Prints lines; on a terminal the step line is rewritten in place."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._quiet = quiet
+        self._open_line = False
+        self._live = bool(getattr(self._stream, "isatty", lambda: False)())
+        self._last_draw = 0.0
+
+    @property
+    def live(self) -> bool:
+        """True if the line is rewritten in place: then every step may draw it."""
+        return self._live
+
+    def step(self, text: str, *, logged: bool) -> None:
+        """The line of a step: on a terminal drawn at most ten times a second, else only if it is logged."""
+        if self._quiet:
+            return
+        if self._live:
+            now = time.monotonic()
+            if logged or now - self._last_draw >= 0.1:
+                self._last_draw = now
+                columns = shutil.get_terminal_size().columns
+                self._write("\r\x1b[K" + text[: max(columns - 1, 20)])
+                self._open_line = True
+        elif logged:
+            self._write(text + "\n")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._quiet:
+            return
+        self._write(("\r\x1b[K" if self._open_line else "") + text + "\n")
+        self._open_line = False
+
+    def close(self) -> None:
+        """End the rewritten line."""
+        if self._open_line:
+            self._write("\n")
+            self._open_line = False
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:  # nobody reads any more (`| head`): the run goes on
+            self._quiet = True

@@ -1,0 +1,92 @@
+"""What the training loop reports: a step, a validation, the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class StepReport(Protocol):
+    """What the engine returns for one update."""
+
+    @property
+    def loss(self) -> float: ...
+    @property
+    def grad_norm(self) -> float: ...
+    @property
+    def finite(self) -> bool: ...
+    @property
+    def stopped(self) -> bool: ...
+
+
+class Engine(Protocol):
+    """The part of the engine that the loop uses; tests put a small one in its place."""
+
+    def train_step(self, step: int, lr: float) -> StepReport: ...
+    def evaluate(self, batch: Any) -> tuple[float, int]: ...
+    def state_tensors(self) -> Tensors: ...
+    def load_state_tensors(self, tensors: Tensors) -> None: ...
+    def first_nonfinite(self, step: int) -> str: ...
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included."""
+
+    step: int
+    tokens: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens_per_second: float
+    peak_share: float
+    seconds: float
+    skipped: bool = False
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0)) if math.isfinite(self.loss) else math.nan
+
+    def row(self) -> dict[str, Any]:
+        """The row of metrics.jsonl; `skipped` only where true."""
+        row = asdict(self)
+        if not row.pop("skipped"):
+            return row
+        return {**row, "skipped": True}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss on the held-out text: mean nats per target, and bits per byte of text."""
+
+    step: int
+    val_loss: float
+    val_bits_per_byte: float
+    targets: int
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a call of fit() ended. stopped: who asked for it, or None when all steps are done."""
+
+    name: str
+    step: int
+    steps: int
+    tokens: int
+    loss: float | None
+    val_loss: float | None
+    val_bits_per_byte: float | None
+    skipped_steps: int
+    seconds: float
+    final_hash: str
+    stopped: str | None = None

@@ -1,0 +1,144 @@
+"""The work directory of a run: who holds it, whose run it is, where its files stand.
+
+One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
+file systems without locks a lease file with a heartbeat takes its place, with a warning.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mudd_core.errors import SaveError, UserError
+
+LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
+# What a run may have left before its config was saved; anything else in a folder without one is somebody's.
+_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP"}
+
+
+class Workdir:
+    """A locked work directory. Use as a context manager, or call close()."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
+        self.path = Path(path).resolve()
+        self._lock: int | None = None
+        self._leased = False
+        self._last_beat = 0.0
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
+        self._refuse_foreign()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+        except OSError as error:
+            raise UserError(f"[workdir] {self.path} cannot be written: {error.strerror}") from error
+
+    config_file = property(lambda self: self.path / "config.json")
+    run_file = property(lambda self: self.path / "run.json")
+    metrics_file = property(lambda self: self.path / "metrics.jsonl")
+    summary_file = property(lambda self: self.path / "summary.json")
+    board_folder = property(lambda self: self.path / "tensorboard")
+    checkpoint_folder = property(lambda self: self.path / "checkpoints")
+    stop_file = property(lambda self: self.path / "STOP")
+
+    def _refuse_foreign(self) -> None:
+        if not self.path.is_dir() or self.config_file.exists():
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
+        if others:
+            raise UserError(
+                f"[workdir] {self.path} holds other files ({', '.join(others[:3])}) and no run of ours; "
+                "give an empty or new folder with --workdir"
+            )
+
+    def _acquire(self) -> None:
+        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                holder = os.pread(file, 4096, 0).decode("utf-8", "replace")
+                os.close(file)
+                raise self._in_use(holder) from None
+            os.close(file)
+            self._take_lease(error)
+            return
+        self._lock = file
+        os.ftruncate(file, 0)
+        os.pwrite(file, self._who().encode(), 0)
+
+    def _who(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+
+    def _in_use(self, holder: str) -> UserError:
+        try:
+            who = json.loads(holder)
+            name = f"process {who['pid']} on {who['host']} since {who['since']}"
+        except (ValueError, KeyError, TypeError):
+            name = "another process"
+        return UserError(f"[workdir] {self.path} is in use by {name}; wait for it or give another --workdir")
+
+    def _take_lease(self, error: OSError) -> None:
+        lease = self.path / ".lease"
+        if lease.exists() and time.time() - lease.stat().st_mtime < LEASE_SECONDS:
+            raise self._in_use(lease.read_text(encoding="utf-8", errors="replace"))
+        print(
+            f"warning: {self.path} is on a file system without locks ({error.strerror}); "
+            f"a lease file renewed while the run lives stands in",
+            file=sys.stderr,
+        )
+        lease.write_text(self._who(), encoding="utf-8")
+        self._leased = True
+        self._last_beat = time.time()
+
+    def beat(self) -> None:
+        """Renew the lease, if one is used; cheap, call it every step."""
+        if self._leased and time.time() - self._last_beat > LEASE_SECONDS / 6:
+            os.utime(self.path / ".lease")
+            self._last_beat = time.time()
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)  # closing releases it
+            self._lock = None
+        if self._leased:
+            (self.path / ".lease").unlink(missing_ok=True)
+            self._leased = False
+
+    def __enter__(self) -> Workdir:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(value, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise SaveError(f"[save] {path}: {error.strerror}") from error

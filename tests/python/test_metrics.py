@@ -1,0 +1,191 @@
+"""Metrics log, TensorBoard events, progress line and the estimate of the time that is left."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mudd_core.config import GPT2Config, TransformerPPConfig
+from mudd_core.flops import flops_per_token
+from mudd_core.metrics import Board, MetricsLog, read_rows
+from mudd_core.progress import Clock, Progress, duration, step_line
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rows_survive_a_killed_process(tmp_path: Path) -> None:
+    code = (
+        "import os,sys,pathlib; from mudd_core.metrics import MetricsLog\n"
+        "log = MetricsLog(pathlib.Path(sys.argv[1])); log.append({'step': 1, 'loss': 0.1}); os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.jsonl")], check=False)
+    assert done.returncode == 9
+    assert rows_of(tmp_path / "m.jsonl") == [{"step": 1, "loss": 0.1}]
+
+
+def test_resume_cuts_back_to_the_step_and_drops_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(
+        '{"step": 1, "loss": 3.5}\n{"step": 2}\n{"step": 2, "val_loss": 1}\n{"step": 3}\n{"step": 4, "lo'
+    )
+    log = MetricsLog(path, resumed_step=2)
+    log.append({"step": 3, "loss": 1 / 3})
+    log.close()
+    assert [row["step"] for row in rows_of(path)] == [1, 2, 2, 3]
+    assert rows_of(path)[-1]["loss"] == 1 / 3  # the very same bits come back
+
+
+def test_a_new_run_starts_with_an_empty_log(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1}\n')
+    MetricsLog(path, resumed_step=0).close()
+    assert path.read_text() == ""
+
+
+def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1}\n{"ste\n{"step": 3}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        list(read_rows(path))
+    path.write_text('{"step": 1}\n\0\0\0\n')
+    assert list(read_rows(path)) == [{"step": 1}]
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m.jsonl")
+    log.append({"step": 1, "loss": math.nan, "grad_norm": math.inf, "lr": 0.5})
+    log.close()
+    assert rows_of(tmp_path / "m.jsonl") == [{"step": 1, "loss": None, "grad_norm": None, "lr": 0.5}]
+
+
+def test_board_writes_events_that_can_be_read_back(tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import Event
+
+    board = Board(tmp_path)
+    board.append({"step": 7, "loss": 2.5, "skipped": True})
+    board.append({"step": 7, "val_loss": 1.25})
+    board.close()
+    (file,) = tmp_path.glob("events.out.tfevents.*")
+    data, at, seen = file.read_bytes(), 0, {}
+    while at < len(data):  # record: u64 length, u32 crc, bytes, u32 crc
+        length = int.from_bytes(data[at : at + 8], "little")
+        event = Event.FromString(data[at + 12 : at + 12 + length])
+        seen.update({value.tag: (event.step, value.simple_value) for value in event.summary.value})
+        at += 16 + length
+    assert seen["train/loss"] == (7, 2.5) and seen["valid/val_loss"] == (7, 1.25)
+
+
+def test_durations() -> None:
+    shown = [duration(s) for s in (0, 59.4, 60, 750, 3600, 86399, 190000, math.nan)]
+    assert shown == ["0s", "59s", "1m00s", "12m30s", "1h00m", "23h59m", "2d04h", "?"]
+
+
+def test_time_left_counts_steps_validations_and_saves() -> None:
+    clock = Clock(steps=100, eval_every=30, save_every=50, eval_tokens_per_step_token=6.0)
+    assert math.isnan(clock.seconds_left(0))
+    clock.took_step(9.0)  # the first step is slow and forgotten
+    clock.took_step(2.0)
+    # behind step 20: 80 steps, validations at 30, 60, 90 and 100, saves at 50 and 100
+    assert clock.seconds_left(20) == pytest.approx(80 * 2 + 4 * 6.0 * 2 / 3)
+    clock.took("eval", 7.0)
+    clock.took("save", 3.0)
+    assert clock.seconds_left(20) == pytest.approx(80 * 2 + 4 * 7 + 2 * 3)
+    assert clock.seconds_left(99) == pytest.approx(2 + 7 + 3)
+    assert clock.seconds_left(100) == 0
+
+
+def test_time_left_forgets_slowly() -> None:
+    clock = Clock(10, 0, 0, 0.0)
+    for seconds in (5.0, 1.0, 1.0, 3.0):
+        clock.took_step(seconds)
+    assert clock.seconds_left(9) == pytest.approx(1.1)
+
+
+ROW = {
+    "step": 12,
+    "tokens": 3072,
+    "loss": 2.0,
+    "lr": 1e-3,
+    "grad_norm": 0.5,
+    "tokens_per_second": 2450.4,
+    "peak_share": 0.653,
+    "seconds": 9.0,
+}
+
+
+def test_step_line_says_everything() -> None:
+    line = step_line(ROW, 300, 75.0)
+    for part in (
+        "12/300",
+        "loss 2.0000",
+        "ppl 7.389",
+        "lr 1.00e-03",
+        "grad 0.5",
+        "2,450 tok/s",
+        "65% of peak",
+        "1m15s",
+    ):
+        assert part in line
+    assert "nan" in step_line({**ROW, "loss": math.nan}, 300, math.nan)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminal_line_is_rewritten_and_files_get_logged_lines_only() -> None:
+    plain, live = io.StringIO(), Terminal()
+    for stream in (plain, live):
+        progress = Progress(stream)
+        for step in range(1, 5):
+            progress.step(f"step {step}", logged=step % 2 == 0)
+        progress.say("validated")
+        progress.close()
+    assert plain.getvalue() == "step 2\nstep 4\nvalidated\n"
+    text = live.getvalue()
+    assert text.count("\n") == 1 and text.endswith("\r\x1b[Kvalidated\n") and "\r\x1b[Kstep 4" in text
+
+
+def test_nothing_is_written_when_quiet_or_when_nobody_reads() -> None:
+    stream = io.StringIO()
+    Progress(stream, quiet=True).say("x")
+    assert stream.getvalue() == ""
+
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    progress = Progress(Closed())
+    progress.say("x")
+    progress.step("y", logged=True)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "layers", "width", "heads", "inner", "seq_len", "mflop"),
+    [
+        (8192, 6, 256, 4, 704, 256, 43.9),
+        (16384, 12, 512, 8, 1408, 512, 300),
+        (50304, 12, 768, 12, 2048, 512, 770),
+    ],
+)
+def test_flops_of_the_bench_shapes(
+    vocab: int, layers: int, width: int, heads: int, inner: int, seq_len: int, mflop: float
+) -> None:
+    model = TransformerPPConfig(d_model=width, n_layer=layers, n_head=heads, d_ff=inner)
+    assert flops_per_token(model, vocab, seq_len) / 1e6 == pytest.approx(mflop, rel=0.01)
+
+
+def test_flops_of_gpt2_and_of_grouped_heads() -> None:
+    gpt2 = GPT2Config(d_model=8, n_layer=2, n_head=2, d_ff=32)
+    assert flops_per_token(gpt2, 10, 4) == 6 * (2 * (4 * 64 + 2 * 8 * 32) + 80) + 6 * 2 * 4 * 8
+    grouped = TransformerPPConfig(d_model=8, n_layer=1, n_head=4, n_kv_head=2, d_ff=16)
+    assert flops_per_token(grouped, 10, 4) == 6 * (2 * 64 + 2 * 32 + 3 * 128 + 80) + 6 * 4 * 8

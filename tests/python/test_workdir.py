@@ -1,0 +1,104 @@
+"""The work directory: one run at a time, no foreign folders, files whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mudd_core import workdir
+from mudd_core.errors import SaveError, UserError
+from mudd_core.workdir import Workdir, write_json
+
+HOLD = (
+    "import sys,time; from mudd_core.workdir import Workdir; d = Workdir(sys.argv[1]); "
+    "print('held', flush=True); time.sleep(60)"
+)
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    return process
+
+
+def test_the_loser_names_the_holder_and_the_lock_dies_with_it(tmp_path: Path) -> None:
+    process = holder(tmp_path / "run")
+    try:
+        with pytest.raises(UserError, match=f"in use by process {process.pid} on "):
+            Workdir(tmp_path / "run")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    Workdir(tmp_path / "run").close()
+
+
+def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
+    with Workdir(tmp_path), pytest.raises(UserError, match=str(os.getpid())):
+        Workdir(tmp_path)
+    Workdir(tmp_path).close()
+
+
+def test_foreign_folders_are_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UserError, match=r"thesis\.tex"):
+        Workdir(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UserError, match="is a file"):
+        Workdir(tmp_path / "thesis.tex")
+    with pytest.raises(UserError, match="cannot be written"):
+        Workdir("/proc/none")
+
+
+def test_own_leftovers_and_saved_runs_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "STOP").touch()
+    Workdir(tmp_path).close()
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "notes.txt").touch()
+    Workdir(tmp_path).close()
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_without_locks_a_lease_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    first = Workdir(tmp_path)
+    assert "file system without locks" in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
+        Workdir(tmp_path)
+    old = time.time() - 2 * workdir.LEASE_SECONDS
+    os.utime(tmp_path / ".lease", (old, old))
+    first._last_beat = old
+    first.beat()
+    with pytest.raises(UserError):  # the heartbeat made it fresh again
+        Workdir(tmp_path)
+    os.utime(tmp_path / ".lease", (old, old))
+    Workdir(tmp_path).close()  # a dead holder's lease is taken over
+    assert not (tmp_path / ".lease").exists()
+
+
+def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.json"
+    write_json(file, {"n": 1})
+    write_json(file, {"n": 2})
+    assert json.loads(file.read_text()) == {"n": 2}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SaveError, match="No space left"):
+        write_json(file, {"n": 3})
+    assert json.loads(file.read_text()) == {"n": 2}
