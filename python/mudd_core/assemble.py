@@ -1,0 +1,88 @@
+"""Puts data, model and engine together for the training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core.config import Config, ModelConfig
+from mudd_core.errors import UserError
+from mudd_core.flops import flops_per_token
+from mudd_core.records import Engine
+
+DATA_FACT = "data"  # name of the token cache's fingerprint among the facts
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop works on.
+
+    facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
+    whole validation. bytes_per_target: bytes of validation text over them. peak_flops: measured, per second.
+    """
+
+    model: Any
+    tokenizer: Any
+    engine: Engine
+    facts: dict[str, Any]
+    n_targets: int
+    bytes_per_target: float
+    flops_per_token: float
+    peak_flops: float
+    validation_batches: Callable[[], Iterable[Any]]
+
+
+def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
+    """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
+    asked = config.model.vocab_size
+    if asked and asked < vocab_size:
+        raise UserError(
+            f"[config] model.vocab_size: expected at least the tokenizer's {vocab_size}, got {asked}; "
+            "0 takes the tokenizer's"
+        )
+    longest = config.model.max_seq_len or config.train.seq_len
+    return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
+
+
+def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Parts:
+    """Real data, real engine. model: one to train further, or None to make it from the config.
+
+    fingerprint: of the token cache that a resumed run was started with.
+    """
+    from mudd_core import _core, data
+    from mudd_core.engine import Engine as RealEngine
+    from mudd_core.model import Model
+
+    train = config.train
+    _core.set_num_threads(train.threads)
+    cache = data.prepare(config.data, fingerprint=fingerprint)
+    batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
+    shape = resolved_model(config, cache.vocab_size)
+    if model is None:
+        model = Model(shape, seed=train.seed)
+    engine = RealEngine(config, model, batcher)
+    n_targets = cache.n_valid_tokens - 1
+    return Parts(
+        model=model,
+        tokenizer=cache.tokenizer,
+        engine=engine,
+        facts={DATA_FACT: cache.fingerprint, "vocab_size": shape.vocab_size},
+        n_targets=n_targets,
+        bytes_per_target=cache.valid_bytes / n_targets,
+        flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
+        peak_flops=_core.peak_gflops() * 1e9,
+        validation_batches=lambda: validation_batches(config, cache),
+    )
+
+
+def validation_batches(config: Config, cache: Any) -> Iterator[Any]:
+    """(inputs, targets) of the held-out text, eval.max_batches of them at most."""
+    from mudd_core import data
+
+    batcher = data.Batcher(cache, "valid", config.train.seq_len)
+    size = config.eval.batch_size or config.train.batch_size
+    count = -(-batcher.windows // size)
+    for index in range(min(count, config.eval.max_batches or count)):
+        yield batcher.batch(index * size, size)

@@ -1,0 +1,163 @@
+"""What a run keeps on disk: config, identity, metrics, events, checkpoints, summary, under one lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core import checkpoint
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Config, Difference, config_hash, from_dict, merge_for_resume, to_dict
+from mudd_core.errors import FormatError, SaveError, UserError
+from mudd_core.metrics import Board, MetricsLog, Row
+from mudd_core.records import Summary, Tensors
+from mudd_core.workdir import Workdir, write_json
+
+
+class RunStore:
+    """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Lock the work directory; UserError if it is in use or foreign."""
+        self.dir = Workdir(path)
+        self.config: Config | None = None
+        self.run_id = ""
+        self.save_error: SaveError | None = None  # of the newest save, None if that worked
+        self._metrics: MetricsLog | None = None
+        self._board: Board | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.dir.path
+
+    def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
+        """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
+
+        Raises UserError with the list of fields that must not differ.
+        """
+        changed: list[Difference] = []
+        self.config = asked
+        if self.dir.config_file.exists():
+            self.config, changed = merge_for_resume(read_saved_config(self.path), asked)
+        return self.config, changed
+
+    def summary(self) -> Summary | None:
+        """The summary of a finished run; None while there is something left to do."""
+        assert self.config is not None
+        raw = read_object(self.dir.summary_file) if self.dir.summary_file.exists() else None
+        if not raw or raw.get("stopped") or raw.get("step") != self.config.train.steps:
+            return None
+        names = {field.name for field in dataclasses.fields(Summary)}
+        return Summary(**{name: value for name, value in raw.items() if name in names})
+
+    def saved_facts(self) -> dict[str, Any]:
+        """run.json of an earlier start; empty for a new run."""
+        return read_object(self.dir.run_file) if self.dir.run_file.exists() else {}
+
+    def begin(self, facts: Mapping[str, Any]) -> Checkpoint | None:
+        """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
+
+        facts: what the weights depend on besides the config (data fingerprint, vocabulary). A run whose saved
+        facts differ is refused with UserError.
+        """
+        assert self.config is not None
+        saved = self.saved_facts()
+        if saved:
+            self.run_id = str(saved.get("run_id", ""))
+            for name, value in facts.items():
+                if saved.get(name) != value:
+                    raise UserError(
+                        f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
+                        f"now {value!r}. Bring the old one back, or give another --workdir."
+                    )
+        else:
+            self.run_id = secrets.token_hex(8)
+            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            write_json(self.dir.run_file, {"run_id": self.run_id, "started": started, **facts})
+        write_json(self.dir.config_file, to_dict(self.config))
+        checkpoint.remove_dead_temporaries(self.dir.checkpoint_folder)
+        found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id)
+        step = found.step if found else 0
+        self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
+        self._board = Board(self.dir.board_folder, resumed_step=step)
+        return found
+
+    def last_validation(self, step: int) -> Row | None:
+        """The validation row of this step, if the log has it."""
+        from mudd_core.metrics import read_rows
+
+        rows = [
+            row for row in read_rows(self.dir.metrics_file) if row.get("step") == step and "val_loss" in row
+        ]
+        return rows[-1] if rows else None
+
+    def log(self, row: Row) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard."""
+        assert self._metrics is not None and self._board is not None
+        self._metrics.append(row)
+        self._board.append(row)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
+        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts}
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any]) -> bool:
+        """Commit a checkpoint, drop old. False and `save_error` if it failed; older steps stay intact."""
+        assert self.config is not None and self._metrics is not None and self._board is not None
+        try:
+            self._metrics.sync()
+            self._board.flush()
+            checkpoint.save(
+                self.dir.checkpoint_folder,
+                step,
+                tensors,
+                state,
+                config_hash=config_hash(self.config),
+                run_id=self.run_id,
+            )
+        except (OSError, SaveError) as error:
+            self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")
+            self.event("save failed", step=step, reason=str(error))
+            return False
+        self.save_error = None
+        checkpoint.keep_last(self.dir.checkpoint_folder, self.config.train.keep_last)
+        return True
+
+    def finish(self, summary: Summary) -> None:
+        """Write summary.json."""
+        write_json(self.dir.summary_file, dataclasses.asdict(summary))
+
+    def close(self) -> None:
+        """Close the logs and give the lock back."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._board is not None:
+            self._board.close()
+        self.dir.close()
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"[workdir] {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(str(path), 0, f"not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise FormatError(str(path), 0, "expected a JSON object")
+    return value
+
+
+def read_saved_config(workdir: Path) -> Config:
+    """The config saved with a run; UserError where the folder holds none."""
+    file = workdir / "config.json"
+    if not file.is_file():
+        raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
+    return from_dict(read_object(file))

@@ -1,0 +1,302 @@
+"""The training loop on one page: step, report, validate, save, stop, resume.
+
+A step is a transaction: batch, forward, backward, verdict, update, then the step counter. Everything that
+decides the future is in the checkpoint, so that a resumed run gives the same bits as an unbroken one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mudd_core import signals
+from mudd_core.assemble import DATA_FACT, Parts, assemble
+from mudd_core.checkpoint import final_hash
+from mudd_core.config import Config, check_config
+from mudd_core.errors import DivergedError, StopRequestedError
+from mudd_core.evaluate import evaluate
+from mudd_core.optim import learning_rate
+from mudd_core.progress import Clock, Progress, step_line
+from mudd_core.records import StepRecord, Summary, Validation
+from mudd_core.run_store import RunStore
+
+
+class Trainer:
+    """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
+
+    workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workdir: str | Path | RunStore | None = None,
+        model: Any = None,
+        *,
+        progress: Progress | None = None,
+        assemble: Callable[[Config, Any, str | None], Parts] = assemble,
+    ) -> None:
+        check_config(config)
+        self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
+        self._progress = progress or Progress(quiet=True)
+        try:
+            self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
+            fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
+            self._parts = assemble(self.config, model, fingerprint)
+            self.engine = self._parts.engine
+            self.step_done = self._saved_step = 0
+            self._skipped: list[int] = []
+            self._skips_in_row = 0
+            self._earlier_seconds = 0.0
+            self._stop: str | None = None
+            self._last_record: StepRecord | None = None
+            self._last_validation: Validation | None = None
+            self._resume()
+        except BaseException:
+            self.close()
+            raise
+        self._begin = time.perf_counter()
+        self._logged_at = (self.step_done, 0.0)
+        self._train_seconds = 0.0
+        train = self.config.train
+        ratio = self._parts.n_targets / max(1, train.batch_size * train.seq_len)
+        self._clock = Clock(train.steps, train.eval_every, train.save_every, ratio)
+
+    @property
+    def model(self) -> Any:
+        """The model that is trained; its parameters are read-only views."""
+        return self._parts.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """Text to token ids and back."""
+        return self._parts.tokenizer
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run so far, parts before a resume included."""
+        return self._earlier_seconds + time.perf_counter() - self._begin
+
+    # ---- one step -----------------------------------------------------------------------------------------
+
+    def step(self) -> StepRecord:
+        """One update. StopRequestedError if a stop dropped it, DivergedError after too many bad ones."""
+        record = self._step()
+        if record is None:
+            raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
+        return record
+
+    def _step(self) -> StepRecord | None:
+        t = self.step_done
+        begin = time.perf_counter()
+        lr = learning_rate(self.config, t)
+        report = self.engine.train_step(t, lr)
+        if report.stopped:
+            return None
+        self._judge(t, report.finite)
+        self.step_done = t + 1
+        seconds = time.perf_counter() - begin
+        self._train_seconds += seconds
+        self._clock.took_step(seconds)
+        # The rate over the steps since the last row: one step is too short to be measured well.
+        steps_since, seconds_before = self._logged_at
+        tokens_per_step = self.config.train.batch_size * self.config.train.seq_len
+        elapsed = self._train_seconds - seconds_before
+        rate = (self.step_done - steps_since) * tokens_per_step / max(elapsed, 1e-9)
+        self._last_record = StepRecord(
+            step=self.step_done,
+            tokens=self.step_done * tokens_per_step,
+            loss=report.loss,
+            lr=lr,
+            grad_norm=report.grad_norm,
+            tokens_per_second=rate,
+            peak_share=rate * self._parts.flops_per_token / self._parts.peak_flops,
+            seconds=self.seconds,
+            skipped=not report.finite,
+        )
+        return self._last_record
+
+    def _judge(self, t: int, finite: bool) -> None:
+        """Count a skipped update; too many in a row end the run without a save."""
+        if finite:
+            self._skips_in_row = 0
+            return
+        self._skipped.append(t)
+        self._skips_in_row += 1
+        self._progress.say(f"step {t + 1}: loss or gradient is not finite; the update is skipped")
+        if self._skips_in_row >= self.config.train.max_skips:
+            where = self.engine.first_nonfinite(t)
+            raise DivergedError(
+                f"[train] {self._skips_in_row} updates in a row without finite numbers, the last at step "
+                f"{t + 1}; "
+                f"the first bad number is in {where}. Nothing was saved since step {self._saved_step}; "
+                "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
+            )
+
+    # ---- the loop -----------------------------------------------------------------------------------------
+
+    def fit(self) -> Summary:
+        """Train to the end, or until a stop is asked for; saves, and returns how it ended.
+
+        Raises SaveError if the last save failed.
+        """
+        train = self.config.train
+        self._stop = None
+        while True:
+            if self._stop_reason() or not self._validate_if_due() or self.step_done >= train.steps:
+                break
+            record = self._step()
+            if record is None:  # dropped; the reason is found above
+                continue
+            self._report(record)
+            if signals.take_save_request() or self._due(train.save_every):
+                self.save()
+        return self._end(self._stop)
+
+    def _stop_reason(self) -> str | None:
+        if self._store is not None:
+            self._store.dir.beat()
+        if self._stop is None:
+            self._stop = signals.stop_reason(self._store.dir.stop_file if self._store else None)
+        if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
+            self._stop = "train.stop_at"
+        return self._stop
+
+    def _due(self, every: int) -> bool:
+        at_end = self.step_done >= self.config.train.steps
+        return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
+
+    def _validate_if_due(self) -> bool:
+        """Validate once at this step if it is time; False if a stop broke it off."""
+        last = self._last_validation
+        if not self._due(self.config.train.eval_every) or (last is not None and last.step == self.step_done):
+            return True
+        result = self._validate(stop=lambda: self._stop_reason() is not None)
+        if result is None:
+            return False
+        if self._store is not None:
+            self._store.log(result.row())
+        self._progress.say(
+            f"step {result.step}: validation loss {result.val_loss:.4f}, "
+            f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
+        )
+        return True
+
+    def _report(self, record: StepRecord) -> None:
+        train = self.config.train
+        logged = record.step % train.log_every == 0 or record.step == train.steps
+        self._progress.step(
+            step_line(record.row(), train.steps, self._clock.seconds_left(record.step)), logged=logged
+        )
+        if logged:
+            if self._store is not None:
+                self._store.log(record.row())
+            self._logged_at = (record.step, self._train_seconds)
+
+    def _end(self, stopped: str | None) -> Summary:
+        if self._saved_step != self.step_done:
+            self.save()
+        if self._store is not None and self._store.save_error is not None:
+            raise self._store.save_error
+        last, valid = self._last_record, self._last_validation
+        summary = Summary(
+            name=self.config.name,
+            step=self.step_done,
+            steps=self.config.train.steps,
+            tokens=self.step_done * self.config.train.batch_size * self.config.train.seq_len,
+            loss=last.loss if last else None,
+            val_loss=valid.val_loss if valid else None,
+            val_bits_per_byte=valid.val_bits_per_byte if valid else None,
+            skipped_steps=len(self._skipped),
+            seconds=self.seconds,
+            final_hash=self.final_hash(),
+            stopped=stopped,
+        )
+        if self._store is not None:
+            self._store.event("stopped" if stopped else "finished", step=self.step_done, reason=stopped)
+            self._store.finish(summary)
+        self._progress.close()
+        return summary
+
+    # ---- validation, saving, resuming ---------------------------------------------------------------------
+
+    def validate(self) -> Validation:
+        """Loss and bits per byte on the held-out text, as the weights are now."""
+        result = self._validate(stop=lambda: False)
+        assert result is not None
+        return result
+
+    def _validate(self, stop: Callable[[], bool]) -> Validation | None:
+        result = evaluate(
+            self.engine,
+            self._parts.validation_batches(),
+            step=self.step_done,
+            bytes_per_target=self._parts.bytes_per_target,
+            stop=stop,
+        )
+        if result is not None:
+            self._last_validation = result
+            self._clock.took("eval", result.seconds)
+        return result
+
+    def final_hash(self) -> str:
+        """SHA-256 over all weights; equal for equal runs."""
+        tensors = self.engine.state_tensors()
+        return final_hash({name: array for name, array in tensors.items() if "/" not in name})
+
+    def save(self) -> bool:
+        """Commit a checkpoint of the last whole step; False if it failed (a warning is printed)."""
+        if self._store is None:
+            return True
+        begin = time.perf_counter()
+        loss = self._last_record.loss if self._last_record else math.nan
+        state = {
+            "step": self.step_done,
+            "skipped_steps": self._skipped,
+            "skips_in_row": self._skips_in_row,
+            "last_loss": loss if math.isfinite(loss) else None,
+            "seconds": self.seconds,
+        }
+        if not self._store.save(self.step_done, self.engine.state_tensors(), state):
+            self._progress.say(f"warning: {self._store.save_error}")
+            return False
+        self._saved_step = self.step_done
+        self._clock.took("save", time.perf_counter() - begin)
+        return True
+
+    def _resume(self) -> None:
+        self._begin = time.perf_counter()
+        if self._store is None:
+            return
+        found = self._store.begin(self._parts.facts)
+        if found is None:
+            return
+        for passed in found.passed_over:
+            self._progress.say(f"warning: {passed}")
+        self.engine.load_state_tensors(found.tensors)
+        self.step_done = self._saved_step = int(found.state["step"])
+        self._skipped = [int(step) for step in found.state["skipped_steps"]]
+        self._skips_in_row = int(found.state["skips_in_row"])
+        self._earlier_seconds = float(found.state["seconds"])
+        row = self._store.last_validation(self.step_done)
+        if row is not None:
+            self._last_validation = Validation(**row)
+        changed = ", ".join(f"{change.path}={change.asked}" for change in self._changed)
+        self._progress.say(
+            f"resumed from step {found.step} ({found.path})" + (f" with {changed}" if changed else "")
+        )
+        self._store.event("resumed", step=found.step, changed=[str(change) for change in self._changed])
+
+    def close(self) -> None:
+        """Close the logs and give the work directory's lock back."""
+        if self._store is not None:
+            self._store.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

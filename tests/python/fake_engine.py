@@ -1,0 +1,76 @@
+"""A tiny engine with the real one's face: exact arithmetic on a few weights, to test the loop alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.assemble import Parts
+from mudd_core.config import Config
+
+
+@dataclass
+class Report:
+    loss: float
+    grad_norm: float
+    finite: bool = True
+    stopped: bool = False
+
+
+@dataclass
+class FakeEngine:
+    """w moves by lr times a gradient that depends on the step; m is a moment. bad: steps with a NaN loss."""
+
+    seconds: float = 0.0
+    bad: frozenset[int] = frozenset()
+    before_step: Callable[[int], None] = lambda step: None
+    w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
+    m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
+
+    def train_step(self, step: int, lr: float) -> Report:
+        self.before_step(step)
+        if _core.stop_requested():
+            return Report(0.0, 0.0, stopped=True)
+        time.sleep(self.seconds)
+        if step in self.bad:
+            return Report(float("nan"), float("inf"), finite=False)
+        gradient = self.w + np.float32(np.sin(step))
+        self.m[:] = np.float32(0.9) * self.m + gradient
+        self.w -= np.float32(lr) * self.m
+        return Report(float(np.square(gradient, dtype=np.float32).sum()), float(np.abs(gradient).max()))
+
+    def evaluate(self, batch: Any) -> tuple[float, int]:
+        return float(np.abs(self.w).sum()) * batch, 10 * batch
+
+    def state_tensors(self) -> dict[str, Any]:
+        return {"w": self.w, "m/w": self.m}
+
+    def load_state_tensors(self, tensors: Any) -> None:
+        self.w[:], self.m[:] = tensors["w"], tensors["m/w"]
+
+    def first_nonfinite(self, step: int) -> str:
+        return "blocks.1.ffn.up"
+
+
+def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None], Parts]:
+    """What Trainer(assemble=...) takes."""
+
+    def assemble(config: Config, model: Any, fingerprint: str | None) -> Parts:
+        return Parts(
+            model=model,
+            tokenizer=None,
+            engine=engine,
+            facts={"data": "fake", **facts},
+            n_targets=60,
+            bytes_per_target=2.0,
+            flops_per_token=1e3,
+            peak_flops=1e12,
+            validation_batches=lambda: iter([1, 2, 3]),
+        )
+
+    return assemble
