@@ -1,0 +1,165 @@
+"""The command line: `launch.py [command] --config=FILE [overrides]`.
+
+This module only reads the words; each command is a function of cli_commands.py. Exit codes: 0 done, 2 bad
+arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
+75 stopped on request after saving, 76 diverged, 130 and 143 left at once on a second SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.describe import field_help
+from mudd_core.config.overrides import nearest
+from mudd_core.errors import UserError
+
+COMMANDS = {
+    "train": "train, or resume what the work directory holds (the default)",
+    "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
+    "sample": "write text with the newest checkpoint",
+    "data": "build the token cache and say what is in it",
+    "report": "what a work directory holds: config, losses, checkpoints",
+}
+_ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
+_OPTIONS = {
+    "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),
+    "--mode": ("NAME", "the command, said as an option: train, validation or sample"),
+    "--workdir": ("DIR", "where the run keeps its files; default runs/<config name>"),
+    "--prompt": ("TEXT", "sample: the beginning of the text; default a new document"),
+    "--step": ("N", "validate, sample: this checkpoint instead of the newest"),
+    "--plan": ("", "train: print parameters, FLOPs, memory and time, and do nothing"),
+    "--params": ("", "train: print the table of parameters, their roles, decay and rates, and do nothing"),
+    "--help": ("", "this text"),
+}
+# Environment that changes what a run does; echoed when it starts.
+ENVIRONMENT = ("MUDD_MAX_ISA", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+
+
+@dataclass
+class Request:
+    """What the words ask for. config is None where no --config was given."""
+
+    command: str = "train"
+    config: Config | None = None
+    words: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def workdir(self) -> Path:
+        """The work directory: --workdir, or runs/<config name>."""
+        if "--workdir" in self.options:
+            return Path(self.options["--workdir"])
+        return Path("runs") / self.required_config().name
+
+    def required_config(self) -> Config:
+        """The checked config; UserError if none was given."""
+        if self.config is None:
+            raise UserError("[arguments] --config=FILE is missing, for example --config=small.py")
+        return self.config
+
+
+def usage(config: Config) -> str:
+    """The text of --help: commands, options and every config field."""
+    lines = ["usage: launch.py [command] --config=FILE [options] [section.field=value ...]", "", "commands:"]
+    lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines += ["", "options:"]
+    for name, (value, text) in _OPTIONS.items():
+        lines.append(f"  {name + ('=' + value if value else ''):<16} {text}")
+    lines += [
+        "",
+        "A config file is Python code and runs with your rights; one that ends in .json runs nothing.",
+        f"Environment: {', '.join(ENVIRONMENT)}.",
+        "",
+        "config fields with their default; set one by section.field=value, --config.section.field=value or",
+        "--field value:",
+        field_help(config),
+    ]
+    return "\n".join(lines)
+
+
+def _known_words() -> list[str]:
+    return [*COMMANDS, *_ALIASES, *_OPTIONS]
+
+
+def _command(name: str) -> str:
+    command = _ALIASES.get(name, name)
+    if command not in COMMANDS:
+        raise UserError(f"[arguments] unknown command '{name}'{nearest(name, [*COMMANDS, *_ALIASES])}")
+    return command
+
+
+def parse(words: Sequence[str]) -> Request:
+    """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
+    request, rest = Request(), list(words)
+    if rest and rest[0] in (*COMMANDS, *_ALIASES):
+        request.command = _command(rest.pop(0))
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        name = {"-h": "--help", "--max-tokens": "--config.sample.max_tokens"}.get(name, name)
+        if name not in _OPTIONS:
+            request.words.append(word)
+            if (
+                word.startswith("--")
+                and not equals
+                and rest
+                and not rest[0].startswith("--")
+                and "=" not in rest[0]
+            ):
+                request.words.append(rest.pop(0))  # its value: it must not be read as an option of ours
+            continue
+        if _OPTIONS[name][0] and not equals:
+            if not rest:
+                raise UserError(f"[arguments] {name}: expected {_OPTIONS[name][0]} behind it")
+            value = rest.pop(0)
+        request.options[name] = value
+    if "--mode" in request.options:
+        request.command = _command(request.options["--mode"])
+    _load(request)
+    return request
+
+
+def _load(request: Request) -> None:
+    file = request.options.get("--config")
+    if file is None:
+        if request.words and "--help" not in request.options:
+            split_words(request.words, Config(), _known_words())  # names the word that is wrong, if one is
+        return
+    config = read_config(file)
+    request.config = apply_overrides(config, split_words(request.words, config, _known_words()))
+    check_config(request.config)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        request = parse(words)
+        if "--help" in request.options:
+            print(usage(request.config or Config()))
+            return 0
+        from mudd_core import cli_commands
+
+        return cli_commands.run(request)
+    except KeyboardInterrupt:
+        print("interrupted before training began; nothing was lost", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError as error:
+        print(f"error: not enough memory ({error})", file=sys.stderr)
+        return 2
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            traceback.print_exc()
+            print(f"error: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+            return 70
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)

@@ -1,0 +1,252 @@
+"""The commands of the command line, one function each; each returns its exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from mudd_core.cli import ENVIRONMENT, Request
+from mudd_core.config import (
+    Config,
+    apply_overrides,
+    check_config,
+    config_hash,
+    merge_for_resume,
+    split_words,
+)
+from mudd_core.config.describe import listing
+from mudd_core.errors import UserError
+from mudd_core.progress import Progress, duration
+from mudd_core.records import Summary
+
+
+def run(request: Request) -> int:
+    """Dispatch; `train --plan` and `train --params` only print."""
+    if request.command == "train" and "--plan" in request.options:
+        from mudd_core.plan_report import plan_text
+
+        print(plan_text(request.required_config(), request.workdir))
+        return 0
+    if request.command == "train" and "--params" in request.options:
+        from mudd_core.plan_report import parameter_table
+
+        print(parameter_table(request.required_config()))
+        return 0
+    commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
+    return commands[request.command](request)
+
+
+def environment_text() -> str:
+    """Machine and settings that decide speed and bits."""
+    from mudd_core import _core
+
+    told = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
+    text = f"{_core.cpu_name()}, level {_core.isa()}, {_core.num_threads()} threads, fp32"
+    return text + (f", {told}" if told else "")
+
+
+def train(request: Request) -> int:
+    """Train or resume; 75 if stopped on request."""
+    from mudd_core import signals
+    from mudd_core.run_store import RunStore
+    from mudd_core.trainer import Trainer
+
+    config = request.required_config()
+    store = RunStore(request.workdir)
+    try:
+        config, _ = store.adopt(config)
+        summary = store.summary()
+        if summary is not None:
+            print(f"{store.path} holds a finished run; another --workdir starts a new one")
+            print(ending(summary, store.path, request))
+            return 0
+        progress = Progress()
+        progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
+        with signals.handlers():
+            trainer = Trainer(config, store, progress=progress)
+            progress.say(environment_text())
+            try:
+                summary = trainer.fit()
+            finally:
+                progress.close()
+        if summary.stopped:
+            print(f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}, saved; to go on:")
+            print(f"  {command_line(request)}")
+            return 75
+        _show_sample(trainer, config)
+        print(ending(summary, store.path, request))
+        return 0
+    finally:
+        store.close()
+
+
+def _show_sample(trainer: Any, config: Config) -> None:
+    from mudd_core.sample import write_text
+
+    print("\na sample of what it learned:\n" + "-" * 72)
+    write_text(trainer.model, trainer.tokenizer, "", config.sample, _write_now)
+    print("\n" + "-" * 72)
+
+
+def _write_now(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def command_line(request: Request, command: str = "") -> str:
+    """The words that name this run again, ready to paste."""
+    words = ["python", "launch.py", *([command] if command else [])]
+    words.append(f"--config={request.options['--config']}")
+    if "--workdir" in request.options:
+        words.append(f"--workdir={request.options['--workdir']}")
+    words += request.words
+    return shlex.join(words)
+
+
+def ending(summary: Summary, path: Path, request: Request) -> str:
+    """What is printed when a run is done; the last line has the final hash."""
+    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
+    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
+    prompt = shlex.quote("def ")
+    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
+    return "\n".join(
+        [
+            f"done: {summary.steps} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
+            f"{loss}{bits}{skipped}",
+            f"  checkpoint  {path / 'checkpoints' / f'step-{summary.step}'}",
+            f"  metrics     {path / 'metrics.jsonl'}",
+            f"  summary     {path / 'summary.json'}",
+            f"sample   {command_line(request, 'sample')} --prompt {prompt}",
+            f"resume   {command_line(request)}",
+            f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}",
+            f"final hash {summary.final_hash}",
+        ]
+    )
+
+
+def _saved_run(request: Request) -> tuple[Config, Path]:
+    """Config and folder of the run that a command reads; words on the command line may change free fields."""
+    from mudd_core.run_store import read_saved_config
+
+    if request.config is None and "--workdir" not in request.options:
+        raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
+    path = request.workdir
+    saved = read_saved_config(path)
+    if request.config is None:
+        asked = apply_overrides(saved, split_words(request.words, saved))
+        check_config(asked)
+    else:
+        asked = request.config
+    return merge_for_resume(saved, asked)[0], path
+
+
+def _load(request: Request) -> tuple[Config, Any, Any, int]:
+    """(config, token cache, model, step) of the newest checkpoint of a run, or of --step."""
+    from mudd_core import _core, checkpoint, data
+    from mudd_core.assemble import DATA_FACT, resolved_model
+    from mudd_core.model import Model
+    from mudd_core.run_store import read_object
+
+    config, path = _saved_run(request)
+    facts = read_object(path / "run.json")
+    _core.set_num_threads(config.train.threads)
+    cache = data.prepare(config.data, fingerprint=facts[DATA_FACT])
+    weights_only = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    folder = path / "checkpoints"
+    if "--step" in request.options:
+        found = checkpoint.load_step(folder, _step_number(request.options["--step"]), **weights_only)
+    else:
+        newest = checkpoint.load_newest(folder, **weights_only)
+        if newest is None:
+            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
+        found = newest
+    for passed in found.passed_over:
+        print(f"warning: {passed}", file=sys.stderr)
+    model = Model(resolved_model(config, cache.vocab_size), seed=config.train.seed)
+    for name, value in found.tensors.items():
+        model.set_parameter(name, value)
+    return config, cache, model, found.step
+
+
+def _step_number(text: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"[arguments] --step: expected a whole number, got '{text}'")
+    return int(text)
+
+
+def sample(request: Request) -> int:
+    """Write text behind --prompt, as it is generated."""
+    from mudd_core.sample import write_text
+
+    config, cache, model, _ = _load(request)
+    prompt = request.options.get("--prompt", "")
+    _write_now(prompt)
+    write_text(model, cache.tokenizer, prompt, config.sample, _write_now)
+    _write_now("\n")
+    return 0
+
+
+def data(request: Request) -> int:
+    """Build the token cache if it is missing, and say what is in it."""
+    from mudd_core import data as corpus_data
+
+    cache = corpus_data.prepare(request.required_config().data)
+    print(f"cache       {cache.path}")
+    print(f"corpus      SHA-256 {cache.corpus_hash}")
+    print(f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids")
+    for name, place in (("train", cache.train), ("valid", cache.valid)):
+        ratio = place.text_bytes / max(1, place.count)
+        print(
+            f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens "
+            f"({ratio:.2f} bytes a token)"
+        )
+    return 0
+
+
+def report(request: Request) -> int:
+    """What a work directory holds."""
+    from mudd_core import checkpoint
+    from mudd_core.metrics import read_rows
+
+    config, path = _saved_run(request)
+    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
+    rows = list(read_rows(path / "metrics.jsonl"))
+    train_rows = [row for row in rows if "val_loss" not in row]
+    print("\n   step  val loss  bits/byte")
+    for row in rows:
+        if "val_loss" in row:
+            print(f"{row['step']:>7}  {row['val_loss']:>8.4f}  {row['val_bits_per_byte']:>9.4f}")
+    if train_rows:
+        last = train_rows[-1]
+        loss = "not finite" if last["loss"] is None else f"{last['loss']:.4f}"
+        print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
+        print(f"{last['tokens_per_second']:,.0f} tokens/s, {100 * last['peak_share']:.0f}% of peak, ", end="")
+        print(duration(last["seconds"]))
+    steps = ", ".join(map(str, checkpoint.list_steps(path / "checkpoints")))
+    print(f"checkpoints: {steps or 'none'}")
+    return 0
+
+
+def validate(request: Request) -> int:
+    """Loss and bits per byte of a checkpoint on the held-out text."""
+    from mudd_core.assemble import validation_batches
+    from mudd_core.engine import Engine
+    from mudd_core.evaluate import evaluate
+
+    config, cache, model, step = _load(request)
+    result = evaluate(
+        Engine(config, model, None),
+        validation_batches(config, cache),
+        step=step,
+        bytes_per_target=cache.valid_bytes / (cache.n_valid_tokens - 1),
+    )
+    assert result is not None
+    print(
+        f"step {step}: validation loss {result.val_loss:.6f}, {result.val_bits_per_byte:.6f} bits per byte, ",
+        end="",
+    )
+    print(f"{result.targets:,} targets, {result.seconds:.1f} s")
+    return 0

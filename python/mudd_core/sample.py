@@ -1,0 +1,42 @@
+"""Writing text with a trained model: prompt to tokens, tokens to text as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mudd_core.config import SampleConfig
+from mudd_core.errors import UserError
+
+
+def write_text(
+    model: Any, tokenizer: Any, prompt: str, settings: SampleConfig, write: Callable[[str], None]
+) -> str:
+    """Generate behind the prompt, streaming through `write`; returns what was generated.
+
+    An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text.
+    """
+    tokens = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
+    longest = model.config.max_seq_len
+    room = longest - len(tokens)
+    if room < 1:
+        raise UserError(
+            f"[sample] prompt: expected at most {longest - 1} tokens (the model's window is {longest}), "
+            f"got {len(tokens)}"
+        )
+    text_of = tokenizer.stream()
+    parts: list[str] = []
+    generated = model.generate(
+        tokens,
+        max_tokens=min(settings.max_tokens, room),
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        seed=settings.seed,
+    )
+    for token in generated:
+        if token == tokenizer.eos_id:
+            break
+        parts.append(text_of(int(token)))
+        write(parts[-1])
+    return "".join(parts)
