@@ -31,6 +31,7 @@ class LayerNorm : public Node {
   }
 
   const char* op() const override { return "layer_norm"; }
+  bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain || i == kBias; }
   bool backward_reads_input(int i) const override { return i != kBias; }
   int gradient_in_place_input() const override { return kX; }

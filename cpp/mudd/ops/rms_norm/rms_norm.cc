@@ -29,6 +29,7 @@ class RmsNorm : public Node {
   }
 
   const char* op() const override { return "rms_norm"; }
+  bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain; }
 
   void infer(Inference& io) override {
