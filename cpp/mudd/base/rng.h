@@ -1,0 +1,163 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+//
+// A draw is a pure function of (key, counter), so results depend on no call order, thread or rank (contracts 5):
+//   key     = (seed, hash of the purpose or of the parameter's name)
+//   counter = (step, global sample, layer, element)
+// One call gives four independent 32-bit words; element e of a tensor is word e % 4 of the block e / 4.
+//
+//   const PhiloxKey key = philox_key(seed, "init.blocks.0.attn.q.w");
+//   fill_normal(w, begin, end, stddev, key);     // the same values for any cut of [0, n)
+//
+// Logarithm, sine and cosine of the normals are our own double-precision polynomials, compiled for the baseline
+// without contraction: the same bits on every CPU.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace mudd {
+
+struct PhiloxKey {
+  uint32_t k0 = 0;
+  uint32_t k1 = 0;
+};
+
+struct PhiloxCounter {
+  uint32_t step = 0;
+  uint32_t sample = 0;
+  uint32_t layer = 0;
+  uint32_t element = 0;
+};
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+
+// FNV-1a over the bytes of a purpose, e.g. "data.permutation" or a parameter's name.
+constexpr uint32_t hash_purpose(std::string_view purpose) {
+  uint32_t h = 2166136261u;
+  for (const char c : purpose) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
+  return h;
+}
+
+// Key of one purpose. The upper half of a 64-bit seed is folded into the hash; it is zero for everyday seeds.
+constexpr PhiloxKey philox_key(uint64_t seed, std::string_view purpose) {
+  const uint32_t high = static_cast<uint32_t>(seed >> 32);
+  return {static_cast<uint32_t>(seed), hash_purpose(purpose) ^ (high * 0x9E3779B9u)};
+}
+
+// Ten rounds of Philox4x32.
+constexpr PhiloxBlock philox(PhiloxCounter counter, PhiloxKey key) {
+  PhiloxBlock x = {counter.step, counter.sample, counter.layer, counter.element};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * x[0];
+    const uint64_t p1 = uint64_t{0xCD9E8D57u} * x[2];
+    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ key.k0, static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ key.k1, static_cast<uint32_t>(p0)};
+    key.k0 += 0x9E3779B9u;
+    key.k1 += 0xBB67AE85u;
+  }
+  return x;
+}
+
+// Uniform in [0, 1) with 24 bits: every value is exact in fp32.
+constexpr float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+
+// Uniform in [0, 1) with 32 bits.
+constexpr double uniform_double(uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
+
+namespace detail {
+
+// ln x for positive normal x, about 2 ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)), 2 atanh((m - 1) / (m + 1)).
+inline double log_positive(double x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  int e = static_cast<int>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    ++e;
+  }
+  const double s = (m - 1.0) / (m + 1.0);
+  const double z = s * s;
+  double p = 0.0;
+  for (int k = 21; k >= 1; k -= 2) p = p * z + 1.0 / k;
+  return e * 0.6931471805599453 + 2.0 * s * p;
+}
+
+// sin and cos of 2 pi u for u in [0, 1): quarter turns taken off, Taylor series on [-pi/4, pi/4].
+inline void sin_cos_turn(double u, double& sine, double& cosine) {
+  const int quarter = static_cast<int>(4.0 * u + 0.5);
+  const double x = (u - 0.25 * quarter) * 6.283185307179586;
+  const double z = x * x;
+  double s = 1.0;
+  for (int k = 14; k >= 2; k -= 2) s = 1.0 - s * z / (k * (k + 1.0));
+  s *= x;
+  double c = 1.0;
+  for (int k = 15; k >= 1; k -= 2) c = 1.0 - c * z / (k * (k + 1.0));
+  switch (quarter & 3) {
+    case 0: sine = s, cosine = c; break;
+    case 1: sine = c, cosine = -s; break;
+    case 2: sine = -s, cosine = -c; break;
+    default: sine = -c, cosine = s; break;
+  }
+}
+
+}  // namespace detail
+
+// Four standard normals from one block (Box and Muller, 1958); |value| is at most 6.67.
+inline std::array<double, 4> normals(const PhiloxBlock& words) {
+  std::array<double, 4> out;
+  for (int i = 0; i < 4; i += 2) {
+    const double u = (static_cast<double>(words[i]) + 1.0) * 0x1p-32;  // (0, 1]
+    const double radius = std::sqrt(-2.0 * detail::log_positive(u));
+    double sine, cosine;
+    detail::sin_cos_turn(uniform_double(words[i + 1]), sine, cosine);
+    out[i] = radius * cosine;
+    out[i + 1] = radius * sine;
+  }
+  return out;
+}
+
+namespace detail {
+
+// Block of element e: elements beyond 2^34 carry into the layer word.
+constexpr PhiloxBlock element_block(int64_t element, uint32_t step, PhiloxKey key) {
+  const uint64_t block = static_cast<uint64_t>(element) / 4;
+  return philox({step, 0, static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(block)}, key);
+}
+
+// out[e - begin] = stddev * normal(e) or low + (high - low) * uniform(e), one block for four elements.
+template <class FromBlock>
+void fill(float* out, int64_t begin, int64_t end, uint32_t step, PhiloxKey key, FromBlock&& from_block) {
+  for (int64_t e = begin; e < end;) {
+    const auto values = from_block(element_block(e, step, key));
+    do {
+      out[e - begin] = static_cast<float>(values[e % 4]);
+      ++e;
+    } while (e < end && e % 4 != 0);
+  }
+}
+
+}  // namespace detail
+
+// Elements [begin, end) of the normal tensor of `key`: mean 0, standard deviation `stddev`; out has end - begin floats.
+inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, PhiloxKey key, uint32_t step = 0) {
+  detail::fill(out, begin, end, step, key, [stddev](const PhiloxBlock& words) {
+    auto z = normals(words);
+    for (double& v : z) v *= stddev;
+    return z;
+  });
+}
+
+// Elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end - begin floats.
+inline void fill_uniform(float* out, int64_t begin, int64_t end, double low, double high, PhiloxKey key,
+                         uint32_t step = 0) {
+  detail::fill(out, begin, end, step, key, [low, high](const PhiloxBlock& words) {
+    std::array<double, 4> u;
+    for (int i = 0; i < 4; ++i) u[i] = low + (high - low) * uniform_double(words[i]);
+    return u;
+  });
+}
+
+}  // namespace mudd

@@ -1,0 +1,54 @@
+// Batches of token windows. The whole state of the data is one integer, the index of the next global sample.
+//
+// Training (contracts 15): N ids, windows of T + 1 ids that share one id with the next window. With
+//   n = max(1, floor((N - T) / T)) windows in an epoch,      epoch e = sample / n,      i = sample % n,
+//   start offset o_e = Philox(seed, "data.offset")(e) mod min(T, N - n T)
+// sample number `sample` is the window of T + 1 ids from o_e + permutation_e(i) T: every window once an epoch, in an
+// order keyed by (seed, "data.order"), cut elsewhere in every epoch. Nothing else enters.
+//
+// Validation: window w starts at w T, so every id after the first is predicted exactly once; missing targets of the
+// last window, and all of a window behind it, are -1 (ignored) with input `pad_id`.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mudd/base/rng.h"
+#include "mudd/data/token_file.h"
+
+namespace mudd {
+
+enum class BatchOrder : uint8_t { shuffled, sequential };
+
+class Batcher {
+ public:
+  // T = seq_len in [1, 2^31). Error if the file holds fewer than T + 1 ids (shuffled) or 2 ids (sequential).
+  Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id);
+
+  // Fills inputs_BT and targets_BT, both [n_samples, T] row by row, with samples first, first + 1, ...
+  // Returns the number of targets that count (not -1). Allocates nothing. One caller at a time.
+  int64_t fill(int64_t first_sample, int64_t n_samples, int32_t* inputs_BT, int32_t* targets_BT);
+
+  // Position in the file of the first id of a sample.
+  int64_t start_of(int64_t sample) const;
+
+  int64_t windows() const { return windows_; }  // in an epoch; for validation in all
+  int64_t seq_len() const { return seq_len_; }
+  int64_t tokens() const { return file_.count(); }
+  TokenFile& file() { return file_; }
+
+ private:
+  int64_t fill_one(int64_t sample, int32_t* inputs_T, int32_t* targets_T);
+
+  TokenFile file_;
+  BatchOrder order_;
+  int64_t seq_len_;
+  int64_t windows_;
+  int64_t offsets_;  // start offsets to choose from
+  PhiloxKey order_key_;
+  PhiloxKey offset_key_;
+  int32_t pad_id_;
+  std::vector<int32_t> window_;  // T + 1 ids
+};
+
+}  // namespace mudd

@@ -1,0 +1,86 @@
+// A small owner of the HDF5 C API: contiguous one-dimensional datasets, attributes, and the byte offset of a dataset,
+// at which the core reads the same bytes without HDF5. Only the module _h5 is built from this folder.
+//
+// Files are written with format bounds v110..v110 and without time stamps, so equal contents give equal bytes, and
+// h5py reads them. Datasets of at least 4 KiB start at multiples of 4 KiB. HDF5 files are trusted input: the library
+// itself is not hardened against hostile ones. One thread at a time.
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mudd::h5 {
+
+// Element types of datasets; little endian whatever the machine.
+enum class Element : uint8_t { u8, u16, u32, u64, i32, i64, f32, f64 };
+
+int64_t width_of(Element type);  // bytes
+
+// An id of the library that closes itself. Move-only.
+class Handle {
+ public:
+  using Closer = herr_t (*)(hid_t);
+  Handle() = default;
+  Handle(hid_t id, Closer closer) : id_(id), closer_(closer) {}
+  Handle(Handle&& other) noexcept : id_(other.id_), closer_(other.closer_) { other.id_ = -1; }
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle() { reset(); }
+  hid_t get() const { return id_; }
+  void reset();
+
+ private:
+  hid_t id_ = -1;
+  Closer closer_ = nullptr;
+};
+
+// Where the bytes of a contiguous dataset lie in the file.
+struct Place {
+  int64_t offset = 0;  // bytes from the start of the file
+  int64_t count = 0;   // elements
+  Element type = Element::u8;
+};
+
+class File {
+ public:
+  // A new file (Error if one exists) or an existing one for reading (FormatError if it is no HDF5 file or truncated).
+  static File create(const std::string& path);
+  static File open(const std::string& path);
+
+  // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made. Created files.
+  void create_dataset(const std::string& name, Element type, int64_t count);
+  // Elements [first, first + count) of a dataset, from or to memory of the same element type.
+  void write(const std::string& name, Element type, int64_t first, int64_t count, const void* data);
+  void read(const std::string& name, Element type, int64_t first, int64_t count, void* data) const;
+
+  // Type and length of a dataset; offset is -1 unless it is contiguous and its space is allocated.
+  Place place(const std::string& name) const;
+  bool has(const std::string& name) const;
+
+  // Attributes of the root group: text and whole numbers.
+  void set_text(const std::string& name, const std::string& value);
+  void set_number(const std::string& name, int64_t value);
+  std::string text(const std::string& name) const;
+  int64_t number(const std::string& name) const;
+
+  // Writes what is buffered and closes; errors are reported. Later calls fail.
+  void close();
+
+ private:
+  File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
+  void make_group(const std::string& name);
+  Handle dataset(const std::string& name) const;
+  void transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in, const void* out) const;
+  [[noreturn]] void bad(const std::string& reason) const;
+  hid_t id() const;
+
+  std::string path_;
+  Handle file_;
+};
+
+// Offset, length and type of a contiguous dataset. FormatError if it is not contiguous or has no space in the file.
+Place dataset_offset(const std::string& path, const std::string& dataset);
+
+}  // namespace mudd::h5

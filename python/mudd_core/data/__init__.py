@@ -1,0 +1,8 @@
+"""From text to batches: corpus, tokenizer, token cache, batches."""
+
+from __future__ import annotations
+
+from mudd_core.data.cache import TokenCache, open_cache
+from mudd_core.data.loader import Batcher, prepare
+
+__all__ = ["Batcher", "TokenCache", "open_cache", "prepare"]

@@ -1,0 +1,191 @@
+"""From files to documents: what a document is, which are held out, and the hash of them all.
+
+A document is a whole file when the corpus is the standard library or a folder. A corpus of one file (or a folder
+with one text file) is cut into documents that, joined, give the file back byte for byte: with
+piece = clamp(size / 256, 512, 65536) bytes, a document ends at the first empty line after `piece` bytes, else at
+the first line end after 2 * piece, else at a character border after 4 * piece.
+
+Held out for validation: documents whose SHA-256, read as one number, is 7 modulo 20. If that takes none of two or
+more documents, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
+
+Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names decide the order
+only, so the same text under another path is the same corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from mudd_core.data.listing import Listing, list_files
+from mudd_core.errors import UserError
+
+Split = Literal["train", "valid"]
+Progress = Callable[[str, int, int], None]
+
+HELD_OUT_MODULUS = 20
+HELD_OUT_REMAINDER = 7
+
+
+@dataclass(frozen=True)
+class Document:
+    """Place of a document in its file, and the SHA-256 of its bytes."""
+
+    path: bytes
+    start: int
+    size: int
+    digest: bytes
+
+    def read(self) -> bytes:
+        """Bytes of the document; UserError if they are no longer those that were hashed."""
+        try:
+            with open(self.path, "rb") as f:
+                f.seek(self.start)
+                text = f.read(self.size)
+        except OSError as e:
+            raise UserError(f"[data.path] {self._name()} cannot be read any more: {e.strerror}") from e
+        if hashlib.sha256(text).digest() != self.digest:
+            raise UserError(f"[data.path] {self._name()} changed while the corpus was read; run the command again")
+        return text
+
+    def _name(self) -> str:
+        return repr(self.path.decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in order, split in two; `left_out` counts files that are not UTF-8 text."""
+
+    name: str
+    hash: str
+    train: tuple[Document, ...]
+    valid: tuple[Document, ...]
+    left_out: int
+
+    def documents(self, split: Split) -> tuple[Document, ...]:
+        return self.train if split == "train" else self.valid
+
+    def size(self, split: Split) -> int:
+        """Bytes of text of a split."""
+        return sum(d.size for d in self.documents(split))
+
+
+def is_held_out(digest: bytes) -> bool:
+    """True if the document with this SHA-256 belongs to the validation split."""
+    return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    """(start, bytes) of the documents of one file of `size` bytes; see the rule on top of this file."""
+    piece = min(max(size // 256, 512), 65536)
+    start = 0
+    text = b""
+    while start < size:
+        if len(text) < 4 * piece + 4:  # a character has at most four bytes
+            text += stream.read(8 * piece)
+        if not text:
+            raise UserError(f"[data.path] file ended at byte {start} of {size}: it changed while it was read")
+        end = _end_of_document(text, piece)
+        yield start, text[:end]
+        start += end
+        text = text[end:]
+
+
+def _end_of_document(text: bytes, piece: int) -> int:
+    if len(text) <= piece:
+        return len(text)
+    at = text.find(b"\n\n", piece, 2 * piece)
+    if at >= 0:
+        return at + 2
+    at = text.find(b"\n", 2 * piece, 4 * piece)
+    if at >= 0:
+        return at + 1
+    end = min(4 * piece, len(text))
+    while end < len(text) and text[end] & 0xC0 == 0x80:  # never inside a UTF-8 character
+        end += 1
+    return end
+
+
+def scan(path: str, progress: Progress | None = None) -> Corpus:
+    """Read all files that `path` names (see `list_files`) and return their documents.
+
+    Every byte is read and hashed. UserError for a missing path, an empty corpus and, where `path` is one file,
+    for bytes that are not UTF-8; in folders such files are left out and counted.
+    """
+    return scan_listing(list_files(path), progress)
+
+
+def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
+    """The same for files already listed."""
+    if listing.kind == "file":
+        return _scan_one(Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape")), 0, progress)
+    documents: list[Document] = []
+    corpus_hash = hashlib.sha256()
+    left_out = 0
+    for i, f in enumerate(listing.files):
+        name = listing.path_of(f)
+        try:
+            data = Path(name.decode("utf-8", "surrogateescape")).read_bytes()
+        except OSError as e:
+            raise UserError(f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}") from e
+        if not _is_text(data) or (listing.kind == "folder" and b"\0" in data):
+            left_out += 1
+            continue
+        corpus_hash.update(len(data).to_bytes(8, "little"))
+        corpus_hash.update(data)
+        documents.append(Document(name, 0, len(data), hashlib.sha256(data).digest()))
+        if progress is not None:
+            progress("reading", i + 1, len(listing.files))
+    if listing.kind == "folder" and len(documents) == 1:
+        return _scan_one(Path(documents[0].path.decode("utf-8", "surrogateescape")), left_out, progress)
+    return _split(str(listing.root), corpus_hash.hexdigest(), documents, left_out)
+
+
+def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
+    """Documents of one file, read in pieces, so that its size is not bound by memory."""
+    documents: list[Document] = []
+    corpus_hash = hashlib.sha256()
+    name = str(path).encode("utf-8", "surrogateescape")
+    try:
+        with path.open("rb") as f:
+            size = f.seek(0, 2)
+            f.seek(0)
+            for start, text in cut(f, size):
+                if not _is_text(text):
+                    raise UserError(f"[data.path] expected UTF-8 text, got other bytes in {str(path)!r} "
+                                     f"between byte {start} and {start + len(text)}")
+                corpus_hash.update(len(text).to_bytes(8, "little"))
+                corpus_hash.update(text)
+                documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))
+                if progress is not None:
+                    progress("reading", start + len(text), size)
+    except OSError as e:
+        raise UserError(f"[data.path] cannot read {str(path)!r}: {e.strerror}") from e
+    return _split(str(path), corpus_hash.hexdigest(), documents, left_out)
+
+
+def _split(name: str, corpus_hash: str, documents: list[Document], left_out: int) -> Corpus:
+    if not any(d.size for d in documents):
+        raise UserError(f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out)")
+    held = {d.digest for d in documents if is_held_out(d.digest)}
+    if not held and len(documents) > 1:
+        held = {min(d.digest for d in documents)}
+    train = tuple(d for d in documents if d.digest not in held)
+    valid = tuple(d for d in documents if d.digest in held)
+    if not any(d.size for d in train) or not any(d.size for d in valid):
+        raise UserError(
+            f"[data.path] corpus too small: {len(documents)} documents in {name!r} give {len(train)} for training and "
+            f"{len(valid)} for validation; both need text"
+        )
+    return Corpus(name, corpus_hash, train, valid, left_out)

@@ -1,0 +1,124 @@
+"""Which files a corpus is made of, found by looking at folders only (no file is opened).
+
+A `Listing` names the files in their final order and carries one digest over (name, size, mtime, ctime, inode)
+of each. An unchanged digest means that the corpus need not be read again: `cache.py` keeps the pair
+(digest, corpus hash) beside the caches. A file rewritten with its old size and modification time still
+changes its ctime, which no user call can set back; a file touched within the last two seconds is never
+trusted (`is_settled`), because a second write could fall into the same clock tick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mudd_core.errors import UserError
+
+Kind = Literal["stdlib", "folder", "file"]
+
+# Default corpus (design.md, section 6): folders and files of the standard library that stay out.
+STDLIB_FOLDERS_LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
+)
+SETTLE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """One file: name relative to the root, size in bytes, and the stamps that betray a change."""
+
+    name: bytes
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files of a corpus in final order (names sorted as bytes)."""
+
+    kind: Kind
+    root: Path
+    files: tuple[FileStat, ...]
+
+    @property
+    def source(self) -> str:
+        """Name of the source: two listings of one source replace each other in the index."""
+        return f"{self.kind}:{self.root}"
+
+    def digest(self) -> str:
+        """SHA-256 over everything that may betray a change of the corpus."""
+        h = hashlib.sha256(self.source.encode("utf-8", "surrogateescape"))
+        for f in self.files:
+            h.update(f.name)
+            h.update(f"\0{f.size},{f.mtime_ns},{f.ctime_ns},{f.inode}\0".encode())
+        return h.hexdigest()
+
+    def is_settled(self) -> bool:
+        """True if no file changed within the last two seconds."""
+        newest = max((max(f.mtime_ns, f.ctime_ns) for f in self.files), default=0)
+        return time.time_ns() - newest > SETTLE_SECONDS * 1e9
+
+    def path_of(self, f: FileStat) -> bytes:
+        return os.path.join(os.fsencode(self.root), f.name)
+
+
+def _stat_of(name: bytes, s: os.stat_result) -> FileStat:
+    return FileStat(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+
+
+def _enters_stdlib(folder: bytes) -> bool:
+    name = os.fsdecode(folder)
+    return name not in STDLIB_FOLDERS_LEFT_OUT and not name.startswith("config-")
+
+
+def _takes_stdlib(file: bytes) -> bool:
+    return file.endswith(b".py") and not file.startswith(b"_sysconfigdata")
+
+
+def _walk(folder: bytes, prefix: bytes, stdlib: bool) -> Iterator[FileStat]:
+    """Regular files below `folder`; links are neither followed nor taken."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if _enters_stdlib(entry.name) if stdlib else not entry.name.startswith(b"."):
+                    yield from _walk(entry.path, name + b"/", stdlib)
+            elif entry.is_file(follow_symlinks=False) and (
+                _takes_stdlib(entry.name) if stdlib else not entry.name.startswith(b".")
+            ):
+                yield _stat_of(name, entry.stat(follow_symlinks=False))
+
+
+def list_files(path: str) -> Listing:
+    """Files of the corpus that `data.path` names.
+
+    "" is the default corpus: the regular `.py` files of the running Python's standard library as design.md
+    section 6 says. A folder gives all regular files below it, without links and names that begin with a dot.
+    A file (a link to one, too) gives itself. UserError if there is nothing at `path` or no file in it.
+    """
+    if "\0" in path:
+        raise UserError(f"[data.path] expected a file or folder, got {path!r}: it holds a NUL character")
+    root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
+    try:
+        mode = root.stat().st_mode
+        if stat.S_ISREG(mode):
+            return Listing("file", root.parent, (_stat_of(os.fsencode(root.name), root.stat()),))
+        if not stat.S_ISDIR(mode):
+            raise UserError(f"[data.path] expected a regular file or a folder, got {str(root)!r}")
+        files = sorted(_walk(os.fsencode(root), b"", stdlib=not path), key=lambda f: f.name)
+    except OSError as e:
+        raise UserError(
+            f"[data.path] expected a readable text file or a folder of them, got {str(root)!r}: {e.strerror}"
+        ) from e
+    if not files:
+        raise UserError(f"[data.path] empty corpus: no file to read in {str(root)!r}; name a text file or a folder")
+    return Listing("folder" if path else "stdlib", root, tuple(files))

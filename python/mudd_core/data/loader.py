@@ -1,0 +1,200 @@
+"""The two calls of the trainer: `prepare` gives the token cache of a config, `Batcher` its windows.
+
+How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What could be
+stale is the note `listing-<source>.json` that saves reading the text again: it pairs the digest of (name, size, mtime,
+ctime, inode) of every file with the corpus hash. Any difference means that the text is read and hashed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.data import corpus as corpora
+from mudd_core.data.cache import TokenCache, build_cache, fingerprint_of, open_cache, way_out
+from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.listing import Listing, list_files
+from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.tokenize import identity
+from mudd_core.errors import FormatError, UserError
+
+Int32 = npt.NDArray[np.int32]
+
+
+class DataSettings(Protocol):
+    """The fields `prepare` reads; `config.DataConfig` has them."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def tokenizer(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def cache_dir(self) -> str: ...
+
+
+def prepare(
+    settings: DataSettings, *, fingerprint: str | None = None, progress: Progress | None = None
+) -> TokenCache:
+    """The token cache of `settings`, built if it does not exist.
+
+    fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now; if it
+    must be built again and the text has changed meanwhile, UserError. progress: called with (phase, done, total);
+    default is the terminal. UserError for a missing path and an empty or too small corpus; FormatError for a damaged
+    cache or tokenizer.json.
+    """
+    root = Path(settings.cache_dir or "runs/cache").absolute()
+    if fingerprint is not None:
+        _check_name(fingerprint)
+        if (root / fingerprint).is_dir():
+            return open_cache(root / fingerprint)
+    tokenizer = identity(settings.tokenizer, settings.vocab_size)
+    listing = list_files(settings.path)
+    settled = listing.is_settled()
+    corpus_hash = _noted_hash(root, listing)
+    if corpus_hash is not None and (root / fingerprint_of(corpus_hash, tokenizer)).is_dir():
+        return _wanted(open_cache(root / fingerprint_of(corpus_hash, tokenizer)), fingerprint)
+    console = ConsoleProgress()
+    corpus = corpora.scan_listing(listing, progress or console)
+    name = fingerprint_of(corpus.hash, tokenizer)
+    if fingerprint is not None and name != fingerprint:
+        raise UserError(_changed(fingerprint, name))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UserError(f"[data.cache_dir] cannot make {str(root)!r}: {e.strerror}") from None
+    with _locked(root / f"{name}.lock", progress or console):
+        if (root / name).is_dir():  # another process was faster, or only the note was out of date
+            cache = open_cache(root / name)
+        else:
+            cache = build_cache(
+                root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, progress or console
+            )
+        if settled:
+            _note_hash(root, listing, corpus.hash)
+    if progress is None:
+        console.close(summary(cache, corpus))
+    return cache
+
+
+def summary(cache: TokenCache, corpus: corpora.Corpus) -> str:
+    """One line about a corpus and its cache; the hash is what makes two runs comparable."""
+    left_out = f", {corpus.left_out} files that are not text left out" if corpus.left_out else ""
+    return (
+        f"{corpus.name}: {len(corpus.train)} + {len(corpus.valid)} documents, {cache.train_bytes} + {cache.valid_bytes} "
+        f"bytes{left_out}, SHA-256 {corpus.hash}; {cache.n_train_tokens} + {cache.n_valid_tokens} tokens, "
+        f"vocabulary {cache.vocab_size}; cache {cache.path}"
+    )
+
+
+def _check_name(fingerprint: str) -> None:
+    if len(fingerprint) != 16 or set(fingerprint) - set("0123456789abcdef"):
+        raise UserError(f"[data] fingerprint: expected 16 hexadecimal digits, got {fingerprint!r}")
+
+
+def _changed(wanted: str, got: str) -> str:
+    return (
+        f"[data.path] the text or the tokenizer is not what this run was started with: cache {wanted} is gone and what "
+        f"is there now is {got}; put the old text back or start a new run in another work directory"
+    )
+
+
+def _wanted(cache: TokenCache, fingerprint: str | None) -> TokenCache:
+    if fingerprint is not None and cache.fingerprint != fingerprint:
+        raise UserError(_changed(fingerprint, cache.fingerprint))
+    return cache
+
+
+def _note_of(root: Path, listing: Listing) -> Path:
+    source = hashlib.sha256(listing.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return root / f"listing-{source}.json"
+
+
+def _noted_hash(root: Path, listing: Listing) -> str | None:
+    """Corpus hash of an unchanged listing; anything odd about the note means that there is none."""
+    try:
+        note = json.loads(_note_of(root, listing).read_bytes())
+        known = note["digest"] == listing.digest()
+        return str(note["corpus_hash"]) if known else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
+    from mudd_core import _core
+
+    note = {
+        "source": listing.source.encode("utf-8", "backslashreplace").decode(),
+        "digest": listing.digest(),
+        "corpus_hash": corpus_hash,
+    }
+    _core.replace_file(str(_note_of(root, listing)), json.dumps(note, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _locked(file: Path, progress: Progress) -> Iterator[None]:
+    """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
+    with file.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another process that builds this cache", 0, 1)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Batcher:
+    """Windows of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
+
+    train: sample numbers run on for ever, `windows` of them in an epoch. valid: samples 0 .. windows - 1 predict every
+    token after the first once; samples behind them are padding only. UserError if the split is shorter than a window.
+    """
+
+    def __init__(self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0) -> None:
+        from mudd_core import _core
+
+        if split not in ("train", "valid"):
+            raise ValueError(f"[batcher] split: expected 'train' or 'valid', got {split!r}")
+        place = cache.place(split)
+        needed = seq_len + 1 if split == "train" else 2
+        if place.count < needed:
+            raise UserError(
+                f"[data] corpus shorter than one window: the {split} split has {place.count} tokens and needs {needed} "
+                f"(train.seq_len + 1); use more text or a smaller train.seq_len"
+            )
+        self._cache = cache
+        self.seq_len = seq_len
+        self.core = _core.Batcher(
+            path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
+            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train", seq_len=seq_len,
+            seed=seed, pad_id=cache.eos_id,
+        )  # fmt: skip
+
+    @property
+    def windows(self) -> int:
+        """Windows in an epoch (train), or in all (valid)."""
+        return int(self.core.windows)
+
+    def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
+        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns the targets that count (not -1)."""
+        try:
+            return int(self.core.fill(first_sample, inputs, targets))
+        except FormatError as e:
+            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self._cache.path)}") from None
+
+    def batch(self, first_sample: int, n_samples: int) -> tuple[Int32, Int32]:
+        """New (inputs, targets) arrays of `n_samples` samples from `first_sample` on."""
+        inputs = np.empty((n_samples, self.seq_len), np.int32)
+        targets = np.empty((n_samples, self.seq_len), np.int32)
+        self.fill(first_sample, inputs, targets)
+        return inputs, targets

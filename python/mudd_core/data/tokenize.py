@@ -1,0 +1,250 @@
+"""Tokenizers: text to ids and back. Three kinds behind one face.
+
+`bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training documents
+(end of document is id 0). A path of a tokenizer.json: any other, checked first. The `tokenizers` library is imported
+only when text is encoded or a vocabulary trained; decoding a byte-level vocabulary needs no library.
+
+The end-of-document token never comes out of text: `<|endoftext|>` written in a document is encoded as ordinary bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
+from mudd_core.errors import FormatError, UserError
+
+END_OF_TEXT = "<|endoftext|>"
+# Names under which other families keep their end-of-document token, best first.
+END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|im_end|>")
+LOWEST_BPE_SIZE = 257  # 256 bytes and the end of a document
+
+Ids = npt.NDArray[np.int64]
+
+
+class Tokenizer(Protocol):
+    """What the rest of the code knows of a tokenizer."""
+
+    vocab_size: int
+    eos_id: int
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without the end of a document."""
+
+    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
+        """Ids of UTF-8 documents, without their ends."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; bytes that are not UTF-8 become U+FFFD, the end of a document becomes `<|endoftext|>`."""
+
+    def stream(self) -> Callable[[int], str]:
+        """A function that takes one id after the other and gives the text that is complete with it."""
+
+
+class _ByteVocabulary:
+    """Decoding for vocabularies whose tokens are byte strings."""
+
+    vocab_size: int
+    eos_id: int
+    _pieces: list[bytes]
+
+    def token_bytes(self, token: int) -> bytes:
+        """Bytes of one id; ValueError outside the vocabulary."""
+        if not 0 <= token < len(self._pieces):
+            raise ValueError(f"[tokenizer] id: expected one in [0, {len(self._pieces)}), got {token}")
+        return self._pieces[token]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return b"".join(self.token_bytes(int(i)) for i in ids).decode("utf-8", "replace")
+
+    def stream(self) -> Callable[[int], str]:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return lambda token: decoder.decode(self.token_bytes(int(token)))
+
+
+class ByteTokenizer(_ByteVocabulary):
+    """Plain bytes and one end-of-document id."""
+
+    vocab_size = 257
+    eos_id = 256
+
+    def __init__(self) -> None:
+        self._pieces = [bytes([b]) for b in range(256)] + [END_OF_TEXT.encode()]
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
+        return [np.frombuffer(t, np.uint8).astype(np.int64) for t in texts]
+
+
+class JsonTokenizer(_ByteVocabulary):
+    """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages."""
+
+    def __init__(self, data: bytes, file: str) -> None:
+        content = check_tokenizer_json(data, file)
+        self._data = data
+        self._file = file
+        self._library: Any = None
+        ids = _vocabulary(content)
+        self.vocab_size = max(ids.values()) + 1
+        self.eos_id = _end_of_document(content, ids, file)
+        self._is_byte_level = _is_byte_level(content)
+        self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
+
+    def _loaded(self) -> Any:
+        if self._library is None:
+            import tokenizers  # heavy: only when text is encoded
+
+            library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
+            library.no_truncation()
+            library.no_padding()
+            library.encode_special_tokens = True  # names of special tokens in a text are text
+            self._library = library
+        return self._library
+
+    def _guard(self, call: Callable[[], Any]) -> Any:
+        """The library reports bad input as Exception, and a regular expression out of steps as a panic."""
+        try:
+            return call()
+        except BaseException as e:
+            if isinstance(e, Exception) or type(e).__name__ == "PanicException":
+                raise FormatError(self._file, 0, f"the tokenizers library refuses it: {e}") from None
+            raise
+
+    def encode(self, text: str) -> list[int]:
+        text.encode("utf-8")  # ValueError for half surrogates, which the library would report as its own trouble
+        library = self._loaded()
+        ids: list[int] = self._guard(lambda: library.encode(text, add_special_tokens=False).ids)
+        return ids
+
+    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
+        library = self._loaded()
+        lines = [t.decode("utf-8") for t in texts]
+        encoded = self._guard(lambda: library.encode_batch_fast(lines, add_special_tokens=False))
+        return [np.array(e.ids, np.int64) for e in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        if self._is_byte_level:
+            return super().decode(ids)
+        wanted = [int(i) for i in ids]
+        if any(not 0 <= i < self.vocab_size for i in wanted):
+            raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {wanted[:16]}")
+        library = self._loaded()
+        text: str = self._guard(lambda: library.decode(wanted, skip_special_tokens=False))
+        return text
+
+    def stream(self) -> Callable[[int], str]:
+        return super().stream() if self._is_byte_level else _Growing(self).add
+
+
+class _Growing:
+    """Streaming for decoders that look at neighbours: the text of all ids so far, minus what was given out."""
+
+    def __init__(self, tokenizer: JsonTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._given = 0
+
+    def add(self, token: int) -> str:
+        self._ids.append(int(token))
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith("\ufffd"):  # perhaps half a character
+            return ""
+        new = text[self._given :]
+        self._given = len(text)
+        return new
+
+
+def byte_alphabet() -> dict[str, int]:
+    """Character -> byte of byte-level vocabularies: printable Latin-1 stands for itself, the rest from U+0100 on."""
+    own = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    others = [b for b in range(256) if b not in own]
+    return {chr(b): b for b in own} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
+    vocab = content["model"]["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {item[0]: i for i, item in enumerate(vocab)}
+    ids.update({t["content"]: t["id"] for t in content.get("added_tokens") or []})
+    return ids
+
+
+def _is_byte_level(content: dict[str, Any]) -> bool:
+    decoder = content.get("decoder") or {}
+    steps = decoder.get("decoders") or [] if decoder.get("type") == "Sequence" else [decoder]
+    return content["model"]["type"] == "BPE" and [s.get("type") for s in steps] == ["ByteLevel"]
+
+
+def _pieces_of(content: dict[str, Any], ids: dict[str, int], size: int) -> list[bytes]:
+    """Bytes of each id; added tokens, and tokens outside the byte alphabet, are their own UTF-8."""
+    alphabet = byte_alphabet()
+    added = {t["content"] for t in content.get("added_tokens") or []}
+    pieces = [b""] * size
+    for token, i in ids.items():
+        plain = token in added or any(c not in alphabet for c in token)
+        pieces[i] = token.encode("utf-8", "replace") if plain else bytes(alphabet[c] for c in token)
+    return pieces
+
+
+def _end_of_document(content: dict[str, Any], ids: dict[str, int], file: str) -> int:
+    for name in END_NAMES:
+        if name in ids:
+            return ids[name]
+    raise UserError(f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}")
+
+
+def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:
+    """tokenizer.json of a byte-level BPE of at most `vocab_size` tokens, end of document (id 0) included.
+
+    The same texts give the same bytes, whatever the number of threads. Small corpora run out of pairs before
+    `vocab_size` is reached. UserError for a size below 257.
+    """
+    if vocab_size < LOWEST_BPE_SIZE:
+        raise UserError(f"[data.vocab_size] expected at least {LOWEST_BPE_SIZE} for bpe, got {vocab_size}")
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    library = Library(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(byte_alphabet()),
+        show_progress=False,
+    )
+    library.train_from_iterator((t.decode("utf-8") for t in texts), trainer, length=n_texts)
+    # The library's own text differs between its versions in white space only; ours is fixed.
+    return json.dumps(json.loads(library.to_str()), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def read_tokenizer_json(path: str) -> bytes:
+    """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
+    try:
+        size = Path(path).stat().st_size
+        if size > MAX_BYTES:
+            raise FormatError(path, 0, f"{size} bytes: a tokenizer.json has at most {MAX_BYTES}")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise UserError(
+            f"[data.tokenizer] expected bpe, bytes or the path of a tokenizer.json, got {path!r}: {reason}"
+        ) from None
+
+
+def identity(tokenizer: str, vocab_size: int) -> str:
+    """What decides a tokenizer besides the corpus: its kind and size, or the SHA-256 of its file."""
+    if tokenizer == "bytes":
+        return "bytes"
+    if tokenizer == "bpe":
+        return f"bpe:{vocab_size}"
+    return "json:" + hashlib.sha256(read_tokenizer_json(tokenizer)).hexdigest()

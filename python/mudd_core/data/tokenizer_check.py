@@ -1,0 +1,207 @@
+"""Rules a tokenizer.json must keep before the `tokenizers` library sees it (reliability.md, 6.8).
+
+The file is data from outside: sizes, nesting, ids, merges, lengths and template tokens are checked here, so that a
+bad one ends in a FormatError that names the place and not in a panic of the library. Regular expressions in it run on
+the library's engine, which gives up after a fixed number of steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from mudd_core.errors import FormatError
+
+MAX_BYTES = 100 * 2**20
+MAX_DEPTH = 64
+MAX_TOKEN_BYTES = 1024
+MAX_VOCABULARY = 2**24
+MAX_PATTERN = 4096
+MODELS = ("BPE", "WordLevel", "WordPiece", "Unigram")
+
+
+def check_tokenizer_json(data: bytes, file: str) -> dict[str, Any]:
+    """Parsed contents of a tokenizer.json if it keeps the rules, else FormatError."""
+    return _Checker(file).check(data)
+
+
+class _Checker:
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def bad(self, reason: str, offset: int = 0) -> FormatError:
+        return FormatError(self.file, offset, f"not a usable tokenizer.json: {reason}")
+
+    def check(self, data: bytes) -> dict[str, Any]:
+        if len(data) > MAX_BYTES:
+            raise self.bad(f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        try:
+            top = json.loads(data.decode("utf-8"), object_pairs_hook=self.unique)
+        except UnicodeDecodeError as e:
+            raise self.bad("not UTF-8", e.start) from None
+        except json.JSONDecodeError as e:
+            raise self.bad(f"not JSON: {e.msg}", e.pos) from None
+        except RecursionError:
+            raise self.bad(f"nested deeper than {MAX_DEPTH}") from None
+        if not isinstance(top, dict):
+            raise self.bad("the top is not an object")
+        self.depth_and_patterns(top)
+        ids = self.model(top.get("model"))
+        self.added_tokens(top.get("added_tokens"), ids)
+        if not ids:
+            raise self.bad("the vocabulary is empty")
+        self.lengths(top)
+        self.template(top.get("post_processor"), ids)
+        return top
+
+    def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        out = dict(pairs)
+        if len(out) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(n for n in out if names.count(n) > 1)
+            raise self.bad(f"key {twice[:80]!r} stands twice in one object")
+        return out
+
+    def depth_and_patterns(self, top: dict[str, Any]) -> None:
+        level: list[Any] = [top]
+        for depth in range(MAX_DEPTH + 1):
+            if not level:
+                return
+            if depth == MAX_DEPTH:
+                break
+            below: list[Any] = []
+            for value in level:
+                if isinstance(value, dict):
+                    pattern = value.get("Regex")
+                    if isinstance(pattern, str) and len(pattern) > MAX_PATTERN:
+                        raise self.bad(f"a regular expression of {len(pattern)} characters, at most {MAX_PATTERN}")
+                    below.extend(v for v in value.values() if isinstance(v, dict | list))
+                elif isinstance(value, list):
+                    below.extend(v for v in value if isinstance(v, dict | list))
+            level = below
+        raise self.bad(f"nested deeper than {MAX_DEPTH}")
+
+    def token(self, token: object, where: str) -> str:
+        if not isinstance(token, str) or not token or len(token.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES:
+            raise self.bad(f"{where}: a token is not a text of 1 to {MAX_TOKEN_BYTES} bytes: {str(token)[:80]!r}")
+        return token
+
+    def id(self, value: object, where: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_VOCABULARY:
+            raise self.bad(f"{where}: id {value!r} is not a whole number in [0, {MAX_VOCABULARY})")
+        return value
+
+    def model(self, model: object) -> dict[str, int]:
+        """Checks the model, returns token -> id."""
+        if not isinstance(model, dict):
+            raise self.bad("no model")
+        kind = model.get("type")
+        if kind not in MODELS:
+            raise self.bad(f"model type {kind!r}, expected one of {', '.join(MODELS)}")
+        if kind == "Unigram":
+            return self.unigram(model)
+        vocab = model.get("vocab")
+        if not isinstance(vocab, dict):
+            raise self.bad("model.vocab is not an object")
+        ids = {self.token(t, "model.vocab") if t else t: self.id(i, "model.vocab") for t, i in vocab.items()}
+        if len(set(ids.values())) != len(ids):
+            raise self.bad("model.vocab gives one id to two tokens")
+        unknown = model.get("unk_token")
+        if unknown is not None and unknown not in ids:
+            raise self.bad(f"model.unk_token {str(unknown)[:80]!r} is not in the vocabulary")
+        if kind == "BPE":
+            self.merges(model, ids)
+        return ids
+
+    def unigram(self, model: dict[str, Any]) -> dict[str, int]:
+        vocab = model.get("vocab")
+        if not isinstance(vocab, list) or len(vocab) >= MAX_VOCABULARY:
+            raise self.bad("model.vocab is not a list of a sane length")
+        ids: dict[str, int] = {}
+        for i, item in enumerate(vocab):
+            if not isinstance(item, list) or len(item) != 2 or not isinstance(item[1], int | float):
+                raise self.bad(f"model.vocab[{i}] is not a pair of token and score")
+            if not math.isfinite(item[1]):
+                raise self.bad(f"model.vocab[{i}] has the score {item[1]}")
+            ids[self.token(item[0], f"model.vocab[{i}]")] = i
+        unknown = model.get("unk_id")
+        if unknown is not None and self.id(unknown, "model.unk_id") >= len(vocab):
+            raise self.bad(f"model.unk_id {unknown} is outside the vocabulary of {len(vocab)}")
+        return ids
+
+    def merges(self, model: dict[str, Any], ids: dict[str, int]) -> None:
+        merges = model.get("merges")
+        if not isinstance(merges, list):
+            raise self.bad("model.merges is not a list")
+        prefix = model.get("continuing_subword_prefix") or ""
+        for i, merge in enumerate(merges):
+            pair = merge.split(" ") if isinstance(merge, str) else merge
+            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(p, str) for p in pair):
+                raise self.bad(f"model.merges[{i}] is not a pair of tokens")
+            left, right = pair
+            whole = left + (right.removeprefix(prefix) if prefix else right)
+            for part in (left, right, whole):
+                if part not in ids:
+                    raise self.bad(f"model.merges[{i}] needs {part[:80]!r}, which is not in the vocabulary")
+
+    def added_tokens(self, added: object, ids: dict[str, int]) -> None:
+        if added is None:
+            return
+        if not isinstance(added, list):
+            raise self.bad("added_tokens is not a list")
+        names = {i: t for t, i in ids.items()}
+        for k, item in enumerate(added):
+            if not isinstance(item, dict):
+                raise self.bad(f"added_tokens[{k}] is not an object")
+            token = self.token(item.get("content"), f"added_tokens[{k}]")
+            number = self.id(item.get("id"), f"added_tokens[{k}]")
+            if ids.get(token, number) != number or names.get(number, token) != token:
+                raise self.bad(f"added_tokens[{k}]: {token[:80]!r} = {number} contradicts the vocabulary")
+            ids[token] = number
+            names[number] = token
+
+    def lengths(self, top: dict[str, Any]) -> None:
+        cut = top.get("truncation")
+        if cut is not None:
+            longest = cut.get("max_length") if isinstance(cut, dict) else None
+            stride = cut.get("stride", 0) if isinstance(cut, dict) else None
+            if self.id(longest, "truncation.max_length") <= self.id(stride, "truncation.stride"):
+                raise self.bad(f"truncation.stride {stride} is not below max_length {longest}")
+        padding = top.get("padding")
+        if padding is not None:
+            if not isinstance(padding, dict):
+                raise self.bad("padding is not an object")
+            self.id(padding.get("pad_id", 0), "padding.pad_id")
+            strategy = padding.get("strategy")
+            if isinstance(strategy, dict):
+                self.id(strategy.get("Fixed", 0), "padding.strategy.Fixed")
+            if padding.get("pad_to_multiple_of") is not None:
+                self.id(padding["pad_to_multiple_of"], "padding.pad_to_multiple_of")
+
+    def template(self, processor: object, ids: dict[str, int]) -> None:
+        if not isinstance(processor, dict):
+            return
+        if processor.get("type") == "Sequence":
+            for part in processor.get("processors") or []:
+                self.template(part, ids)
+        if processor.get("type") != "TemplateProcessing":
+            return
+        special = processor.get("special_tokens")
+        if not isinstance(special, dict):
+            raise self.bad("post_processor.special_tokens is not an object")
+        known = set(ids.values())
+        for name, entry in special.items():
+            tokens = entry.get("tokens") if isinstance(entry, dict) else None
+            numbers = entry.get("ids") if isinstance(entry, dict) else None
+            if not isinstance(tokens, list) or not isinstance(numbers, list) or len(tokens) != len(numbers):
+                raise self.bad(f"post_processor.special_tokens[{name[:80]!r}]: ids and tokens do not match")
+            for number in numbers:
+                if self.id(number, "post_processor") not in known:
+                    raise self.bad(f"post_processor.special_tokens[{name[:80]!r}]: id {number} is not in the vocabulary")
+        for part in ("single", "pair"):
+            pieces = processor.get(part)
+            for piece in pieces if isinstance(pieces, list) else []:
+                wanted = piece.get("SpecialToken", {}).get("id") if isinstance(piece, dict) else None
+                if wanted is not None and wanted not in special:
+                    raise self.bad(f"post_processor.{part} uses {str(wanted)[:80]!r}, which it does not define")
