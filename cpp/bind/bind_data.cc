@@ -22,7 +22,8 @@ using mudd::check;
 class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-    if (flag_.exchange(true)) throw mudd::StateError("[batcher] called from two threads at once; use one object each");
+    if (flag_.exchange(true))
+      throw mudd::StateError("[batcher] called from two threads at once; use one object each");
   }
   ~Busy() { flag_ = false; }
 
@@ -38,9 +39,9 @@ struct PyBatcher {
       : batcher(std::move(file), order, seq_len, seed, pad_id) {}
 };
 
-std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,
-                                        std::vector<uint32_t> block_crcs, bool shuffled, int64_t seq_len,
-                                        uint64_t seed, int32_t pad_id) {
+std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width,
+                                        int64_t vocab_size, std::vector<uint32_t> block_crcs, bool shuffled,
+                                        int64_t seq_len, uint64_t seed, int32_t pad_id) {
   return std::make_unique<PyBatcher>(
       mudd::TokenFileSpec{std::move(path), offset, count, width, vocab_size, std::move(block_crcs)},
       shuffled ? mudd::BatchOrder::shuffled : mudd::BatchOrder::sequential, seq_len, seed, pad_id);
@@ -50,7 +51,8 @@ int32_t* rows_of(py::array& array, const char* name, int64_t seq_len) {
   if (!array.dtype().equal(py::dtype::of<int32_t>()))
     throw mudd::TypeMistake(std::string("[batcher] ") + name + ": expected int32, got " +
                             std::string(py::str(array.dtype())));
-  check(array.ndim() == 2 && array.shape(1) == seq_len, "batcher", name, ": expected shape (samples, ", seq_len, ")");
+  check(array.ndim() == 2 && array.shape(1) == seq_len, "batcher", name, ": expected shape (samples, ", seq_len,
+        ")");
   check((array.flags() & py::array::c_style) != 0 && array.writeable(), "batcher", name,
         ": expected a writable C-contiguous array");
   return static_cast<int32_t*>(array.mutable_data());
@@ -91,48 +93,58 @@ void bind_data(py::module_& m) {
            py::arg("seed"), py::arg("pad_id"))
       .def("fill", &fill, py::arg("first_sample"), py::arg("inputs"), py::arg("targets"),
            "Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.")
-      .def("start_of", [](const PyBatcher& self, int64_t sample) { return self.batcher.start_of(sample); },
-           py::arg("sample"), "Position of the first token of a sample.")
-      .def("verify", [](PyBatcher& self) {
-             const Busy busy(self.busy);
-             const py::gil_scoped_release release;
-             self.batcher.file().verify_all();
-           }, "Compares every block with its checksum; FormatError names a damaged one.")
-      .def_property_readonly("windows", [](const PyBatcher& self) { return self.batcher.windows(); },
-                             "Windows in an epoch; for validation in all.")
+      .def(
+          "start_of", [](const PyBatcher& self, int64_t sample) { return self.batcher.start_of(sample); },
+          py::arg("sample"), "Position of the first token of a sample.")
+      .def(
+          "verify",
+          [](PyBatcher& self) {
+            const Busy busy(self.busy);
+            const py::gil_scoped_release release;
+            self.batcher.file().verify_all();
+          },
+          "Compares every block with its checksum; FormatError names a damaged one.")
+      .def_property_readonly(
+          "windows", [](const PyBatcher& self) { return self.batcher.windows(); },
+          "Windows in an epoch; for validation in all.")
       .def_property_readonly("tokens", [](const PyBatcher& self) { return self.batcher.tokens(); })
       .def_property_readonly("seq_len", [](const PyBatcher& self) { return self.batcher.seq_len(); });
-  m.def("verify_tokens",
-        [](std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,
-           std::vector<uint32_t> block_crcs) {
-          const py::gil_scoped_release release;
-          mudd::TokenFile({std::move(path), offset, count, width, vocab_size, std::move(block_crcs)}).verify_all();
-        },
-        py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"), py::arg("width"), py::arg("vocab_size"),
-        py::arg("block_crcs"), "Compares the ids of a token file with their checksums; FormatError names a block.");
-  m.def("permute",
-        [](uint64_t index, uint64_t n, uint64_t seed, const std::string& purpose, uint32_t epoch) {
-          check(n >= 1 && n <= (uint64_t{1} << 62) && index < n, "permute", "index: expected one below n, got ", index,
-                " of ", n);
-          return mudd::Permutation(n, mudd::philox_key(seed, purpose), epoch)(index);
-        },
-        py::arg("index"), py::arg("n"), py::arg("seed"), py::arg("purpose"), py::arg("epoch") = 0,
-        "Image of an index under the keyed permutation of [0, n).");
-  m.def("philox",
-        [](std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
-          return mudd::philox({c[0], c[1], c[2], c[3]}, {k[0], k[1]});
-        },
-        py::arg("counter"), py::arg("key"), "Four words of Philox4x32-10.");
-  m.def("random_normal",
-        [](int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, double stddev) {
-          return random_array(begin, end, seed, purpose, true, stddev, 0);
-        },
-        py::arg("begin"), py::arg("end"), py::kw_only(), py::arg("seed"), py::arg("purpose"), py::arg("stddev") = 1.0,
-        "Elements [begin, end) of the normal tensor of (seed, purpose), float32.");
-  m.def("random_uniform",
-        [](int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, double low, double high) {
-          return random_array(begin, end, seed, purpose, false, low, high);
-        },
-        py::arg("begin"), py::arg("end"), py::kw_only(), py::arg("seed"), py::arg("purpose"), py::arg("low") = 0.0,
-        py::arg("high") = 1.0, "Elements [begin, end) of the uniform tensor of (seed, purpose), float32.");
+  m.def(
+      "verify_tokens",
+      [](std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,
+         std::vector<uint32_t> block_crcs) {
+        const py::gil_scoped_release release;
+        mudd::TokenFile({std::move(path), offset, count, width, vocab_size, std::move(block_crcs)}).verify_all();
+      },
+      py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"), py::arg("width"), py::arg("vocab_size"),
+      py::arg("block_crcs"), "Compares the ids of a token file with their checksums; FormatError names a block.");
+  m.def(
+      "permute",
+      [](uint64_t index, uint64_t n, uint64_t seed, const std::string& purpose, uint32_t epoch) {
+        check(n >= 1 && n <= (uint64_t{1} << 62) && index < n, "permute", "index: expected one below n, got ",
+              index, " of ", n);
+        return mudd::Permutation(n, mudd::philox_key(seed, purpose), epoch)(index);
+      },
+      py::arg("index"), py::arg("n"), py::arg("seed"), py::arg("purpose"), py::arg("epoch") = 0,
+      "Image of an index under the keyed permutation of [0, n).");
+  m.def(
+      "philox",
+      [](std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
+        return mudd::philox({c[0], c[1], c[2], c[3]}, {k[0], k[1]});
+      },
+      py::arg("counter"), py::arg("key"), "Four words of Philox4x32-10.");
+  m.def(
+      "random_normal",
+      [](int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, double stddev) {
+        return random_array(begin, end, seed, purpose, true, stddev, 0);
+      },
+      py::arg("begin"), py::arg("end"), py::kw_only(), py::arg("seed"), py::arg("purpose"),
+      py::arg("stddev") = 1.0, "Elements [begin, end) of the normal tensor of (seed, purpose), float32.");
+  m.def(
+      "random_uniform",
+      [](int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, double low, double high) {
+        return random_array(begin, end, seed, purpose, false, low, high);
+      },
+      py::arg("begin"), py::arg("end"), py::kw_only(), py::arg("seed"), py::arg("purpose"), py::arg("low") = 0.0,
+      py::arg("high") = 1.0, "Elements [begin, end) of the uniform tensor of (seed, purpose), float32.");
 }

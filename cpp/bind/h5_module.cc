@@ -1,5 +1,6 @@
-// _h5: HDF5 files for token caches and exports, in a module of its own, so that the core links no HDF5 and a process
-// that opens no cache loads none. Python must load it with local scope (its default): see spec/libraries.md 4.2.
+// _h5: HDF5 files for token caches and exports, in a module of its own, so that the core links no HDF5 and a
+// process that opens no cache loads none. Python must load it with local scope (its default): see
+// spec/libraries.md 4.2.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -18,13 +19,13 @@ using mudd::h5::File;
 using mudd::h5::Place;
 
 constexpr std::array<std::pair<Element, const char*>, 8> kNames = {{{Element::u8, "uint8"},
-                                                                     {Element::u16, "uint16"},
-                                                                     {Element::u32, "uint32"},
-                                                                     {Element::u64, "uint64"},
-                                                                     {Element::i32, "int32"},
-                                                                     {Element::i64, "int64"},
-                                                                     {Element::f32, "float32"},
-                                                                     {Element::f64, "float64"}}};
+                                                                    {Element::u16, "uint16"},
+                                                                    {Element::u32, "uint32"},
+                                                                    {Element::u64, "uint64"},
+                                                                    {Element::i32, "int32"},
+                                                                    {Element::i64, "int64"},
+                                                                    {Element::f32, "float32"},
+                                                                    {Element::f64, "float64"}}};
 
 const char* name_of(Element type) { return kNames[static_cast<size_t>(type)].second; }
 
@@ -32,8 +33,9 @@ Element element_of(const py::dtype& dtype) {
   for (const auto& [type, name] : kNames) {
     if (dtype.is(py::dtype(name)) || dtype.equal(py::dtype(name))) return type;
   }
-  throw mudd::TypeMistake("[h5] dtype: expected uint8, uint16, uint32, uint64, int32, int64, float32 or float64, got " +
-                          std::string(py::str(dtype)));
+  throw mudd::TypeMistake(
+      "[h5] dtype: expected uint8, uint16, uint32, uint64, int32, int64, float32 or float64, got " +
+      std::string(py::str(dtype)));
 }
 
 void translate(std::exception_ptr raised) {
@@ -75,18 +77,20 @@ PYBIND11_MODULE(_h5, m) {
   py::class_<File>(m, "File", "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")
       .def_static("create", &File::create, py::arg("path"), "A new file; ValueError if it exists.")
       .def_static("open", &File::open, py::arg("path"), "An existing file for reading; FormatError if damaged.")
-      .def("create_dataset",
-           [](File& file, const std::string& name, const py::object& dtype, int64_t count) {
-             file.create_dataset(name, element_of(py::dtype::from_args(dtype)), count);
-           },
-           py::arg("name"), py::arg("dtype"), py::arg("count"), "A contiguous dataset of `count` elements.")
+      .def(
+          "create_dataset",
+          [](File& file, const std::string& name, const py::object& dtype, int64_t count) {
+            file.create_dataset(name, element_of(py::dtype::from_args(dtype)), count);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("count"), "A contiguous dataset of `count` elements.")
       .def("write", &write_array, py::arg("name"), py::arg("data"), py::arg("first") = 0,
            "Writes a one-dimensional array from element `first` on.")
       .def("read", &read_array, py::arg("name"), py::arg("first") = 0, py::arg("count") = -1,
            "Elements [first, first + count) as an array; count -1: to the end.")
       .def("has", &File::has, py::arg("name"), "True if the file holds an object of that name.")
-      .def("place", [](const File& f, const std::string& name) { return as_tuple(f.place(name)); }, py::arg("name"),
-           "(byte offset or -1, count, dtype) of a dataset.")
+      .def(
+          "place", [](const File& f, const std::string& name) { return as_tuple(f.place(name)); }, py::arg("name"),
+          "(byte offset or -1, count, dtype) of a dataset.")
       .def("set_text", &File::set_text, py::arg("name"), py::arg("value"))
       .def("set_number", &File::set_number, py::arg("name"), py::arg("value"))
       .def("text", &File::text, py::arg("name"))
@@ -94,10 +98,11 @@ PYBIND11_MODULE(_h5, m) {
       .def("close", &File::close, "Writes what is buffered and closes.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](File& file, const py::args&) { file.close(); });
-  m.def("dataset_offset",
-        [](const std::string& path, const std::string& dataset) {
-          return as_tuple(mudd::h5::dataset_offset(path, dataset));
-        },
-        py::arg("path"), py::arg("dataset"),
-        "(byte offset, count, dtype) of a contiguous dataset; FormatError if it is not contiguous.");
+  m.def(
+      "dataset_offset",
+      [](const std::string& path, const std::string& dataset) {
+        return as_tuple(mudd::h5::dataset_offset(path, dataset));
+      },
+      py::arg("path"), py::arg("dataset"),
+      "(byte offset, count, dtype) of a contiguous dataset; FormatError if it is not contiguous.");
 }

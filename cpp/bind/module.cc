@@ -8,6 +8,7 @@ void bind_run(py::module_& m);
 void bind_io(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_ops(py::module_& m);
+void bind_data(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
@@ -16,4 +17,5 @@ PYBIND11_MODULE(_core, m) {
   bind_io(m);
   bind_graph(m);
   bind_ops(m);
+  bind_data(m);
 }

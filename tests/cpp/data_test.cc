@@ -91,18 +91,6 @@ TEST_CASE("keys differ by seed, by either half of it, and by purpose") {
   CHECK(keys.size() == 12);
 }
 
-TEST_CASE("logarithm, sine and cosine of the normals are exact to 1e-14") {
-  for (int i = 1; i <= 100000; ++i) {
-    const double u = i / 100000.0;
-    CHECK(std::abs(detail::log_positive(u) - std::log(u)) <= 1e-15 + 4e-16 * std::abs(std::log(u)));
-    double s, c;
-    detail::sin_cos_turn(u == 1.0 ? 0.0 : u, s, c);
-    CHECK(std::abs(s - std::sin(2 * M_PI * u)) < 2e-15);
-    CHECK(std::abs(c - std::cos(2 * M_PI * u)) < 2e-15);
-  }
-  CHECK(std::abs(detail::log_positive(0x1p-32) - std::log(0x1p-32)) < 1e-14);
-}
-
 TEST_CASE("normals have the moments of the normal distribution and do not depend on the cut") {
   constexpr int64_t n = 400000;
   std::vector<float> all(n), cut(n);

@@ -1,4 +1,5 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// 2011).
 //
 // A draw is a pure function of (key, counter), so results depend on no call order, thread or rank (contracts 5):
 //   key     = (seed, hash of the purpose or of the parameter's name)
@@ -8,15 +9,14 @@
 //   const PhiloxKey key = philox_key(seed, "init.blocks.0.attn.q.w");
 //   fill_normal(w, begin, end, stddev, key);     // the same values for any cut of [0, n)
 //
-// Logarithm, sine and cosine of the normals are our own double-precision polynomials, compiled for the baseline
-// without contraction: the same bits on every CPU.
+// The normals use base/math.h, so they have the same bits on every CPU.
 #pragma once
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
+
+#include "mudd/base/math.h"
 
 namespace mudd {
 
@@ -67,54 +67,15 @@ constexpr float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 
 // Uniform in [0, 1) with 32 bits.
 constexpr double uniform_double(uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
 
-namespace detail {
-
-// ln x for positive normal x, about 2 ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)), 2 atanh((m - 1) / (m + 1)).
-inline double log_positive(double x) {
-  const uint64_t bits = std::bit_cast<uint64_t>(x);
-  int e = static_cast<int>(bits >> 52) - 1023;
-  double m = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
-  if (m > 1.4142135623730951) {
-    m *= 0.5;
-    ++e;
-  }
-  const double s = (m - 1.0) / (m + 1.0);
-  const double z = s * s;
-  double p = 0.0;
-  for (int k = 21; k >= 1; k -= 2) p = p * z + 1.0 / k;
-  return e * 0.6931471805599453 + 2.0 * s * p;
-}
-
-// sin and cos of 2 pi u for u in [0, 1): quarter turns taken off, Taylor series on [-pi/4, pi/4].
-inline void sin_cos_turn(double u, double& sine, double& cosine) {
-  const int quarter = static_cast<int>(4.0 * u + 0.5);
-  const double x = (u - 0.25 * quarter) * 6.283185307179586;
-  const double z = x * x;
-  double s = 1.0;
-  for (int k = 14; k >= 2; k -= 2) s = 1.0 - s * z / (k * (k + 1.0));
-  s *= x;
-  double c = 1.0;
-  for (int k = 15; k >= 1; k -= 2) c = 1.0 - c * z / (k * (k + 1.0));
-  switch (quarter & 3) {
-    case 0: sine = s, cosine = c; break;
-    case 1: sine = c, cosine = -s; break;
-    case 2: sine = -s, cosine = -c; break;
-    default: sine = -c, cosine = s; break;
-  }
-}
-
-}  // namespace detail
-
 // Four standard normals from one block (Box and Muller, 1958); |value| is at most 6.67.
 inline std::array<double, 4> normals(const PhiloxBlock& words) {
   std::array<double, 4> out;
   for (int i = 0; i < 4; i += 2) {
     const double u = (static_cast<double>(words[i]) + 1.0) * 0x1p-32;  // (0, 1]
-    const double radius = std::sqrt(-2.0 * detail::log_positive(u));
-    double sine, cosine;
-    detail::sin_cos_turn(uniform_double(words[i + 1]), sine, cosine);
-    out[i] = radius * cosine;
-    out[i + 1] = radius * sine;
+    const double radius = math::sqrt(-2.0 * math::log(u));
+    const double angle = 2.0 * math::kPi * uniform_double(words[i + 1]);
+    out[i] = radius * math::cos(angle);
+    out[i + 1] = radius * math::sin(angle);
   }
   return out;
 }
@@ -141,7 +102,8 @@ void fill(float* out, int64_t begin, int64_t end, uint32_t step, PhiloxKey key, 
 
 }  // namespace detail
 
-// Elements [begin, end) of the normal tensor of `key`: mean 0, standard deviation `stddev`; out has end - begin floats.
+// Elements [begin, end) of the normal tensor of `key`: mean 0, standard deviation `stddev`; out has end - begin
+// floats.
 inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, PhiloxKey key, uint32_t step = 0) {
   detail::fill(out, begin, end, step, key, [stddev](const PhiloxBlock& words) {
     auto z = normals(words);
@@ -150,7 +112,8 @@ inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, P
   });
 }
 
-// Elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end - begin floats.
+// Elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end - begin
+// floats.
 inline void fill_uniform(float* out, int64_t begin, int64_t end, double low, double high, PhiloxKey key,
                          uint32_t step = 0) {
   detail::fill(out, begin, end, step, key, [low, high](const PhiloxBlock& words) {

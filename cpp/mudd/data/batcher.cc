@@ -10,8 +10,12 @@
 namespace mudd {
 
 Batcher::Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id)
-    : file_(std::move(file)), order_(order), seq_len_(seq_len), order_key_(philox_key(seed, "data.order")),
-      offset_key_(philox_key(seed, "data.offset")), pad_id_(pad_id) {
+    : file_(std::move(file)),
+      order_(order),
+      seq_len_(seq_len),
+      order_key_(philox_key(seed, "data.order")),
+      offset_key_(philox_key(seed, "data.offset")),
+      pad_id_(pad_id) {
   check(seq_len >= 1 && seq_len <= std::numeric_limits<int32_t>::max(), "batcher",
         "seq_len: expected 1 to 2147483647, got ", seq_len);
   check(pad_id >= 0 && pad_id < file_.vocab_size(), "batcher", "pad_id: expected an id below ", file_.vocab_size(),
@@ -37,8 +41,8 @@ int64_t Batcher::start_of(int64_t sample) const {
     return sample * seq_len_;
   }
   const int64_t epoch = sample / windows_;
-  check(epoch <= std::numeric_limits<uint32_t>::max(), "batcher", "sample: expected at most 2^32 epochs, got sample ",
-        sample);
+  check(epoch <= std::numeric_limits<uint32_t>::max(), "batcher",
+        "sample: expected at most 2^32 epochs, got sample ", sample);
   const uint32_t e = static_cast<uint32_t>(epoch);
   const PhiloxBlock words = philox({e, 0, 0, 0}, offset_key_);
   const uint64_t draw = (uint64_t{words[1]} << 32) | words[0];  // 64 bits: the bias of the modulus is below 2^-32

@@ -3,11 +3,11 @@
 // Training (contracts 15): N ids, windows of T + 1 ids that share one id with the next window. With
 //   n = max(1, floor((N - T) / T)) windows in an epoch,      epoch e = sample / n,      i = sample % n,
 //   start offset o_e = Philox(seed, "data.offset")(e) mod min(T, N - n T)
-// sample number `sample` is the window of T + 1 ids from o_e + permutation_e(i) T: every window once an epoch, in an
-// order keyed by (seed, "data.order"), cut elsewhere in every epoch. Nothing else enters.
+// sample number `sample` is the window of T + 1 ids from o_e + permutation_e(i) T: every window once an epoch, in
+// an order keyed by (seed, "data.order"), cut elsewhere in every epoch. Nothing else enters.
 //
-// Validation: window w starts at w T, so every id after the first is predicted exactly once; missing targets of the
-// last window, and all of a window behind it, are -1 (ignored) with input `pad_id`.
+// Validation: window w starts at w T, so every id after the first is predicted exactly once; missing targets of
+// the last window, and all of a window behind it, are -1 (ignored) with input `pad_id`.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // A keyed permutation of [0, n) evaluated by index: the order of samples without a table (contracts 15).
 //
 // A balanced Feistel network of eight rounds on the smallest even number of bits that holds n, its round function
-// one word of Philox keyed by (seed, purpose) and the epoch; values at or above n walk on through the network until
-// one falls below (cycle walking), at most four times on average. Any index is found alone, so the state of the data
-// order is one integer, and no worker, rank or file order can change it.
+// one word of Philox keyed by (seed, purpose) and the epoch; values at or above n walk on through the network
+// until one falls below (cycle walking), at most four times on average. Any index is found alone, so the state of
+// the data order is one integer, and no worker, rank or file order can change it.
 #pragma once
 
 #include <bit>
@@ -17,14 +17,17 @@ class Permutation {
  public:
   // n in [1, 2^62]; `epoch` picks one of 2^32 permutations of the same key.
   Permutation(uint64_t n, PhiloxKey key, uint32_t epoch)
-      : n_(n), key_(key), epoch_(epoch),
+      : n_(n),
+        key_(key),
+        epoch_(epoch),
         half_bits_(n <= 1 ? 0 : (static_cast<int>(std::bit_width(n - 1)) + 1) / 2) {}
 
   // Image of `index`, which lies in [0, n).
   uint64_t operator()(uint64_t index) const {
     if (half_bits_ == 0) return 0;
     uint64_t x = index;
-    do x = network(x); while (x >= n_);
+    do x = network(x);
+    while (x >= n_);
     return x;
   }
 

@@ -39,13 +39,14 @@ void widen(const uint8_t* bytes, int64_t n, int32_t* out, uint32_t& largest) {
 }  // namespace
 
 TokenFile::TokenFile(TokenFileSpec spec)
-    : spec_(checked(std::move(spec))), file_(io::File::open_read(io::files(), spec_.path)),
-      buffer_(new uint8_t[kBufferBytes]), verified_(spec_.block_crcs.size(), 0) {
+    : spec_(checked(std::move(spec))),
+      file_(io::File::open_read(io::files(), spec_.path)),
+      buffer_(new uint8_t[kBufferBytes]),
+      verified_(spec_.block_crcs.size(), 0) {
   const int64_t size = static_cast<int64_t>(file_.size());
   const int64_t end = spec_.offset + spec_.count * spec_.width;
   if (size < end) {
-    throw FormatError(spec_.path, size,
-                          "file is truncated: its token ids end at byte " + std::to_string(end));
+    throw FormatError(spec_.path, size, "file is truncated: its token ids end at byte " + std::to_string(end));
   }
 }
 
@@ -61,8 +62,8 @@ void TokenFile::verify_block(int64_t block) {
   const size_t i = static_cast<size_t>(block);
   if (crc != spec_.block_crcs[i]) {
     throw FormatError(spec_.path, spec_.offset + begin,
-                          "block " + std::to_string(block) + " of token ids is damaged: its CRC-32C is " +
-                              std::to_string(crc) + " and should be " + std::to_string(spec_.block_crcs[i]));
+                      "block " + std::to_string(block) + " of token ids is damaged: its CRC-32C is " +
+                          std::to_string(crc) + " and should be " + std::to_string(spec_.block_crcs[i]));
   }
   verified_[i] = 1;
   ++verified_count_;
@@ -94,9 +95,9 @@ void TokenFile::read(int64_t first, int64_t n, int32_t* out) {
     }
     if (largest >= static_cast<uint64_t>(spec_.vocab_size)) {
       throw FormatError(spec_.path, at,
-                            "token id " + std::to_string(largest) + " is outside the vocabulary of " +
-                                std::to_string(spec_.vocab_size) + " (tokens " + std::to_string(first + done) +
-                                " to " + std::to_string(first + done + part) + ")");
+                        "token id " + std::to_string(largest) + " is outside the vocabulary of " +
+                            std::to_string(spec_.vocab_size) + " (tokens " + std::to_string(first + done) +
+                            " to " + std::to_string(first + done + part) + ")");
     }
     done += part;
   }

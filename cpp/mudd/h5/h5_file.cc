@@ -128,8 +128,8 @@ void File::create_dataset(const std::string& name, Element type, int64_t count) 
   must(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_ALLOC), "zero fill");
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
   const Handle space = line_of(count);
-  const hid_t dataset = H5Dcreate2(id(), name.c_str(), row_of(type).id(), space.get(), H5P_DEFAULT,
-                                   creation.get(), H5P_DEFAULT);
+  const hid_t dataset =
+      H5Dcreate2(id(), name.c_str(), row_of(type).id(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT);
   if (dataset < 0) fail("h5", "dataset '", name, "' of '", path_, "': ", library_error());
   H5Dclose(dataset);
 }
@@ -144,8 +144,8 @@ void File::transfer(const std::string& name, Element type, int64_t first, int64_
                     const void* out) const {
   const Place where = place(name);
   check(where.type == type, "h5", "dataset '", name, "': the element types of file and memory differ");
-  check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name, "': expected a range in [0, ",
-        where.count, "), got ", count, " from ", first);
+  check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
+        "': expected a range in [0, ", where.count, "), got ", count, " from ", first);
   if (count == 0) return;
   const Handle data = dataset(name);
   const Handle in_file = owned(H5Dget_space(data.get()), H5Sclose, "dataspace");

@@ -1,9 +1,9 @@
-// A small owner of the HDF5 C API: contiguous one-dimensional datasets, attributes, and the byte offset of a dataset,
-// at which the core reads the same bytes without HDF5. Only the module _h5 is built from this folder.
+// A small owner of the HDF5 C API: contiguous one-dimensional datasets, attributes, and the byte offset of a
+// dataset, at which the core reads the same bytes without HDF5. Only the module _h5 is built from this folder.
 //
 // Files are written with format bounds v110..v110 and without time stamps, so equal contents give equal bytes, and
-// h5py reads them. Datasets of at least 4 KiB start at multiples of 4 KiB. HDF5 files are trusted input: the library
-// itself is not hardened against hostile ones. One thread at a time.
+// h5py reads them. Datasets of at least 4 KiB start at multiples of 4 KiB. HDF5 files are trusted input: the
+// library itself is not hardened against hostile ones. One thread at a time.
 #pragma once
 
 #include <hdf5.h>
@@ -45,11 +45,13 @@ struct Place {
 
 class File {
  public:
-  // A new file (Error if one exists) or an existing one for reading (FormatError if it is no HDF5 file or truncated).
+  // A new file (Error if one exists) or an existing one for reading (FormatError if it is no HDF5 file or
+  // truncated).
   static File create(const std::string& path);
   static File open(const std::string& path);
 
-  // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made. Created files.
+  // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made. Created
+  // files.
   void create_dataset(const std::string& name, Element type, int64_t count);
   // Elements [first, first + count) of a dataset, from or to memory of the same element type.
   void write(const std::string& name, Element type, int64_t first, int64_t count, const void* data);
@@ -72,7 +74,8 @@ class File {
   File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
   void make_group(const std::string& name);
   Handle dataset(const std::string& name) const;
-  void transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in, const void* out) const;
+  void transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in,
+                const void* out) const;
   [[noreturn]] void bad(const std::string& reason) const;
   hid_t id() const;
 
@@ -80,7 +83,8 @@ class File {
   Handle file_;
 };
 
-// Offset, length and type of a contiguous dataset. FormatError if it is not contiguous or has no space in the file.
+// Offset, length and type of a contiguous dataset. FormatError if it is not contiguous or has no space in the
+// file.
 Place dataset_offset(const std::string& path, const std::string& dataset);
 
 }  // namespace mudd::h5

@@ -1,15 +1,16 @@
 """Token caches: a folder `<cache_dir>/<fingerprint>` that appears whole or not at all.
 
-    tokens.h5        {train,valid}/ids               token ids, uint16 if the vocabulary has at most 65,536, else uint32
+    tokens.h5        {train,valid}/ids               token ids; uint16 if the vocabulary has at most
+                                              65,536, else uint32
                      {train,valid}/document_starts   uint64, position of the first id of each document
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
                      attributes, written last: format, tokenizer, vocabulary, totals, hashes
     tokenizer.json   unless the tokenizer is `bytes`
     cache.json       the same totals for people; its commit is what makes the folder appear
 
-Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in place.
-A build works in `<fingerprint>.tmp-<pid>`; one that was killed leaves only that, which the next start removes.
-Builds of equal text give equal bytes.
+Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in
+place. A build works in `<fingerprint>.tmp-<pid>`; one that was killed leaves only that, which the next start
+removes. Builds of equal text give equal bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from mudd_core.errors import FormatError, UserError
 FORMAT = "mudd_core token cache 1"
 SPLITS: tuple[Split, Split] = ("train", "valid")
 BLOCK_BYTES = 2**20  # of a checksum, and of a write
-EAGER_BYTES = 2**28  # caches up to this size are verified when opened, larger ones block by block at first use
+EAGER_BYTES = (
+    2**28
+)  # caches up to this size are verified when opened, larger ones block by block at first use
 ENCODE_BYTES = 2**22  # text given to the tokenizer at once
 
 
 @dataclass(frozen=True)
 class SplitPlace:
-    """Where the ids of a split lie: byte offset in tokens.h5, number, bytes of an id, checksums of 1 MiB blocks."""
+    """Where the ids of a split lie: offset in tokens.h5, number, bytes of an id, CRCs of 1 MiB blocks."""
 
     offset: int
     count: int
@@ -163,7 +166,9 @@ def _place(path: str, h5: Any, split: Split) -> SplitPlace:
     offset, count, dtype = h5.place(f"{split}/ids")
     total = h5.number(f"{split}_tokens")
     if dtype not in ("uint16", "uint32") or count != total or (count > 0 and offset < 0):
-        raise FormatError(path, max(offset, 0), f"{split}/ids: {count} of {dtype} where {total} ids should lie")
+        raise FormatError(
+            path, max(offset, 0), f"{split}/ids: {count} of {dtype} where {total} ids should lie"
+        )
     width = int(np.dtype(dtype).itemsize)
     crcs = tuple(int(c) for c in h5.read(f"{split}/ids_crc32c"))
     if len(crcs) != -(-count * width // BLOCK_BYTES):
@@ -268,7 +273,8 @@ def _spool(
             for ids in tokenizer.encode_documents([d.read() for d in batch]):
                 if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.vocab_size:
                     raise UserError(
-                        f"[data.tokenizer] expected ids in [0, {tokenizer.vocab_size}), got {ids.min()} to {ids.max()}"
+                        f"[data.tokenizer] expected ids in [0, {tokenizer.vocab_size}), "
+                        f"got {ids.min()} to {ids.max()}"
                     )
                 out.write(np.append(ids, tokenizer.eos_id).astype(dtype).tobytes())
                 starts[done] = tokens
@@ -305,7 +311,9 @@ def _write_h5(
             crcs: list[int] = []
             with spool.file.open("rb") as ids:
                 while block := ids.read(BLOCK_BYTES):
-                    h5.write(f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize))
+                    h5.write(
+                        f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize)
+                    )
                     crcs.append(_core.crc32c(block))
                     content.update(block)
             _write_array(h5, f"{s}/ids_crc32c", np.array(crcs, np.uint32))

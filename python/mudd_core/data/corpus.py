@@ -1,15 +1,15 @@
 """From files to documents: what a document is, which are held out, and the hash of them all.
 
-A document is a whole file when the corpus is the standard library or a folder. A corpus of one file (or a folder
-with one text file) is cut into documents that, joined, give the file back byte for byte: with
-piece = clamp(size / 256, 512, 65536) bytes, a document ends at the first empty line after `piece` bytes, else at
-the first line end after 2 * piece, else at a character border after 4 * piece.
+A document is a whole file when the corpus is the standard library or a folder. A corpus of one file (or a
+folder with one text file) is cut into documents that, joined, give the file back byte for byte: with piece =
+clamp(size / 256, 512, 65536) bytes, a document ends at the first empty line after `piece` bytes, else at the
+first line end after 2 * piece, else at a character border after 4 * piece.
 
-Held out for validation: documents whose SHA-256, read as one number, is 7 modulo 20. If that takes none of two or
-more documents, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
+Held out for validation: documents whose SHA-256, read as one number, is 7 modulo 20. If that takes none of
+two or more documents, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
 
-Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names decide the order
-only, so the same text under another path is the same corpus.
+Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names decide the
+order only, so the same text under another path is the same corpus.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Document:
         except OSError as e:
             raise UserError(f"[data.path] {self._name()} cannot be read any more: {e.strerror}") from e
         if hashlib.sha256(text).digest() != self.digest:
-            raise UserError(f"[data.path] {self._name()} changed while the corpus was read; run the command again")
+            raise UserError(
+                f"[data.path] {self._name()} changed while the corpus was read; run the command again"
+            )
         return text
 
     def _name(self) -> str:
@@ -120,8 +122,8 @@ def _end_of_document(text: bytes, piece: int) -> int:
 def scan(path: str, progress: Progress | None = None) -> Corpus:
     """Read all files that `path` names (see `list_files`) and return their documents.
 
-    Every byte is read and hashed. UserError for a missing path, an empty corpus and, where `path` is one file,
-    for bytes that are not UTF-8; in folders such files are left out and counted.
+    Every byte is read and hashed. UserError for a missing path, an empty corpus and, where `path` is one
+    file, for bytes that are not UTF-8; in folders such files are left out and counted.
     """
     return scan_listing(list_files(path), progress)
 
@@ -129,7 +131,9 @@ def scan(path: str, progress: Progress | None = None) -> Corpus:
 def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
     """The same for files already listed."""
     if listing.kind == "file":
-        return _scan_one(Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape")), 0, progress)
+        return _scan_one(
+            Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape")), 0, progress
+        )
     documents: list[Document] = []
     corpus_hash = hashlib.sha256()
     left_out = 0
@@ -138,7 +142,9 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
         try:
             data = Path(name.decode("utf-8", "surrogateescape")).read_bytes()
         except OSError as e:
-            raise UserError(f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}") from e
+            raise UserError(
+                f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}"
+            ) from e
         if not _is_text(data) or (listing.kind == "folder" and b"\0" in data):
             left_out += 1
             continue
@@ -163,8 +169,10 @@ def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
             f.seek(0)
             for start, text in cut(f, size):
                 if not _is_text(text):
-                    raise UserError(f"[data.path] expected UTF-8 text, got other bytes in {str(path)!r} "
-                                     f"between byte {start} and {start + len(text)}")
+                    raise UserError(
+                        f"[data.path] expected UTF-8 text, got other bytes in {str(path)!r} "
+                        f"between byte {start} and {start + len(text)}"
+                    )
                 corpus_hash.update(len(text).to_bytes(8, "little"))
                 corpus_hash.update(text)
                 documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))
@@ -185,7 +193,7 @@ def _split(name: str, corpus_hash: str, documents: list[Document], left_out: int
     valid = tuple(d for d in documents if d.digest in held)
     if not any(d.size for d in train) or not any(d.size for d in valid):
         raise UserError(
-            f"[data.path] corpus too small: {len(documents)} documents in {name!r} give {len(train)} for training and "
-            f"{len(valid)} for validation; both need text"
+            f"[data.path] corpus too small: {len(documents)} documents in {name!r} give {len(train)} for "
+            f"training and {len(valid)} for validation; both need text"
         )
     return Corpus(name, corpus_hash, train, valid, left_out)

@@ -120,5 +120,7 @@ def list_files(path: str) -> Listing:
             f"[data.path] expected a readable text file or a folder of them, got {str(root)!r}: {e.strerror}"
         ) from e
     if not files:
-        raise UserError(f"[data.path] empty corpus: no file to read in {str(root)!r}; name a text file or a folder")
+        raise UserError(
+            f"[data.path] empty corpus: no file to read in {str(root)!r}; name a text file or a folder"
+        )
     return Listing("folder" if path else "stdlib", root, tuple(files))

@@ -1,8 +1,9 @@
 """The two calls of the trainer: `prepare` gives the token cache of a config, `Batcher` its windows.
 
-How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What could be
-stale is the note `listing-<source>.json` that saves reading the text again: it pairs the digest of (name, size, mtime,
-ctime, inode) of every file with the corpus hash. Any difference means that the text is read and hashed again.
+How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What
+could be stale is the note `listing-<source>.json` that saves reading the text again: it pairs the digest of
+(name, size, mtime, ctime, inode) of every file with the corpus hash. Any difference means that the text is
+read and hashed again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -48,10 +48,10 @@ def prepare(
 ) -> TokenCache:
     """The token cache of `settings`, built if it does not exist.
 
-    fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now; if it
-    must be built again and the text has changed meanwhile, UserError. progress: called with (phase, done, total);
-    default is the terminal. UserError for a missing path and an empty or too small corpus; FormatError for a damaged
-    cache or tokenizer.json.
+    fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now;
+    if it must be built again and the text has changed meanwhile, UserError. progress: called with (phase,
+    done, total); default is the terminal. UserError for a missing path and an empty or too small corpus;
+    FormatError for a damaged cache or tokenizer.json.
     """
     root = Path(settings.cache_dir or "runs/cache").absolute()
     if fingerprint is not None:
@@ -91,8 +91,9 @@ def summary(cache: TokenCache, corpus: corpora.Corpus) -> str:
     """One line about a corpus and its cache; the hash is what makes two runs comparable."""
     left_out = f", {corpus.left_out} files that are not text left out" if corpus.left_out else ""
     return (
-        f"{corpus.name}: {len(corpus.train)} + {len(corpus.valid)} documents, {cache.train_bytes} + {cache.valid_bytes} "
-        f"bytes{left_out}, SHA-256 {corpus.hash}; {cache.n_train_tokens} + {cache.n_valid_tokens} tokens, "
+        f"{corpus.name}: {len(corpus.train)} + {len(corpus.valid)} documents, "
+        f"{cache.train_bytes} + {cache.valid_bytes} bytes{left_out}, SHA-256 {corpus.hash}; "
+        f"{cache.n_train_tokens} + {cache.n_valid_tokens} tokens, "
         f"vocabulary {cache.vocab_size}; cache {cache.path}"
     )
 
@@ -104,8 +105,8 @@ def _check_name(fingerprint: str) -> None:
 
 def _changed(wanted: str, got: str) -> str:
     return (
-        f"[data.path] the text or the tokenizer is not what this run was started with: cache {wanted} is gone and what "
-        f"is there now is {got}; put the old text back or start a new run in another work directory"
+        f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
+        f"and what is there now is {got}; put the old text back or start a new run in another work directory"
     )
 
 
@@ -156,8 +157,9 @@ def _locked(file: Path, progress: Progress) -> Iterator[None]:
 class Batcher:
     """Windows of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
 
-    train: sample numbers run on for ever, `windows` of them in an epoch. valid: samples 0 .. windows - 1 predict every
-    token after the first once; samples behind them are padding only. UserError if the split is shorter than a window.
+    train: sample numbers run on for ever, `windows` of them in an epoch. valid: samples 0 .. windows - 1
+    predict every token after the first once; samples behind them are padding only. UserError if the split is
+    shorter than a window.
     """
 
     def __init__(self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0) -> None:
@@ -169,15 +171,15 @@ class Batcher:
         needed = seq_len + 1 if split == "train" else 2
         if place.count < needed:
             raise UserError(
-                f"[data] corpus shorter than one window: the {split} split has {place.count} tokens and needs {needed} "
-                f"(train.seq_len + 1); use more text or a smaller train.seq_len"
+                f"[data] corpus shorter than one window: the {split} split has {place.count} tokens and "
+                f"needs {needed} (train.seq_len + 1); use more text or a smaller train.seq_len"
             )
         self._cache = cache
         self.seq_len = seq_len
         self.core = _core.Batcher(
             path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
-            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train", seq_len=seq_len,
-            seed=seed, pad_id=cache.eos_id,
+            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train",
+            seq_len=seq_len, seed=seed, pad_id=cache.eos_id,
         )  # fmt: skip
 
     @property
@@ -186,7 +188,7 @@ class Batcher:
         return int(self.core.windows)
 
     def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
-        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns the targets that count (not -1)."""
+        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""
         try:
             return int(self.core.fill(first_sample, inputs, targets))
         except FormatError as e:

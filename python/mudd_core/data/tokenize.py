@@ -1,10 +1,12 @@
 """Tokenizers: text to ids and back. Three kinds behind one face.
 
-`bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training documents
-(end of document is id 0). A path of a tokenizer.json: any other, checked first. The `tokenizers` library is imported
-only when text is encoded or a vocabulary trained; decoding a byte-level vocabulary needs no library.
+`bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training
+documents (end of document is id 0). A path of a tokenizer.json: any other, checked first. The `tokenizers`
+library is imported only when text is encoded or a vocabulary trained; decoding a byte-level vocabulary needs
+no library.
 
-The end-of-document token never comes out of text: `<|endoftext|>` written in a document is encoded as ordinary bytes.
+The end-of-document token never comes out of text: `<|endoftext|>` written in a document is encoded as
+ordinary bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Tokenizer(Protocol):
         """Ids of UTF-8 documents, without their ends."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; bytes that are not UTF-8 become U+FFFD, the end of a document becomes `<|endoftext|>`."""
+        """Text of ids; what is not UTF-8 becomes U+FFFD, the end of a document `<|endoftext|>`."""
 
     def stream(self) -> Callable[[int], str]:
         """A function that takes one id after the other and gives the text that is complete with it."""
@@ -121,7 +123,9 @@ class JsonTokenizer(_ByteVocabulary):
             raise
 
     def encode(self, text: str) -> list[int]:
-        text.encode("utf-8")  # ValueError for half surrogates, which the library would report as its own trouble
+        text.encode(
+            "utf-8"
+        )  # ValueError for half surrogates, which the library would report as its own trouble
         library = self._loaded()
         ids: list[int] = self._guard(lambda: library.encode(text, add_special_tokens=False).ids)
         return ids
@@ -147,7 +151,7 @@ class JsonTokenizer(_ByteVocabulary):
 
 
 class _Growing:
-    """Streaming for decoders that look at neighbours: the text of all ids so far, minus what was given out."""
+    """Streaming for decoders that look at neighbours: the text of all ids, minus what was given out."""
 
     def __init__(self, tokenizer: JsonTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -165,7 +169,7 @@ class _Growing:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Character -> byte of byte-level vocabularies: printable Latin-1 stands for itself, the rest from U+0100 on."""
+    """Character -> byte of byte-level vocabularies: printable Latin-1 is itself, the rest from U+0100 on."""
     own = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     others = [b for b in range(256) if b not in own]
     return {chr(b): b for b in own} | {chr(256 + i): b for i, b in enumerate(others)}
@@ -199,7 +203,9 @@ def _end_of_document(content: dict[str, Any], ids: dict[str, int], file: str) ->
     for name in END_NAMES:
         if name in ids:
             return ids[name]
-    raise UserError(f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}")
+    raise UserError(
+        f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}"
+    )
 
 
 def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:

@@ -1,8 +1,8 @@
 """Rules a tokenizer.json must keep before the `tokenizers` library sees it (reliability.md, 6.8).
 
-The file is data from outside: sizes, nesting, ids, merges, lengths and template tokens are checked here, so that a
-bad one ends in a FormatError that names the place and not in a panic of the library. Regular expressions in it run on
-the library's engine, which gives up after a fixed number of steps.
+The file is data from outside: sizes, nesting, ids, merges, lengths and template tokens are checked here, so
+that a bad one ends in a FormatError that names the place and not in a panic of the library. Regular
+expressions in it run on the library's engine, which gives up after a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class _Checker:
                 if isinstance(value, dict):
                     pattern = value.get("Regex")
                     if isinstance(pattern, str) and len(pattern) > MAX_PATTERN:
-                        raise self.bad(f"a regular expression of {len(pattern)} characters, at most {MAX_PATTERN}")
+                        raise self.bad(
+                            f"a regular expression of {len(pattern)} characters, at most {MAX_PATTERN}"
+                        )
                     below.extend(v for v in value.values() if isinstance(v, dict | list))
                 elif isinstance(value, list):
                     below.extend(v for v in value if isinstance(v, dict | list))
@@ -83,8 +85,14 @@ class _Checker:
         raise self.bad(f"nested deeper than {MAX_DEPTH}")
 
     def token(self, token: object, where: str) -> str:
-        if not isinstance(token, str) or not token or len(token.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES:
-            raise self.bad(f"{where}: a token is not a text of 1 to {MAX_TOKEN_BYTES} bytes: {str(token)[:80]!r}")
+        if (
+            not isinstance(token, str)
+            or not token
+            or len(token.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES
+        ):
+            raise self.bad(
+                f"{where}: a token is not a text of 1 to {MAX_TOKEN_BYTES} bytes: {str(token)[:80]!r}"
+            )
         return token
 
     def id(self, value: object, where: str) -> int:
@@ -198,10 +206,14 @@ class _Checker:
                 raise self.bad(f"post_processor.special_tokens[{name[:80]!r}]: ids and tokens do not match")
             for number in numbers:
                 if self.id(number, "post_processor") not in known:
-                    raise self.bad(f"post_processor.special_tokens[{name[:80]!r}]: id {number} is not in the vocabulary")
+                    raise self.bad(
+                        f"post_processor.special_tokens[{name[:80]!r}]: id {number} is not in the vocabulary"
+                    )
         for part in ("single", "pair"):
             pieces = processor.get(part)
             for piece in pieces if isinstance(pieces, list) else []:
                 wanted = piece.get("SpecialToken", {}).get("id") if isinstance(piece, dict) else None
                 if wanted is not None and wanted not in special:
-                    raise self.bad(f"post_processor.{part} uses {str(wanted)[:80]!r}, which it does not define")
+                    raise self.bad(
+                        f"post_processor.{part} uses {str(wanted)[:80]!r}, which it does not define"
+                    )
