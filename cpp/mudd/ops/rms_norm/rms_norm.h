@@ -4,6 +4,7 @@
 // Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones). Output: y_RD.
 // Saved: inv_R. Backward, with u = dy * gain and n = x * inv:
 //   dx = inv * (u - n * mean_d(u n)),   dgain = sum over rows of dy * n (fixed order, shards tree).
+// dx may be the very memory of dy.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,84 @@
+#include "mudd/ops/reduce/reduce.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/row_tasks.h"
+
+namespace mudd {
+
+std::span<const KernelRow<ReduceKernels>> reduce_rows() {
+  static const KernelRow<ReduceKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/reduce/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+const ReduceKernels& kernels() {
+  static const ReduceKernels& best = choose(reduce_rows());
+  return best;
+}
+
+int64_t blocks_of(const GradientPlanes& g) { return (g.n + kNormBlock - 1) / kNormBlock; }
+
+double block_square(const GradientPlanes& g, int64_t block) {
+  const int64_t begin = block * kNormBlock;
+  const float* planes[kMaxPlanes] = {};
+  for (int p = 0; p < g.n_planes; ++p) planes[p] = g.planes[p] + begin;
+  return kernels().squares(std::min(kNormBlock, g.n - begin), planes, g.n_planes);
+}
+
+}  // namespace
+
+int64_t norm_blocks(std::span<const GradientPlanes> gradients) {
+  int64_t n = 0;
+  for (const GradientPlanes& g : gradients) n += blocks_of(g);
+  return n;
+}
+
+double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums) {
+  constexpr int64_t kBlocksPerTask = 16;
+  for (const GradientPlanes& g : gradients)
+    check(g.n_planes >= 1 && g.n_planes <= kMaxPlanes, "squared_norm", "n_planes: expected 1 to ", kMaxPlanes,
+          ", got ", g.n_planes);
+  const int64_t blocks = norm_blocks(gradients);
+  parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
+    int64_t at = task * kBlocksPerTask;
+    const int64_t end = std::min(at + kBlocksPerTask, blocks);
+    int64_t first = 0;  // number of the first block of this gradient
+    for (const GradientPlanes& g : gradients) {
+      const int64_t after = first + blocks_of(g);
+      for (; at < std::min(after, end); ++at) block_sums[at] = block_square(g, at - first);
+      if (at == end) return;
+      first = after;
+    }
+  });
+  double total = 0;
+  for (int64_t i = 0; i < blocks; ++i) total += block_sums[i];
+  return total;
+}
+
+bool all_finite(const Tensor& x) {
+  std::atomic<bool> finite{true};
+  parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      if (!kernels().finite(x.cols, x.f32() + r * x.stride)) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load();
+}
+
+double shard_sum(const double* values, int n) {
+  if (n <= 0) return 0;
+  if (n == 1) return values[0];
+  // The left half is the largest power of two below n, so a tail joins as late as the levels allow.
+  int left = 1;
+  while (left * 2 < n) left *= 2;
+  return shard_sum(values, left) + shard_sum(values + left, n - left);
+}
+
+}  // namespace mudd
