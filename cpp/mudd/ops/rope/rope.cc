@@ -1,0 +1,146 @@
+#include "mudd/ops/rope/rope.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "mudd/base/math.h"
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+#include "mudd/ops/rope/heads.h"
+
+namespace mudd {
+
+std::span<const KernelRow<RopeKernels>> rope_rows() {
+  static const KernelRow<RopeKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/rope/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+void rope_table(int64_t positions, int64_t pairs, double base, float* table) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const double theta = math::pow(base, -static_cast<double>(i) / static_cast<double>(pairs));
+    for (int64_t p = 0; p < positions; ++p) {
+      const double angle = static_cast<double>(p) * theta;
+      table[p * 2 * pairs + i] = static_cast<float>(math::cos(angle));
+      table[p * 2 * pairs + pairs + i] = static_cast<float>(math::sin(angle));
+    }
+  }
+}
+
+namespace {
+
+enum Input { kX, kPositions };
+using Table = std::shared_ptr<const std::vector<float>>;
+
+// One table for all nodes of a process that ask for the same one (every layer's q and k do).
+Table shared_table(int64_t positions, int64_t pairs, double base) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int64_t, int64_t, double>, std::weak_ptr<const std::vector<float>>> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& slot = known[{positions, pairs, base}];
+  Table table = slot.lock();
+  if (table) return table;
+  std::vector<float> fresh(static_cast<size_t>(positions * 2 * pairs));
+  rope_table(positions, pairs, base, fresh.data());
+  table = std::make_shared<const std::vector<float>>(std::move(fresh));
+  slot = table;
+  return table;
+}
+
+class Rope : public Node {
+ public:
+  explicit Rope(const Attributes& a)
+      : heads_(a.integer("n_head", 0)),
+        base_(a.number("base", 10000.0)),
+        fraction_(a.number("fraction", 1.0)),
+        max_positions_(a.integer("max_positions", 0)) {
+    a.only("n_head,base,fraction,max_positions");
+    check(base_ > 0, "rope", "base: expected a number > 0, got ", base_);
+    check(fraction_ >= 0 && fraction_ <= 1, "rope", "fraction: expected 0 to 1, got ", fraction_);
+    check(max_positions_ >= 0, "rope", "max_positions: expected a number >= 0, got ", max_positions_);
+  }
+
+  const char* op() const override { return "rope"; }
+  bool backward_reads_input(int i) const override { return i == kPositions; }
+  int in_place_input() const override { return kX; }
+  int gradient_in_place_input() const override { return kX; }
+
+  void infer(Inference& io) override {
+    const TensorSpec& x = io.input(kX);
+    shape_ = head_shape("rope", "x", x, heads_);
+    pairs_ = static_cast<int64_t>(fraction_ * static_cast<double>(shape_.dim) + 1e-9) / 2;
+    check(static_cast<double>(2 * pairs_) > fraction_ * static_cast<double>(shape_.dim) - 1e-6, "rope",
+          "fraction: expected an even number of rotated dims, got ", fraction_, " of ", shape_.dim);
+    if (io.has_input(kPositions)) {
+      const TensorSpec& p = io.input(kPositions);
+      check(p.dtype == DType::i32 && p.shape == std::vector<int64_t>{shape_.batch, shape_.time}, "rope",
+            "positions: expected i32[", shape_.batch, ", ", shape_.time, "], got ", p.text());
+    }
+    known_ = max_positions_ ? max_positions_ : shape_.time;
+    table_ = shared_table(known_, pairs_, base_);
+    io.output(x);
+    kernels_ = &choose(rope_rows());
+  }
+
+  void forward(const Run& run) override { rotate(run, run.in(kX), run.out(0), false, false); }
+
+  void backward(const Run& run) override {
+    if (run.wants(kX)) rotate(run, run.dout(0), run.din(kX), true, run.accumulate(kX));
+  }
+
+ private:
+  void rotate(const Run& run, const Tensor& x, const Tensor& y, bool negative, bool accumulate) const {
+    RopeBlock whole;
+    whole.time = shape_.time;
+    whole.heads = shape_.heads;
+    whole.dim = shape_.dim;
+    whole.pairs = pairs_;
+    whole.table = table_->data();
+    whole.negative = negative;
+    whole.accumulate = accumulate;
+    whole.x = x.f32();
+    whole.x_row = shape_.row_stride(x);
+    whole.x_head = shape_.head_stride(x);
+    whole.y = y.f32();
+    whole.y_row = shape_.row_stride(y);
+    whole.y_head = shape_.head_stride(y);
+    const int64_t rows = shape_.rows();
+    if (run.has_in(kPositions)) {
+      whole.positions = run.in(kPositions).i32();
+      for (int64_t r = 0; r < rows; ++r)
+        check(whole.positions[r] >= 0 && whole.positions[r] < known_, "rope", "positions: expected 0 to ",
+              known_ - 1, " (option max_positions), got ", whole.positions[r], " in row ", r);
+    } else {
+      whole.first_position = run.step().cache_length;
+      check(whole.first_position + shape_.time <= known_, "rope", "max_positions: expected at least ",
+            whole.first_position + shape_.time, ", got ", known_);
+    }
+    parallel_for((rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
+      RopeBlock block = whole;
+      block.begin = task * kRowBlock;
+      block.end = std::min(block.begin + kRowBlock, rows);
+      kernels_->rotate(block);
+    });
+  }
+
+  int64_t heads_;
+  double base_, fraction_;
+  int64_t max_positions_;
+  int64_t pairs_ = 0, known_ = 0;  // known_: positions in the table
+  HeadShape shape_;
+  Table table_;
+  const RopeKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_rope(const Attributes& a) { return std::make_unique<Rope>(a); }
+
+}  // namespace mudd
