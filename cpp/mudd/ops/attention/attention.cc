@@ -1,0 +1,265 @@
+#include "mudd/ops/attention/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "mudd/base/math.h"
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+#include "mudd/ops/rope/heads.h"
+
+namespace mudd {
+
+std::span<const KernelRow<AttentionKernels>> attention_rows() {
+  static const KernelRow<AttentionKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/attention/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache };
+
+// Backward runs in waves over pairs of chunks of this many positions: wave w takes the pairs (keys c, queries c +
+// w), so no two tasks of a wave write the same gradient, and the order of every sum follows from T alone.
+constexpr int64_t kChunk = 256;
+
+int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was booked for so many when the
+// thread count was known, and the count may have been raised since.
+template <class Body>
+void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_t bytes, Body body) {
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
+    auto* own = reinterpret_cast<float*>(scratch + slot * bytes);
+    for (int64_t task = next++; task < tasks; task = next++) body(task, own);
+  });
+}
+
+class Attention : public Node {
+ public:
+  explicit Attention(const Attributes& a)
+      : heads_(a.integer("n_head", 0)),
+        kv_heads_(a.integer("n_kv_head", 0)),
+        scale_(a.number("scale", 0.0)),
+        causal_(a.flag("causal", true)),
+        cached_(a.flag("cache", false)) {
+    a.only("n_head,n_kv_head,scale,causal,cache");
+    check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
+    check(causal_ || !cached_, "attention", "cache: expected causal attention");
+  }
+
+  const char* op() const override { return "attention"; }
+  bool backward_reads_output(int i) const override { return i == 0; }
+  void infer(Inference& io) override;
+  void forward(const Run& run) override;
+  void backward(const Run& run) override;
+
+ private:
+  void check_masks(const Inference& io) const;
+  void check_caches(Inference& io);
+  void book(Inference& io);
+  AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
+  void extend_cache(const Run& run) const;
+  void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
+
+  int64_t heads_, kv_heads_;
+  double scale_;
+  bool causal_, cached_;
+  HeadShape q_, k_;
+  int64_t cache_rows_ = 0;                                   // Tmax
+  int64_t slots_ = 1;                                        // workers that scratch was booked for
+  int64_t fwd_bytes_ = 0, bwd_bytes_ = 0, delta_bytes_ = 0;  // per worker; of delta, for all
+  const AttentionKernels* kernels_ = nullptr;
+};
+
+void Attention::check_masks(const Inference& io) const {
+  const auto expect = [&](int input, const char* name, int64_t length) {
+    if (!io.has_input(input)) return;
+    const TensorSpec& m = io.input(input);
+    check(m.dtype == DType::i32 && m.shape == std::vector<int64_t>{q_.batch, length}, "attention", name,
+          ": expected i32[", q_.batch, ", ", length, "], got ", m.text());
+  };
+  expect(kSegments, "segments", q_.time);
+  expect(kKeyMask, "key_mask", cached_ ? cache_rows_ : q_.time);
+  check(!cached_ || !io.has_input(kSegments), "attention", "segments: not together with cache; use key_mask");
+}
+
+void Attention::check_caches(Inference& io) {
+  for (const int input : {kKeyCache, kValueCache}) {
+    const char* name = input == kKeyCache ? "k_cache" : "v_cache";
+    if (!cached_) {
+      check(!io.has_input(input), "attention", name, ": needs option cache=True");
+      continue;
+    }
+    check(io.has_input(input), "attention", name, ": missing (option cache=True)");
+    const TensorSpec& c = io.input(input);
+    const bool fits = c.dtype == DType::f32 && c.shape.size() == 4 && c.shape[0] == k_.batch &&
+                      c.shape[1] == k_.heads && c.shape[3] == k_.dim &&
+                      (input == kKeyCache || c.shape[2] == cache_rows_);
+    check(fits, "attention", name, ": expected f32[", k_.batch, ", ", k_.heads, ", Tmax, ", k_.dim, "], got ",
+          c.text());
+    cache_rows_ = c.shape[2];
+    check(cache_rows_ >= q_.time, "attention", name, ": expected Tmax >= ", q_.time, ", got ", cache_rows_);
+  }
+  for (int i = 0; cached_ && i <= kValue; ++i)
+    check(!io.wants_gradient(i), "attention", "cache: there is no backward through a cache");
+}
+
+void Attention::infer(Inference& io) {
+  q_ = head_shape("attention", "q", io.input(kQuery), heads_);
+  k_ = head_shape("attention", "k", io.input(kKey), kv_heads_ ? kv_heads_ : heads_);
+  const HeadShape v = head_shape("attention", "v", io.input(kValue), k_.heads);
+  check(k_.batch == q_.batch && k_.time == q_.time && k_.dim == q_.dim, "attention",
+        "k: expected B, T, hd = ", q_.batch, ", ", q_.time, ", ", q_.dim, " as q has, got ",
+        io.input(kKey).text());
+  check(v.batch == k_.batch && v.time == k_.time && v.dim == k_.dim, "attention", "v: expected the shape of k, ",
+        io.input(kKey).text(), ", got ", io.input(kValue).text());
+  check(q_.heads % k_.heads == 0, "attention", "n_kv_head: expected a divisor of ", q_.heads, ", got ", k_.heads);
+  check_caches(io);
+  check_masks(io);
+  io.output(io.input(kQuery));
+  if (!cached_) io.saved(q_.rows() * q_.heads * static_cast<int64_t>(sizeof(float)));
+  kernels_ = &choose(attention_rows());
+  book(io);
+}
+
+void Attention::book(Inference& io) {
+  const auto bytes = [](int64_t floats) { return up(floats * 4, 64) * 64; };
+  slots_ = std::min<int64_t>(num_threads(),
+                             std::max<int64_t>(1, q_.batch * q_.heads * up(q_.time, kernels_->query_tile)));
+  fwd_bytes_ = bytes(kernels_->fwd_scratch(q_.dim));
+  io.scratch_forward(slots_ * fwd_bytes_);
+  bwd_bytes_ = bytes(kernels_->bwd_scratch(q_.dim));
+  delta_bytes_ = bytes(q_.rows() * q_.heads);
+  io.scratch_backward(delta_bytes_ + slots_ * bwd_bytes_);
+}
+
+AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
+  const Tensor &q = run.in(kQuery), &k = run.in(kKey), &v = run.in(kValue), &o = run.out(0);
+  AttentionSlice s;
+  s.group = q_.heads / k_.heads;
+  s.dim = q_.dim;
+  s.queries = s.keys = q_.time;
+  s.causal = causal_;
+  s.scale = static_cast<float>(scale_ > 0 ? scale_ : 1.0 / math::sqrt(static_cast<double>(q_.dim)));
+  s.q_row = q_.row_stride(q), s.q_head = q_.head_stride(q);
+  s.o_row = q_.row_stride(o), s.o_head = q_.head_stride(o);
+  s.q = q.f32() + b * q_.time * s.q_row + g * s.group * s.q_head;
+  s.o = o.f32() + b * q_.time * s.o_row + g * s.group * s.o_head;
+  if (cached_) {
+    const Tensor &kc = run.in(kKeyCache), &vc = run.in(kValueCache);
+    s.first_query = run.step().cache_length;
+    s.keys = s.first_query + q_.time;
+    s.k_row = kc.stride, s.v_row = vc.stride;
+    s.k = kc.f32() + (b * k_.heads + g) * cache_rows_ * kc.stride;
+    s.v = vc.f32() + (b * k_.heads + g) * cache_rows_ * vc.stride;
+  } else {
+    s.k_row = k_.row_stride(k), s.v_row = k_.row_stride(v);
+    s.k = k.f32() + b * k_.time * s.k_row + g * k_.head_stride(k);
+    s.v = v.f32() + b * k_.time * s.v_row + g * k_.head_stride(v);
+    s.lse = run.saved_as<float>(0) + (b * q_.heads + g * s.group) * q_.time;
+  }
+  if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
+  if (run.has_in(kKeyMask)) s.key_mask = run.in(kKeyMask).i32() + b * (cached_ ? cache_rows_ : q_.time);
+  return s;
+}
+
+// Rows cache_length .. cache_length + T - 1 of the caches become the new keys and values.
+void Attention::extend_cache(const Run& run) const {
+  const int64_t begin = run.step().cache_length;
+  check(begin >= 0 && begin + q_.time <= cache_rows_, "attention", "cache_length: expected at most ",
+        cache_rows_ - q_.time, " (Tmax - T), got ", begin);
+  for (const auto& [from, to] : {std::pair{kKey, kKeyCache}, std::pair{kValue, kValueCache}}) {
+    const Tensor &x = run.in(from), &cache = run.in(to);
+    const int64_t row = k_.row_stride(x), head = k_.head_stride(x);
+    parallel_for(k_.batch * k_.heads, [&](int64_t task, int) {
+      const int64_t b = task / k_.heads, g = task % k_.heads;
+      const float* src = x.f32() + b * k_.time * row + g * head;
+      float* dst = cache.f32() + (task * cache_rows_ + begin) * cache.stride;
+      for (int64_t t = 0; t < k_.time; ++t) std::copy_n(src + t * row, k_.dim, dst + t * cache.stride);
+    });
+  }
+}
+
+void Attention::forward(const Run& run) {
+  if (q_.rows() == 0) return;
+  if (cached_) extend_cache(run);
+  const int64_t group = q_.heads / k_.heads, rows = kernels_->query_tile;
+  const int64_t together = std::min(group, std::max<int64_t>(1, rows / q_.time));  // heads in one tile
+  const int64_t head_tiles = up(group, together), time_tiles = up(q_.time, rows);
+  const int64_t tasks = q_.batch * k_.heads * head_tiles * time_tiles;
+  tasks_with_scratch(tasks, slots_, run.scratch(), fwd_bytes_, [&](int64_t task, float* scratch) {
+    const int64_t slice_index = task / (head_tiles * time_tiles), rest = task % (head_tiles * time_tiles);
+    const int64_t h = rest / time_tiles * together;
+    const int64_t t = (time_tiles - 1 - rest % time_tiles) * rows;  // the longest tiles first
+    const QueryTile tile{h, std::min(h + together, group), t, std::min(t + rows, q_.time)};
+    kernels_->fwd(slice(run, slice_index / k_.heads, slice_index % k_.heads), tile, scratch);
+  });
+}
+
+void Attention::backward(const Run& run) {
+  if (q_.rows() == 0) return;
+  auto* delta = reinterpret_cast<float*>(run.scratch());
+  const Tensor& dout = run.dout(0);
+  AttentionGrad grad;
+  grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
+  const int64_t blocks = up(q_.time, kRowBlock);
+  parallel_for(q_.batch * k_.heads * blocks, [&](int64_t task, int) {
+    const int64_t slice_index = task / blocks, t = task % blocks * kRowBlock;
+    const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
+    const AttentionSlice s = slice(run, b, g);
+    AttentionGrad own = grad;
+    own.dout = dout.f32() + b * q_.time * grad.do_row + g * s.group * grad.do_head;
+    kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), delta + slice_index * s.group * q_.time);
+  });
+  for (int64_t wave = 0; wave < up(q_.time, kChunk); ++wave)
+    backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
+}
+
+void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const {
+  const int64_t chunks = up(q_.time, kChunk), pairs = causal_ ? chunks - wave : chunks;
+  const Tensor& dout = run.dout(0);
+  tasks_with_scratch(q_.batch * k_.heads * pairs, slots_, scratch, bwd_bytes_, [&](int64_t task, float* own) {
+    const int64_t slice_index = task / pairs, keys = task % pairs, queries = (keys + wave) % chunks;
+    const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
+    const AttentionSlice s = slice(run, b, g);
+    AttentionGrad grad;
+    grad.key_begin = keys * kChunk, grad.key_end = std::min(grad.key_begin + kChunk, q_.time);
+    grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
+    grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
+    grad.dout = dout.f32() + b * q_.time * grad.do_row + g * s.group * grad.do_head;
+    grad.delta = delta + slice_index * s.group * q_.time;
+    if (run.wants(kQuery)) {
+      const Tensor& dq = run.din(kQuery);
+      grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
+      grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
+      grad.set_dq = wave == 0 && !run.accumulate(kQuery);
+    }
+    if (run.wants(kKey)) {
+      const Tensor& dk = run.din(kKey);
+      grad.dk_row = k_.row_stride(dk);
+      grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
+      grad.set_dk = wave == 0 && !run.accumulate(kKey);
+    }
+    if (run.wants(kValue)) {
+      const Tensor& dv = run.din(kValue);
+      grad.dv_row = k_.row_stride(dv);
+      grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
+      grad.set_dv = wave == 0 && !run.accumulate(kValue);
+    }
+    kernels_->bwd(s, grad, own);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Node> make_attention(const Attributes& a) { return std::make_unique<Attention>(a); }
+
+}  // namespace mudd

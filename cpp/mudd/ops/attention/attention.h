@@ -1,0 +1,80 @@
+// attention: softmax(scale q k^T) v over the visible keys, with grouped key/value heads (query head h reads
+// key/value head h / (H/G)). Tiled over queries and keys after Dao 2023; T x T scores never exist.
+//
+// Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 (or with four axes [B, T, H, hd]; any row stride),
+//   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
+//   With option cache: k_cache, v_cache [B, G, Tmax, hd] fp32, contiguous, instead of segments a key_mask [B,
+//   Tmax]; k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length + t.
+// Output: o, shape of q. Saved: log2 of the row's sum of 2^(score log2 e), f32 [B, H, T] (not with cache).
+// Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0.
+// A row that sees nothing has zero output and gradient.
+// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false).
+//
+// Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
+//   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
+// dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
+//
+// Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
+// exact zeros. So the bits of a row depend on its own query and visible keys only, not on T, the tile it fell
+// into, or whether the keys came from the cache.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+// One sample and one key/value head with its group of query heads. Strides count floats: _row from one position
+// to the next, _head from one query head to the next.
+struct AttentionSlice {
+  int64_t group = 1, dim = 0, queries = 0, keys = 0;
+  int64_t first_query = 0;  // index of query 0 among the keys
+  bool causal = true;
+  float scale = 1.0f;
+  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  int64_t q_row = 0, q_head = 0, k_row = 0, v_row = 0;
+  const int32_t* segments = nullptr;  // [keys]; only with first_query 0
+  const int32_t* key_mask = nullptr;  // [keys]
+  float* o = nullptr;
+  int64_t o_row = 0, o_head = 0;
+  float* lse = nullptr;  // [group][queries]; may be null in forward
+};
+
+// Query heads [head_begin, head_end) x positions [begin, end) of a slice: at most query_tile rows.
+struct QueryTile {
+  int64_t head_begin = 0, head_end = 1, begin = 0, end = 0;
+};
+
+// A part of the backward of one slice: the keys and queries of one pair of chunks.
+struct AttentionGrad {
+  int64_t key_begin = 0, key_end = 0, query_begin = 0, query_end = 0;
+  const float* dout = nullptr;
+  int64_t do_row = 0, do_head = 0;
+  const float* delta = nullptr;                       // [group][queries]
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;  // null where not wanted
+  int64_t dq_row = 0, dq_head = 0, dk_row = 0, dv_row = 0;
+  bool set_dq = true, set_dk = true, set_dv = true;  // else add to what is there
+};
+
+struct AttentionKernels {
+  int64_t query_tile, key_tile;
+  int64_t (*fwd_scratch)(int64_t dim);  // floats per worker
+  void (*fwd)(const AttentionSlice& slice, const QueryTile& tile, float* scratch);
+  int64_t (*bwd_scratch)(int64_t dim);
+  // delta[h, t] of the positions [begin, end), all heads of the group.
+  void (*delta)(const AttentionSlice& slice, const AttentionGrad& grad, int64_t begin, int64_t end, float* delta);
+  // Key and query ranges begin at multiples of both tiles.
+  void (*bwd)(const AttentionSlice& slice, const AttentionGrad& grad, float* scratch);
+};
+
+#define MUDD_KERNEL(name, level)      \
+  namespace level {                   \
+  extern const AttentionKernels name; \
+  }
+#include "mudd/ops/attention/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<AttentionKernels>> attention_rows();
+
+}  // namespace mudd

@@ -1,0 +1,126 @@
+// The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
+//
+// C[i, j] (set, += or scaled +=) = sum over s of A[i, s] B[s, j]; every element is one fma chain over s in order,
+// so its bits do not depend on how the tile was cut into registers.
+#pragma once
+
+#include <utility>
+
+#include "mudd/base/simd/vec.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+#define MUDD_INLINE __attribute__((always_inline))
+
+constexpr int kL = Vec::kLanes;
+constexpr int kPanel = 2;                  // vectors of C in a register row
+constexpr int kStrip = kL == 16 ? 12 : 6;  // rows of C in registers: 12 (24) accumulators of 16 (32) registers
+constexpr int64_t kAllVisible = -(int64_t{1} << 40);
+
+// Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there.
+// Key kk of the tile is visible to query r of the tile if r >= kk + shift.
+enum class Trim {
+  columns,      // rows are keys, columns are queries: columns before the first visible query are not computed
+  depth_end,    // rows are queries, the sum is over keys: it ends after the strip's last visible key
+  depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
+};
+
+struct Product {
+  const float* a = nullptr;  // A[i, s] at a[i * lda + s], or at a[s * lda + i] when turned
+  int64_t lda = 0;
+  const float* b = nullptr;  // B[s, j] at b[s * ldb + j]
+  int64_t ldb = 0;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded up to it
+  bool add = false;                       // start the chains from C ...
+  const float* row_scale = nullptr;       // ... times row_scale[i] where given
+  int64_t shift = kAllVisible;
+};
+
+template <int I>
+struct Index {
+  static constexpr int value = I;
+};
+
+// body(Index<0>), body(Index<1>), ...: constant indices keep the accumulators in registers (gcc 12 spills arrays
+// that a loop indexes).
+template <class Body, int... I>
+MUDD_INLINE inline void unroll_over(Body body, std::integer_sequence<int, I...>) {
+  (body(Index<I>{}), ...);
+}
+template <int N, class Body>
+MUDD_INLINE inline void unroll(Body body) {
+  unroll_over(body, std::make_integer_sequence<int, N>{});
+}
+
+// MR x NV vectors of C. `tail` lanes count in the last vector.
+template <int MR, int NV, bool kTurned>
+inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
+  Vec acc[MR * NV];
+  float* c = p.c + i * p.ldc + j;
+  const int64_t ldc = p.ldc;
+  if (p.add) {
+    unroll<MR>([&](auto r) MUDD_INLINE {
+      const Vec scale = Vec::set1(p.row_scale ? p.row_scale[i + r.value] : 1.0f);
+      unroll<NV>([&](auto v) MUDD_INLINE {
+        const float* at = c + r.value * ldc + v.value * kL;
+        const Vec old = v.value + 1 == NV && tail < kL ? Vec::load_n(at, tail) : Vec::load(at);
+        acc[r.value * NV + v.value] = old * scale;
+      });
+    });
+  } else {
+    unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
+  }
+  const int64_t lda = p.lda, ldb = p.ldb;
+  const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
+  const float* b = p.b + j + s_begin * ldb;
+  for (int64_t s = s_begin; s < s_end; ++s) {
+    Vec bv[NV];
+    unroll<NV>([&](auto v) MUDD_INLINE { bv[v.value] = Vec::load(b + v.value * kL); });
+    unroll<MR>([&](auto r) MUDD_INLINE {
+      const Vec av = Vec::set1(kTurned ? a[r.value] : a[r.value * lda]);
+      unroll<NV>([&](auto v) MUDD_INLINE {
+        acc[r.value * NV + v.value] = fma(av, bv[v.value], acc[r.value * NV + v.value]);
+      });
+    });
+    a += kTurned ? lda : 1;
+    b += ldb;
+  }
+  unroll<MR>([&](auto r) MUDD_INLINE {
+    unroll<NV>([&](auto v) MUDD_INLINE {
+      float* at = c + r.value * ldc + v.value * kL;
+      if (v.value + 1 == NV && tail < kL) acc[r.value * NV + v.value].store_n(at, tail);
+      else acc[r.value * NV + v.value].store(at);
+    });
+  });
+}
+
+inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+template <int MR, bool kTurned, Trim kTrim>
+inline void strip(const Product& p, int64_t i) {
+  int64_t s_begin = 0, s_end = p.depth, j = 0;
+  if constexpr (kTrim == Trim::columns) j = clamp(i + p.shift, 0, p.cols) / (kPanel * kL) * (kPanel * kL);
+  if constexpr (kTrim == Trim::depth_end) s_end = clamp(i + MR - p.shift, 0, p.depth);
+  if constexpr (kTrim == Trim::depth_begin) s_begin = clamp(i + p.shift, 0, p.depth);
+  for (; p.cols - j > kL; j += kPanel * kL) {
+    const int64_t left = p.cols - j - (kPanel - 1) * kL;
+    micro<MR, kPanel, kTurned>(p, i, j, s_begin, s_end, static_cast<int>(left < kL ? left : kL));
+  }
+  if (j < p.cols) micro<MR, 1, kTurned>(p, i, j, s_begin, s_end, static_cast<int>(p.cols - j));
+}
+
+template <bool kTurned, Trim kTrim>
+__attribute__((noinline)) void product(const Product& p) {
+  int64_t i = 0;
+  for (; i + kStrip <= p.rows; i += kStrip) strip<kStrip, kTurned, kTrim>(p, i);
+  if constexpr (kStrip > 8)
+    for (; i + 8 <= p.rows; i += 8) strip<8, kTurned, kTrim>(p, i);
+  for (; i + 4 <= p.rows; i += 4) strip<4, kTurned, kTrim>(p, i);
+  for (; i < p.rows; ++i) strip<1, kTurned, kTrim>(p, i);
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA

@@ -1,0 +1,64 @@
+// attention as the formula reads, for any number type (complex numbers branch on the real part).
+#pragma once
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <vector>
+
+namespace mudd::reference {
+
+inline double real_part(double x) { return x; }
+inline double real_part(const std::complex<double>& x) { return x.real(); }
+
+struct AttentionCase {
+  int64_t batch = 1, time = 0, heads = 1, kv_heads = 1, dim = 0;
+  double scale = 1.0;
+  bool causal = true;
+  const int32_t* segments = nullptr;  // [batch, time]
+  const int32_t* key_mask = nullptr;  // [batch, time]
+
+  bool visible(int64_t b, int64_t t, int64_t key) const {
+    return (!causal || key <= t) && (!segments || segments[b * time + t] == segments[b * time + key]) &&
+           (!key_mask || key_mask[b * time + key] != 0);
+  }
+};
+
+// q, o: [B, T, H, hd]; k, v: [B, T, G, hd]; no gaps. lse (natural log, [B, H, T], -inf for empty rows) may be
+// null.
+template <class N>
+void attention(const AttentionCase& c, const N* q, const N* k, const N* v, N* o, N* lse) {
+  using std::exp, std::log;
+  const int64_t group = c.heads / c.kv_heads;
+  std::vector<N> p(static_cast<size_t>(c.time));
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t t = 0; t < c.time; ++t) {
+        const N* qt = q + ((b * c.time + t) * c.heads + h) * c.dim;
+        N* ot = o + ((b * c.time + t) * c.heads + h) * c.dim;
+        const auto row = [&](const N* x, int64_t key) {
+          return x + ((b * c.time + key) * c.kv_heads + h / group) * c.dim;
+        };
+        double highest = -INFINITY;
+        for (int64_t key = 0; key < c.time; ++key) {
+          if (!c.visible(b, t, key)) continue;
+          p[key] = N(0);
+          for (int64_t d = 0; d < c.dim; ++d) p[key] += qt[d] * row(k, key)[d];
+          p[key] *= N(c.scale);
+          highest = std::max(highest, real_part(p[key]));
+        }
+        N sum = N(0);
+        for (int64_t d = 0; d < c.dim; ++d) ot[d] = N(0);
+        for (int64_t key = 0; key < c.time; ++key) {
+          if (!c.visible(b, t, key)) continue;
+          const N e = exp(p[key] - N(highest));
+          sum += e;
+          for (int64_t d = 0; d < c.dim; ++d) ot[d] += e * row(v, key)[d];
+        }
+        const bool empty = real_part(sum) == 0.0;
+        for (int64_t d = 0; d < c.dim && !empty; ++d) ot[d] /= sum;
+        if (lse) lse[(b * c.heads + h) * c.time + t] = empty ? N(-INFINITY) : N(highest) + log(sum);
+      }
+}
+
+}  // namespace mudd::reference

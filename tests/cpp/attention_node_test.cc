@@ -1,0 +1,153 @@
+// levels: the attention node: strides, threads, accumulation, and decoding with a cache bit-equal to the full
+// pass.
+#include <algorithm>
+
+#include "compare.h"
+#include "head_node.h"
+#include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+constexpr int64_t kBatch = 2, kHeads = 4, kGroups = 2, kDim = 12;
+
+std::map<std::string, Attribute> options(bool cache) {
+  return {{"n_head", kHeads}, {"n_kv_head", kGroups}, {"cache", cache}};
+}
+
+struct Data {
+  std::vector<float> q, k, v, dout;
+
+  explicit Data(int64_t time)
+      : q(numbers(1, kBatch * time * kHeads * kDim)),
+        k(numbers(2, kBatch * time * kGroups * kDim)),
+        v(numbers(3, k.size())),
+        dout(numbers(4, q.size())) {}
+  std::vector<Value> values(int64_t time, int64_t gap) const {
+    return {Value({kBatch, time, kHeads * kDim}, q, gap), Value({kBatch, time, kGroups * kDim}, k, gap),
+            Value({kBatch, time, kGroups * kDim}, v, gap)};
+  }
+};
+
+// The rows [begin, end) of every sample of x [B, time, width].
+std::vector<float> rows_of(const std::vector<float>& x, int64_t time, int64_t begin, int64_t end) {
+  const int64_t width = static_cast<int64_t>(x.size()) / (kBatch * time);
+  std::vector<float> part;
+  for (int64_t b = 0; b < kBatch; ++b)
+    part.insert(part.end(), x.begin() + (b * time + begin) * width, x.begin() + (b * time + end) * width);
+  return part;
+}
+
+// Output of feeding the rows in pieces of the given sizes through one cache.
+std::vector<float> decoded(const Data& data, int64_t time, const std::vector<int64_t>& pieces,
+                           const Value& key_mask) {
+  const int64_t room = time + 3, size = kBatch * kGroups * room * kDim;
+  Value k_cache({kBatch, kGroups, room, kDim}, std::vector<float>(static_cast<size_t>(size), kPoison));
+  Value v_cache = k_cache;
+  std::vector<float> all(data.q.size());
+  int64_t done = 0;
+  for (const int64_t n : pieces) {
+    HeadNode node("attention", options(true),
+                  {Value({kBatch, n, kHeads * kDim}, rows_of(data.q, time, done, done + n)),
+                   Value({kBatch, n, kGroups * kDim}, rows_of(data.k, time, done, done + n)),
+                   Value({kBatch, n, kGroups * kDim}, rows_of(data.v, time, done, done + n)), Value(), key_mask,
+                   k_cache, v_cache},
+                  false);
+    const auto o = node.forward(done);
+    k_cache = node.input(5), v_cache = node.input(6);
+    const int64_t width = kHeads * kDim;
+    for (int64_t b = 0; b < kBatch; ++b)
+      std::copy_n(o.begin() + b * n * width, n * width, all.begin() + (b * time + done) * width);
+    done += n;
+  }
+  REQUIRE(done == time);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("attention node: slices of slabs, four axes, threads and accumulation") {
+  const int64_t time = 300;  // more than one chunk of the backward
+  const Data data(time);
+  HeadNode node("attention", options(false), data.values(time, 9));
+  const auto o = node.forward();
+  const auto grads = node.backward(data.dout, 3, false);
+  HeadNode axes("attention", {},
+                {Value({kBatch, time, kHeads, kDim}, data.q, 2), Value({kBatch, time, kGroups, kDim}, data.k, 1),
+                 Value({kBatch, time, kGroups, kDim}, data.v, 0)});
+  CHECK(axes.forward() == o);
+  CHECK(axes.backward(data.dout, 3, false) == grads);
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    HeadNode other("attention", options(false), data.values(time, 0));
+    set_num_threads(4 - threads);  // the count may change after scratch was booked
+    CHECK(other.forward() == o);
+    CHECK(other.backward(data.dout, 3, false) == grads);
+    const auto added = other.backward(data.dout, 3, true, 0.5f);
+    for (int i = 0; i < 3; ++i) {
+      auto want = widen(grads[i]);
+      for (double& w : want) w += 0.5;
+      CHECK(distance(added[i], want, want.size()) <= tolerance(32));
+    }
+  }
+  set_num_threads(0);
+}
+
+TEST_CASE("decoding through a cache gives the bits of the full pass, however the rows come") {
+  for (const bool masked : {false, true}) {
+    const int64_t time = 150;
+    const Data data(time);
+    std::vector<int32_t> mask, slots;
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t t = 0; t < time + 3; ++t) {
+        const int32_t on = t % 64 != 5 && (b == 0 || t > 1);  // sample 1 begins with rows that see nothing
+        if (t < time) mask.push_back(on);
+        slots.push_back(on);
+      }
+    auto inputs = data.values(time, 0);
+    inputs.emplace_back();
+    if (masked) inputs.emplace_back(std::vector<int64_t>{kBatch, time}, mask);
+    HeadNode full("attention", options(false), inputs);
+    const auto o = full.forward();
+    const Value cache_mask = masked ? Value({kBatch, time + 3}, slots) : Value();
+    CHECK(decoded(data, time, std::vector<int64_t>(time, 1), cache_mask) == o);
+    CHECK(decoded(data, time, {63, 2, 1, 70, 14}, cache_mask) == o);
+    CHECK(decoded(data, time, {150}, cache_mask) == o);
+    CHECK(decoded(data, time, {1, 100, 49}, cache_mask) == o);
+  }
+}
+
+TEST_CASE("a longer or padded call does not change the bits of a row") {
+  const Data data(200);
+  HeadNode full("attention", options(false), data.values(200, 0));
+  const auto o = full.forward();
+  for (int64_t time : {1, 7, 64, 65, 130}) {
+    const std::vector<Value> head = {Value({kBatch, time, kHeads * kDim}, rows_of(data.q, 200, 0, time)),
+                                     Value({kBatch, time, kGroups * kDim}, rows_of(data.k, 200, 0, time)),
+                                     Value({kBatch, time, kGroups * kDim}, rows_of(data.v, 200, 0, time))};
+    CHECK(HeadNode("attention", options(false), head).forward() == rows_of(o, 200, 0, time));
+  }
+}
+
+TEST_CASE("attention refuses shapes that do not fit") {
+  const Data data(4);
+  auto bad = data.values(4, 0);
+  CHECK_THROWS_AS(HeadNode("attention", {{"n_head", int64_t{5}}}, bad), Error);
+  CHECK_THROWS_AS(HeadNode("attention", {{"n_head", kHeads}}, bad), Error);  // k is narrower: n_kv_head missing
+  bad[2] = Value({kBatch, 3, kGroups * kDim}, numbers(1, kBatch * 3 * kGroups * kDim));
+  CHECK_THROWS_AS(HeadNode("attention", options(false), bad), Error);
+  CHECK_THROWS_AS(HeadNode("attention", options(true), data.values(4, 0)), Error);  // caches missing
+  HeadNode empty("attention", options(false),
+                 {Value({kBatch, 0, kHeads * kDim}, std::vector<float>{}),
+                  Value({kBatch, 0, kGroups * kDim}, std::vector<float>{}),
+                  Value({kBatch, 0, kGroups * kDim}, std::vector<float>{})});
+  CHECK(empty.forward().empty());
+  Value cache({kBatch, kGroups, 4, kDim}, numbers(5, kBatch * kGroups * 4 * kDim));
+  auto full = data.values(4, 0);
+  full.insert(full.end(), {Value(), Value(), cache, cache});
+  HeadNode node("attention", options(true), full, false);
+  CHECK_THROWS_AS(node.forward(1), Error);
+}
