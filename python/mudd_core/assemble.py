@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mudd_core import memory
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
 from mudd_core.flops import flops_per_token
@@ -46,23 +47,37 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
 
 
+def book(shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None) -> tuple[Any, Any]:
+    """(model, engine) with all memory booked and next to none of it touched; the weights are still zeros.
+
+    model: one to train further; it keeps its weights. UserError if the weights alone do not fit.
+    """
+    from mudd_core.engine import Engine as RealEngine
+    from mudd_core.model import Model
+
+    if model is None:
+        model = Model(shape, initialize=False)
+        memory.require(16 * model.n_parameters, "training (weights, gradients and two moments alone)")
+    return model, RealEngine(config, model, batcher)
+
+
 def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Parts:
     """Real data, real engine. model: one to train further, or None to make it from the config.
 
-    fingerprint: of the token cache that a resumed run was started with.
+    fingerprint: of the token cache that a resumed run was started with. UserError if memory is short.
     """
     from mudd_core import _core, data
-    from mudd_core.engine import Engine as RealEngine
-    from mudd_core.model import Model
 
     train = config.train
     _core.set_num_threads(train.threads)
     cache = data.prepare(config.data, fingerprint=fingerprint)
     batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
     shape = resolved_model(config, cache.vocab_size)
-    if model is None:
-        model = Model(shape, seed=train.seed)
-    engine = RealEngine(config, model, batcher)
+    is_new = model is None
+    model, engine = book(shape, config, model, batcher)
+    memory.require(sum(engine.memory_report().values()), "training")
+    if is_new:
+        model.store.initialize(train.seed)
     n_targets = cache.n_valid_tokens - 1
     return Parts(
         model=model,
@@ -78,11 +93,12 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
 
 
 def validation_batches(config: Config, cache: Any) -> Iterator[Any]:
-    """(inputs, targets) of the held-out text, eval.max_batches of them at most."""
+    """Batches (inputs and targets by name) of the held-out text, eval.max_batches of them at most."""
     from mudd_core import data
 
     batcher = data.Batcher(cache, "valid", config.train.seq_len)
     size = config.eval.batch_size or config.train.batch_size
     count = -(-batcher.windows // size)
     for index in range(min(count, config.eval.max_batches or count)):
-        yield batcher.batch(index * size, size)
+        inputs, targets = batcher.batch(index * size, size)
+        yield {"inputs": inputs, "targets": targets}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.describe import field_help
 from mudd_core.config.overrides import nearest
 from mudd_core.errors import UserError
@@ -64,8 +64,8 @@ class Request:
         return self.config
 
 
-def usage(config: Config) -> str:
-    """The text of --help: commands, options and every config field."""
+def usage(config: Config | None) -> str:
+    """The text of --help: commands, options and every field: this config's, or the default of each family."""
     lines = ["usage: launch.py [command] --config=FILE [options] [section.field=value ...]", "", "commands:"]
     lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
     lines += ["", "options:"]
@@ -78,8 +78,13 @@ def usage(config: Config) -> str:
         "",
         "config fields with their default; set one by section.field=value, --config.section.field=value or",
         "--field value:",
-        field_help(config),
+        field_help(config or Config()),
     ]
+    if config is None:
+        others = (family() for name, family in FAMILIES.items() if name != Config().model.family)
+        for model in others:
+            lines += ["", f"with another family, {model.family}, the fields of model are:"]
+            lines.append(field_help(Config(model=model), only="model."))
     return "\n".join(lines)
 
 
@@ -141,7 +146,7 @@ def main(words: Sequence[str]) -> int:
     try:
         request = parse(words)
         if "--help" in request.options:
-            print(usage(request.config or Config()))
+            print(usage(request.config))
             return 0
         from mudd_core import cli_commands
 

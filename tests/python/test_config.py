@@ -130,7 +130,7 @@ def test_values_follow_the_type_of_the_field() -> None:
         (["model.n_kv_head=3"], "divisor of model.n_head"),
         (["model.d_head=15"], "even width"),
         (["train.logical_shards=6"], "power of two, got 6"),
-        (["train.batch_size=12"], "multiple of the 8 logical shards"),
+        (["train.batch_size=12", "train.micro_batch=2"], "12 is no multiple of the 8 shards"),
         (["train.micro_batch=3"], "power of two up to 8"),
         (["train.micro_batch=16"], "power of two up to 8"),
         (["optim.beta2=1"], "less than 1"),

@@ -67,15 +67,15 @@ def _train_faults(config: Config) -> list[str]:
     shards = shard_count(config)
     if not _is_power_of_two(train.logical_shards):
         faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")
-    elif train.batch_size % shards:
-        faults.append(
-            f"train.batch_size: expected a multiple of the {shards} logical shards, got {train.batch_size}; "
-            "take another batch size or fewer train.logical_shards"
-        )
     if train.micro_batch and not (_is_power_of_two(train.micro_batch) and train.micro_batch <= shards):
         faults.append(
             f"train.micro_batch: expected 0 or a power of two up to {shards} (the logical shards), "
             f"got {train.micro_batch}"
+        )
+    elif 0 < train.micro_batch < shards and train.batch_size % shards:
+        faults.append(
+            f"train.micro_batch: needs logical shards of equal size, but train.batch_size {train.batch_size} is no "
+            f"multiple of the {shards} shards; take another batch size or train.micro_batch=0"
         )
     for name in ("beta1", "beta2"):
         if getattr(optim, name) >= 1:

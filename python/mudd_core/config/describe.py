@@ -24,9 +24,9 @@ def _entry(info: FieldInfo, width: int) -> str:
     return head + "\n" + textwrap.fill(info.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def field_help(config: Config, width: int = 100) -> str:
-    """Every field with its value in this config, type, unit and meaning."""
-    return "\n".join(_entry(info, width) for info in walk(config))
+def field_help(config: Config, width: int = 100, only: str = "") -> str:
+    """Every field (below `only`) with its value in this config, type, unit and meaning."""
+    return "\n".join(_entry(info, width) for info in walk(config) if info.path.startswith(only))
 
 
 def listing(config: Config) -> str:

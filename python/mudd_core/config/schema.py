@@ -32,6 +32,9 @@ class TrainConfig:
         0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = chosen",
         "shards", low=0, free=True,
     )  # fmt: skip
+    recompute: bool = opt(
+        False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
+    )
     seed: int = opt(0, "seed of the initial weights and of the data order", low=0, flags=("random_seed",))
     save_every: int = opt(
         0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,

@@ -1,0 +1,187 @@
+"""The command line: words, help, exit codes, and the door that finds the right Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mudd_core
+from mudd_core import cli, cli_commands
+from mudd_core.config import Config, GPT2Config
+from mudd_core.config.fields import walk
+from mudd_core.errors import DivergedError, FormatError, SaveError, UserError
+from mudd_core.records import Summary
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
+
+
+def launch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": PACKAGES},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) -> None:
+    done = launch("--help", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    for model in (Config().model, GPT2Config()):
+        for info in walk(Config(model=model)):
+            assert f"  {info.path} = " in done.stdout
+            assert f"in {info.unit}" in done.stdout
+            assert info.text.split()[0] in done.stdout
+    for word in (*cli.COMMANDS, "--config", "--workdir", "--mode", "--plan", "--prompt", "MUDD_MAX_ISA"):
+        assert word in done.stdout
+    shown = launch("--help", "--config=gpt2/gpt2.py", cwd=tmp_path).stdout
+    assert "model.d_model = 768  (int, in channels)" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "--config=FILE is missing"),
+        (["--config=smal.py"], "did you mean 'small.py'"),
+        (["--config=tiny.py", "train.stepz=1"], "did you mean 'train.steps'"),
+        (["--config=tiny.py", "--workdri=x"], "did you mean '--workdir'"),
+        (["--config=tiny.py", "--mode=trian"], "unknown command 'trian'; did you mean 'train'"),
+        (["trian", "--config=tiny.py"], "did you mean 'train'"),
+        (["--config"], "expected FILE behind it"),
+        (["sample", "--config=tiny.py"], "holds no run"),
+        (["validate", "--config=tiny.py"], "holds no run"),
+        (["report", "--workdir=nowhere"], "holds no run"),
+        (["sample"], "--config=FILE or --workdir=DIR"),
+        (["--config=tiny.py", "data.path=nowhere.txt"], "nowhere.txt"),
+        (["--config=tiny.py", "--workdir=foreign"], "thesis.tex"),
+    ],
+)
+def test_mistakes_exit_2_and_write_nothing(tmp_path: Path, words: list[str], says: str) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").touch()
+    done = launch(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr and "Traceback" not in done.stderr
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left <= {"foreign/thesis.tex", "runs/tiny/.lock"}
+
+
+def test_words_become_a_request() -> None:
+    request = cli.parse(
+        ["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5", "sample.seed=3"]
+    )
+    assert request.command == "sample" and request.options["--prompt"] == "--x=1"
+    assert request.required_config().sample.max_tokens == 5 and request.required_config().sample.seed == 3
+    assert request.workdir == Path("runs/tiny")
+    assert cli.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
+    assert cli.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
+    assert cli.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
+    assert cli.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
+
+
+def test_the_command_line_can_be_pasted_back() -> None:
+    words = ["--config=tiny.py", "--workdir=my runs/x", "train.steps=9", "--config.data.path", "a b"]
+    request = cli.parse(words)
+    text = cli_commands.command_line(request, "sample")
+    shell = subprocess.run(
+        ["sh", "-c", f'set -- {text}; shift 2; printf "%s\\n" "$@"'], capture_output=True, text=True
+    )
+    again = cli.parse(shell.stdout.splitlines())
+    assert (again.command, again.config, again.workdir) == ("sample", request.config, request.workdir)
+
+
+def test_the_ending_names_paths_commands_and_the_hash() -> None:
+    request = cli.parse(["--config=tiny.py"])
+    summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
+    text = cli_commands.ending(summary, Path("/w/runs/tiny"), request)
+    for part in (
+        "300 steps",
+        "307,200 tokens",
+        "1m32s",
+        "2.4000",
+        "1.6100 bits per byte",
+        "step-300",
+        "metrics.jsonl",
+    ):
+        assert part in text
+    for command in (
+        "sample --config=tiny.py --prompt 'def '",
+        "launch.py --config=tiny.py",
+        "tensorboard --logdir",
+    ):
+        assert command in text
+    assert text.splitlines()[-1] == "final hash ab12"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("x"), 2),
+        (FormatError("f", 3, "r"), 65),
+        (SaveError("x"), 74),
+        (DivergedError("x"), 76),
+        (MemoryError("x"), 2),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 0),
+        (ZeroDivisionError("x"), 70),
+        (ValueError("x"), 70),
+    ],
+)
+def test_every_error_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli_commands, "run", fail)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert cli.main(["--config=tiny.py"]) == code
+    assert ("Traceback" in capfd.readouterr().err) == (code == 70)
+
+
+def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "launch.py", tmp_path / "launch.py")
+    bare = (sys.executable, "-I", "-S")  # an interpreter without mudd_core
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def door() -> subprocess.CompletedProcess[str]:
+        words = [*bare, str(tmp_path / "launch.py"), "--config=small.py", "a b"]
+        return subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+
+    done = door()
+    assert done.returncode == 2 and "./run train" in done.stderr
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s|" "$MUDD_LAUNCHED" "$@"\nexit 75\n')
+    python.chmod(0o755)
+    done = door()
+    assert done.returncode == 75
+    assert done.stdout == f"1|{tmp_path / 'launch.py'}|--config=small.py|a b|"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # a broken .venv: no loop
+    done = door()
+    assert done.returncode == 2 and "./run train" in done.stderr
+
+
+def test_importing_is_quick_and_light(tmp_path: Path) -> None:
+    code = (
+        "import time; t = time.perf_counter(); import mudd_core; import mudd_core.cli\n"
+        "print(time.perf_counter() - t)\n"
+        "import sys; print([m for m in ('torch', 'tokenizers', 'tensorboardX', 'h5py') if m in sys.modules])"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    seconds = min(float(run.stdout.split("\n")[0]) for run in runs)
+    assert seconds < 0.3
+    assert runs[0].stdout.split("\n")[1] == "[]"

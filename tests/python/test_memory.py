@@ -1,0 +1,54 @@
+"""Memory limits: free memory, control groups of both kinds, and the refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mudd_core import memory
+from mudd_core.errors import UserError
+
+
+def group(folder: Path, limit_name: str, limit: str, usage_name: str, usage: int, cache: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / limit_name).write_text(limit + "\n")
+    (folder / usage_name).write_text(f"{usage}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{cache}\n")
+
+
+def test_resident_memory_follows_what_is_touched() -> None:
+    before = memory.resident_bytes()
+    block = np.ones(64 * memory.MIB, np.uint8)
+    assert memory.resident_bytes() - before > 48 * memory.MIB
+    assert memory.peak_resident_bytes() >= memory.resident_bytes() - memory.MIB
+    del block
+
+
+def test_the_tightest_group_counts_parents_included(tmp_path: Path) -> None:
+    group(tmp_path / "a" / "b", "memory.max", "max", "memory.current", 10, "inactive_file 0")
+    group(tmp_path / "a", "memory.max", "5000", "memory.current", 3000, "inactive_file 500")
+    assert memory.available_bytes(tmp_path, "0::/a/b\n") == (2500, "memory limit of the control group")
+    group(tmp_path / "a" / "b", "memory.max", "1000", "memory.current", 3000, "inactive_file 0")
+    assert memory.available_bytes(tmp_path, "0::/a/b\n")[0] == 0
+
+
+def test_groups_of_the_first_version(tmp_path: Path) -> None:
+    names = ("memory.limit_in_bytes", "9000", "memory.usage_in_bytes", 4000, "total_inactive_file 1000")
+    group(tmp_path / "memory" / "job", *names)
+    groups = "5:cpu,cpuacct:/x\n4:memory:/job\n0::/\n"
+    assert memory.available_bytes(tmp_path, groups) == (6000, "memory limit of the control group")
+
+
+def test_without_groups_free_memory_counts(tmp_path: Path) -> None:
+    have, limit = memory.available_bytes(tmp_path, "0::/\n")
+    assert limit == "free memory" and have > memory.MIB
+
+
+def test_too_much_is_refused_with_a_way_out() -> None:
+    memory.require(memory.MIB, "this")
+    with pytest.raises(
+        UserError, match=r"the run needs about 1,048,576 MiB more.*leaves [\d,]+ MiB.*micro_batch"
+    ):
+        memory.require(1 << 40, "the run")
