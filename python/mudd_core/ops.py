@@ -68,13 +68,7 @@ def layer_norm_backward(dy: Any, x: Any, gain: Any = None, bias: Any = None, *, 
 
 
 def linear(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    residual: Any = None,
-    *,
-    activation: str = "none",
-    transposed: bool = False,
+    x: Any, w: Any, bias: Any = None, residual: Any = None, *, activation: str = "none", transposed: bool = False
 ) -> Any:
     """y = act(x w + bias) + residual. x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
 
@@ -110,9 +104,7 @@ def rope(
 
     fraction: share of each head that is rotated. max_positions: largest position + 1; 0 = T.
     """
-    return _apply(
-        "rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
-    )
+    return _apply("rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions)
 
 
 def rope_backward(
@@ -166,9 +158,7 @@ def embedding(ids: Any, table: Any, residual: Any = None, *, positions: bool = F
     return _apply("embedding", [ids, table, residual], positions=positions)
 
 
-def embedding_backward(
-    dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False
-) -> Any:
+def embedding_backward(dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
     """Gradients (None, dtable, dresidual) of embedding."""
     return _backward("embedding", [dy], [ids, table, residual], positions=positions)
 
@@ -197,13 +187,7 @@ def attention(
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
     cached = k_cache is not None
     return _apply(
-        "attention",
-        inputs,
-        n_head=n_head,
-        n_kv_head=n_kv_head or n_head,
-        scale=scale,
-        causal=causal,
-        cache=cached,
+        "attention", inputs, n_head=n_head, n_kv_head=n_kv_head or n_head, scale=scale, causal=causal, cache=cached
     )
 
 

@@ -7,6 +7,7 @@
 #include "compare.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/ops/activation/reference.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/gemm/reference.h"
 

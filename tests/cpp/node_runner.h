@@ -28,7 +28,7 @@ class NodeRunner {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool given = !inputs[i].numbers.empty() || specs[i].size() == 0;
       needs_.inputs_.push_back(given ? &specs[i] : nullptr);
-      needs_.parameter_.push_back(node_->weight_like(static_cast<int>(i)));
+      needs_.parameter_.push_back(false);  // nobody packs here
       needs_.wants_.push_back(given && inputs[i].wants);
       values_.push_back(place(specs[i], given ? &inputs[i].numbers : nullptr, node_->weight_like(static_cast<int>(i))));
       run_.in_.push_back(given ? values_.back().tensor : Tensor{});

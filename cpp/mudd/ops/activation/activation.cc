@@ -25,7 +25,6 @@ class ActivationNode : public Node {
   const char* op() const override { return "activation"; }
   bool cheap_to_recompute() const override { return true; }
   int in_place_input() const override { return 0; }
-  bool cheap_to_recompute() const override { return true; }
   int gradient_in_place_input() const override { return 0; }
 
   void infer(Inference& io) override {

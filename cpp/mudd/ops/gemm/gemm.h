@@ -11,11 +11,10 @@
 
 #include <cstdint>
 
+#include "mudd/base/activation.h"
 #include "mudd/base/kernel_table.h"
 
 namespace mudd {
-
-enum class Activation : uint8_t { none, silu, gelu_tanh, gelu_erf, relu, squared_relu };
 
 // C = activation(sum + bias) + residual, in this order. Pointers are those of the block's first
 // row / column; null where absent.

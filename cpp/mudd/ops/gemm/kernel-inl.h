@@ -1,6 +1,7 @@
 // Loops around the register tile: blocks of A copied beside each other (no power-of-two strides, one page),
 // a panel of B in L1 while the tiles of A walk past it, partial sums over k in a compact buffer.
-#include "mudd/ops/gemm/activation-inl.h"
+#include "mudd/base/simd/activations.h"
+#include "mudd/base/simd/rows.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/gemm/pack-inl.h"
 
@@ -15,11 +16,6 @@ constexpr MicroTable<kLeftStride, 1> kByRows;
 constexpr MicroTable<1, kMr> kByColumns;
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-inline Vec load(const float* p, int n) { return n == kLanes ? Vec::load(p) : Vec::load_n(p, n); }
-inline void store(float* p, Vec v, int n) {
-  if (n == kLanes) v.store(p);
-  else v.store_n(p, n);
-}
 
 // Calls body(row, column, lanes) over the vectors of a tile.
 template <class Body>
@@ -31,12 +27,12 @@ inline void over_tile(int rows, int cols, Body body) {
 // c = activation(tile + bias) + residual at rows r0.., columns j0.. of the block.
 void finish_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, int rows, int cols) {
   const Epilogue& e = g.epilogue;
-  with_activation(e.activation, [&]<Activation A>() {
+  with_activation(e.activation, [&](auto tag) {
     over_tile(rows, cols, [&](int r, int j, int n) {
       Vec v = Vec::load(tile + r * kNr + j);
       if (e.bias) v = v + load(e.bias + j0 + j, n);
       if (e.pre_activation) store(e.pre_activation + (r0 + r) * e.pre_stride + j0 + j, v, n);
-      v = activate<A>(v);
+      v = activate<decltype(tag)::kind>(v);
       if (e.residual) v = v + load(e.residual + (r0 + r) * e.residual_stride + j0 + j, n);
       store(g.c + (r0 + r) * g.ldc + j0 + j, v, n);
     });

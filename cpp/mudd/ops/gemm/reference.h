@@ -1,10 +1,7 @@
 // The products as their formulas read, for any number type.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-
-#include "mudd/ops/gemm/gemm.h"
 
 namespace mudd::reference {
 
@@ -28,19 +25,6 @@ void weight_gradient(int64_t rows, int64_t m, int64_t n, const N* x, const N* dy
       for (int64_t r = 0; r < rows; ++r) sum += x[r * m + i] * dy[r * n + j];
       dw[i * n + j] = sum;
     }
-}
-
-inline double activate(Activation a, double x) {
-  switch (a) {
-    case Activation::none: return x;
-    case Activation::silu: return x / (1.0 + std::exp(-x));
-    case Activation::gelu_tanh:
-      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::gelu_erf: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
-    case Activation::relu: return x > 0 ? x : 0;
-    case Activation::squared_relu: return x > 0 ? x * x : 0;
-  }
-  return x;
 }
 
 }  // namespace mudd::reference

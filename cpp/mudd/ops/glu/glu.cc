@@ -27,7 +27,6 @@ class Glu : public Node {
   const char* op() const override { return "glu"; }
   bool cheap_to_recompute() const override { return true; }
   int in_place_input() const override { return kGate; }
-  bool cheap_to_recompute() const override { return true; }
   int gradient_in_place_input() const override { return kGate; }
 
   void infer(Inference& io) override {

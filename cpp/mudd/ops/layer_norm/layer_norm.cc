@@ -34,7 +34,6 @@ class LayerNorm : public Node {
   bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain || i == kBias; }
   bool backward_reads_input(int i) const override { return i != kBias; }
-  bool cheap_to_recompute() const override { return true; }
   int gradient_in_place_input() const override { return kX; }
 
   void infer(Inference& io) override {

@@ -31,7 +31,6 @@ class RmsNorm : public Node {
   const char* op() const override { return "rms_norm"; }
   bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain; }
-  bool cheap_to_recompute() const override { return true; }
   int gradient_in_place_input() const override { return kX; }
 
   void infer(Inference& io) override {

@@ -1,0 +1,211 @@
+#include "mudd/ops/linear/linear.h"
+
+#include <algorithm>
+#include <array>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd {
+
+std::span<const KernelRow<LinearKernels>> linear_rows() {
+  static const KernelRow<LinearKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/linear/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kX, kW, kBias, kResidual };
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr int64_t kFloat = sizeof(float);
+
+class Linear : public Node {
+ public:
+  explicit Linear(const Attributes& a)
+      : activation_(parse_activation(a.word("activation", "none"), "linear")),
+        transposed_(a.flag("transposed", false)) {
+    a.only("activation,transposed");
+  }
+
+  const char* op() const override { return "linear"; }
+  bool weight_like(int i) const override { return i == kW || i == kBias; }
+  bool backward_reads_input(int i) const override { return (i == kX && wants_w_) || (i == kW && wants_x_); }
+  int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
+  int in_place_input() const override { return has_residual_ ? kResidual : -1; }
+
+  void infer(Inference& io) override {
+    TensorSpec y = output_spec(io);
+    const int64_t rows = y.rows();
+    n_ = y.cols();
+    k_ = io.input(kX).cols();
+    has_residual_ = io.has_input(kResidual);
+    wants_x_ = io.wants_gradient(kX);
+    wants_w_ = io.wants_gradient(kW);
+    const bool wants_bias = io.wants_gradient(kBias), pre = activation_ != Activation::none;
+    saves_pre_ = pre && io.training() && (wants_x_ || wants_w_ || wants_bias);
+    if (saves_pre_) io.saved(rows * n_ * kFloat);
+
+    // A parameter comes packed; anything else is packed here, forward and again backward.
+    packs_ = !io.input_is_parameter(kW);
+    if (packs_) {
+      io.scratch_forward(packed_size(k_, n_) * kFloat);
+    } else {
+      io.pack(kW, way(false));
+      if (wants_x_) io.pack(kW, way(true));
+    }
+    // Backward: [dpre][bias sums][packed w, then the operands of dw].
+    bias_at_ = saves_pre_ ? aligned(rows * n_ * kFloat) : 0;
+    product_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
+    const int64_t packed = packs_ && wants_x_ ? packed_size(n_, k_) * kFloat : 0;
+    const int64_t operands = !wants_w_     ? 0
+                             : transposed_ ? grad_scratch_bytes(n_, k_, rows)
+                                           : grad_scratch_bytes(k_, n_, rows);
+    io.scratch_backward(product_at_ + std::max(packed, operands));
+    io.output(std::move(y));
+    kernels_ = &choose(linear_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Tensor &x = run.in(kX), &y = run.out(0);
+    GemmBlock g;
+    g.a = x.f32();
+    g.lda = x.stride;
+    g.b = packed_w(run, false, run.scratch_as<float>());
+    g.c = y.f32();
+    g.ldc = y.stride;
+    g.m = x.rows;
+    g.n = n_;
+    g.k = k_;
+    g.epilogue.activation = activation_;
+    if (run.has_in(kBias)) g.epilogue.bias = run.in(kBias).f32();
+    if (saves_pre_) {
+      g.epilogue.pre_activation = run.saved_as<float>(0);
+      g.epilogue.pre_stride = n_;
+    }
+    if (run.has_in(kResidual)) {
+      g.epilogue.residual = run.in(kResidual).f32();
+      g.epilogue.residual_stride = run.in(kResidual).stride;
+    }
+    multiply(g);
+  }
+
+  void backward(const Run& run) override {
+    const Tensor dpre = pre_gradient(run);
+    float* product = reinterpret_cast<float*>(run.scratch() + product_at_);
+    if (run.wants(kX)) {
+      const Tensor& dx = run.din(kX);
+      GemmBlock g;
+      g.a = dpre.f32();
+      g.lda = dpre.stride;
+      g.b = packed_w(run, true, product);
+      g.c = dx.f32();
+      g.ldc = dx.stride;
+      g.m = dpre.rows;
+      g.n = k_;
+      g.k = n_;
+      if (run.accumulate(kX)) {  // the finished product is added, so that its chain starts from zero either way
+        g.epilogue.residual = dx.f32();
+        g.epilogue.residual_stride = dx.stride;
+      }
+      multiply(g);
+    }
+    if (run.wants(kW)) weight_gradient_of(run, dpre, product);
+  }
+
+ private:
+  TensorSpec output_spec(const Inference& io) const {
+    const TensorSpec &x = io.input(kX), &w = io.input(kW);
+    check(x.dtype == DType::f32, "linear", "x: expected float32, got ", name_of(x.dtype));
+    check(w.dtype == DType::f32, "linear", "w: expected float32, got ", name_of(w.dtype));
+    check(!x.shape.empty() && x.cols() > 0, "linear", "x: expected at least one column, got ", x.text());
+    check(w.shape.size() == 2 && w.cols() > 0, "linear", "w: expected a matrix, got ", w.text());
+    const int64_t k = w.shape[transposed_ ? 1 : 0];
+    check(k == x.cols(), "linear", "w: expected ", x.cols(), transposed_ ? " columns" : " rows",
+          " as x has columns, got ", w.text());
+    TensorSpec y = x;
+    y.shape.back() = w.shape[transposed_ ? 0 : 1];
+    check(y.cols() > 0, "linear", "w: expected at least one output, got ", w.text());
+    if (io.has_input(kBias))
+      check(io.input(kBias).dtype == DType::f32 && io.input(kBias).shape == std::vector<int64_t>{y.cols()},
+            "linear", "bias: expected float32[", y.cols(), "], got ", io.input(kBias).text());
+    if (io.has_input(kResidual))
+      check(io.input(kResidual).dtype == DType::f32 && io.input(kResidual).shape == y.shape, "linear",
+            "residual: expected ", y.text(), ", got ", io.input(kResidual).text());
+    return y;
+  }
+
+  // Packing of w for the product of forward, or of backward (dx).
+  Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
+
+  const float* packed_w(const Run& run, bool backward, float* scratch) const {
+    if (const float* packed = run.packed(kW, way(backward))) return packed;
+    if (!packs_) throw StateError("[linear] w: a parameter came without its packed copy");
+    const Tensor& w = run.in(kW);
+    pack_weight(w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch);
+    return scratch;
+  }
+
+  // dpre (dy itself without an activation) and the gradient of the bias.
+  Tensor pre_gradient(const Run& run) const {
+    const Tensor& dy = run.dout(0);
+    const bool wants_bias = run.wants(kBias);
+    if (!saves_pre_ && !wants_bias) return dy;
+    float* dpre = saves_pre_ ? run.scratch_as<float>() : nullptr;
+    float* partials = reinterpret_cast<float*>(run.scratch() + bias_at_);
+    const RowSums sums(run.shards(), dy.rows, n_);
+    parallel_for(sums.blocks(), [&](int64_t task, int) {
+      int64_t begin = 0, end = 0;
+      sums.range(task, &begin, &end);
+      kernels_->bwd(begin, end, n_, activation_, saves_pre_ ? run.saved_as<float>(0) : nullptr, dy.f32(),
+                    dy.stride, dpre, wants_bias ? sums.partial(partials, task) : nullptr);
+    });
+    if (wants_bias) sums.finish(partials, run.sink(kBias));
+    return saves_pre_ ? Tensor{dpre, dy.rows, n_, n_} : dy;
+  }
+
+  // dw = x^T dpre, or dpre^T x for a transposed w.
+  void weight_gradient_of(const Run& run, const Tensor& dpre, float* scratch) const {
+    const Tensor& x = run.in(kX);
+    const Tensor &left = transposed_ ? dpre : x, &right = transposed_ ? x : dpre;
+    const GradSink& sink = run.sink(kW);
+    check(run.shards().count() <= kMaxShards, "linear", "shards: expected at most ", kMaxShards, ", got ",
+          run.shards().count());
+    std::array<int64_t, kMaxShards + 1> cuts;
+    for (int s = 0; s <= run.shards().count(); ++s) cuts[s] = run.shards().row_begin(s, x.rows);
+    GradBlock g;
+    g.x = left.f32();
+    g.ldx = left.stride;
+    g.dy = right.f32();
+    g.ldy = right.stride;
+    g.cuts = cuts.data();
+    g.shards = run.shards().count();
+    g.m = left.cols;
+    g.n = right.cols;
+    g.out = sink.out;
+    g.ldo = right.cols;
+    g.add = sink.add.data();
+    g.n_add = sink.n_add;
+    g.scratch = scratch;
+    weight_gradient(g);
+  }
+
+  Activation activation_;
+  bool transposed_;
+  bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
+  int64_t k_ = 0, n_ = 0;
+  int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward
+  const LinearKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_linear(const Attributes& a) { return std::make_unique<Linear>(a); }
+
+}  // namespace mudd

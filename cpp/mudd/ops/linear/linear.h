@@ -1,0 +1,34 @@
+// linear: y = act(x w + bias) + residual, all in the epilogue of one product.
+//
+// Inputs: x_RK fp32 (any row stride), w [K, N] (attribute transposed: [N, K], y = x w^T as in logits = h E^T),
+// bias_N (optional), residual_RN (optional). Output: y_RN; it may take over the residual's memory.
+// Attributes: activation (none, silu, gelu_tanh, gelu_erf, relu, squared_relu), transposed (false).
+// Saved: the pre-activation x w + bias, only when an activation needs it. Backward, with dpre = dy act'(pre):
+//   dx = dpre w^T,   dw = x^T dpre,   dbias = sum over rows of dpre,   dresidual = dy (the executor passes it).
+// Sums over rows run in the order of contracts 2; dx of a row depends on that row only.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/activation.h"
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+struct LinearKernels {
+  // Rows [begin, end) of dpre = dy * act'(pre); pre and dpre may be null for activation none (dpre is dy).
+  // dbias may be null; else it receives this block's sum over its rows, in row order (set, not added).
+  void (*bwd)(int64_t begin, int64_t end, int64_t n, Activation activation, const float* pre, const float* dy,
+              int64_t dy_stride, float* dpre, float* dbias);  // pre and dpre are contiguous
+};
+
+#define MUDD_KERNEL(name, level)   \
+  namespace level {                \
+  extern const LinearKernels name; \
+  }
+#include "mudd/ops/linear/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<LinearKernels>> linear_rows();
+
+}  // namespace mudd
