@@ -8,6 +8,7 @@
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
 #include "mudd/graph/executor.h"
+#include "mudd/train/init.h"
 
 
 namespace py = pybind11;
@@ -86,8 +87,7 @@ void bind_store(py::module_& m) {
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def("initialize", [](ParamStore& s, uint64_t seed) {
              py::gil_scoped_release release;
-             (void)seed;
-             s.repack_all();
+             initialize(s, seed);
            }, py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
       .def("names", [](const ParamStore& s) {
              py::list names;

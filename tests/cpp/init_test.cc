@@ -1,0 +1,85 @@
+// Initial values: by element index, by name and seed, moments, threads, refusals.
+#include "mudd/train/init.h"
+
+#include "compare.h"
+#include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
+#include "mudd/base/rng.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+Parameter parameter(const std::string& name, std::vector<int64_t> shape, const std::string& init, double scale) {
+  Parameter p;
+  p.name = name;
+  p.shape = std::move(shape);
+  p.init = init;
+  p.init_scale = scale;
+  return p;
+}
+
+std::vector<float> values(const Parameter& p, uint64_t seed) {
+  std::vector<float> v(static_cast<size_t>(p.size()), 77.0f);
+  initialize(p, seed, v.data());
+  return v;
+}
+
+// Mean of x^power.
+double moment(const std::vector<float>& v, int power) {
+  double sum = 0;
+  for (float x : v) sum += std::pow(static_cast<double>(x), power);
+  return sum / static_cast<double>(v.size());
+}
+
+}  // namespace
+
+TEST_CASE("normal and uniform have their moments and do not depend on the threads") {
+  const Parameter normal = parameter("blocks.0.attn.q.w", {300, 701}, "normal", 0.02);
+  const Parameter uniform = parameter("blocks.0.attn.q.w", {300, 701}, "uniform", 0.5);
+  set_num_threads(1);
+  const auto n = values(normal, 7), u = values(uniform, 7);
+  const double many = static_cast<double>(n.size());
+  CHECK(std::fabs(moment(n, 1)) < 5 * 0.02 / std::sqrt(many));
+  CHECK(std::fabs(moment(n, 2) / 4e-4 - 1) < 5 * std::sqrt(2 / many));
+  CHECK(std::fabs(moment(n, 4) / (3 * 16e-8) - 1) < 0.05);
+  CHECK(std::fabs(moment(u, 2) * 12 - 1) < 0.02);
+  for (float x : u) CHECK((x >= -0.5f && x < 0.5f));
+  for (int threads : {2, 3}) {
+    set_num_threads(threads);
+    CHECK(values(normal, 7) == n);
+    CHECK(values(uniform, 7) == u);
+  }
+  set_num_threads(0);
+}
+
+TEST_CASE("an element depends on its index, the name and the seed, and on nothing else") {
+  const auto long_one = values(parameter("w", {1, 70000}, "normal", 1), 3);
+  const auto short_one = values(parameter("w", {69999, 1}, "normal", 1), 3);
+  CHECK(std::equal(short_one.begin(), short_one.end(), long_one.begin()));
+  CHECK(values(parameter("v", {1, 70000}, "normal", 1), 3) != long_one);
+  CHECK(values(parameter("w", {1, 70000}, "normal", 1), 4) != long_one);
+  float one = 0;
+  fill_normal(&one, 69000, 69001, 1, philox_key(3, "init.w"));
+  CHECK(one == long_one[69000]);
+}
+
+TEST_CASE("constants, the whole store with its packs, refusals") {
+  CHECK(values(parameter("g", {5}, "ones", 0), 1) == std::vector<float>(5, 1.0f));
+  CHECK(values(parameter("g", {5}, "zeros", 0), 1) == std::vector<float>(5, 0.0f));
+  CHECK(values(parameter("g", {5}, "constant", -0.25), 1) == std::vector<float>(5, -0.25f));
+  ParamStore store;
+  store.declare(parameter("gain", {9}, "ones", 0));
+  store.declare(parameter("w", {9, 6}, "normal", 0.5));
+  store.allocate();
+  store.request_pack(1, Pack::plain);
+  initialize(store, 11);
+  CHECK(std::vector<float>(store.master(1), store.master(1) + 54) == values(store.at(1), 11));
+  CHECK(store.master(0)[8] == 1.0f);
+  CHECK(store.packed(1, Pack::plain)[0] == store.master(1)[0]);
+  CHECK_THROWS_WITH_AS(values(parameter("w", {2}, "orthogonal", 1), 1),
+                       "[init] w.init: expected normal, uniform, constant, zeros or ones, got 'orthogonal'", Error);
+  CHECK_THROWS_AS(values(parameter("w", {2}, "normal", -1), 1), Error);
+  CHECK_THROWS_AS(values(parameter("w", {2}, "constant", NAN), 1), Error);
+}
