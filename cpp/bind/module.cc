@@ -8,6 +8,7 @@ void bind_run(py::module_& m);
 void bind_io(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_ops(py::module_& m);
+void bind_sample(py::module_& m);
 void bind_data(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
@@ -17,5 +18,6 @@ PYBIND11_MODULE(_core, m) {
   bind_io(m);
   bind_graph(m);
   bind_ops(m);
+  bind_sample(m);
   bind_data(m);
 }

@@ -1,0 +1,44 @@
+#include "mudd/train/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "mudd/base/check.h"
+#include "mudd/base/math.h"
+#include "mudd/base/rng.h"
+
+namespace mudd {
+
+int64_t sample_token(const float* logits, int64_t n, int64_t position, const SampleOptions& options) {
+  check(n >= 1, "sample", "logits: expected at least one");
+  check(options.temperature >= 0 && options.top_k >= 0 && options.top_p > 0 && options.top_p <= 1, "sample",
+        "expected temperature >= 0, top_k >= 0 and top_p in (0, 1]");
+  for (int64_t i = 0; i < n; ++i) check(!std::isnan(logits[i]), "sample", "logits: token ", i, " is not a number");
+  if (options.temperature == 0) return std::max_element(logits, logits + n) - logits;
+
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  const int64_t kept = options.top_k > 0 ? std::min(options.top_k, n) : n;
+  const auto likelier = [&](int64_t a, int64_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(), likelier);
+
+  std::vector<double> weights(kept);
+  double total = 0;
+  for (int64_t i = 0; i < kept; ++i)
+    total += weights[i] = math::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / options.temperature);
+  double nucleus = 0;  // weight of the tokens that stay
+  int64_t last = 0;
+  while (last < kept && (last == 0 || nucleus < options.top_p * total)) nucleus += weights[last++];
+
+  const PhiloxBlock words = philox({0, static_cast<uint32_t>(position), 0, 0}, philox_key(options.seed, "sample"));
+  double left = uniform_double(words[0]) * nucleus;
+  for (int64_t i = 0; i < last; ++i) {
+    left -= weights[i];
+    if (left < 0) return order[i];
+  }
+  return order[last - 1];
+}
+
+}  // namespace mudd

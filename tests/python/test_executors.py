@@ -1,0 +1,110 @@
+"""Both executors, every planner switch, any number of threads: the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mudd_core as mc
+from small_models import CASES, make, make_batch
+
+Results = tuple[float, dict[str, Any]]
+
+
+def same(a: Results, b: Results) -> bool:
+    """Equal losses and gradients, bit for bit."""
+    return a[0] == b[0] and all(np.array_equal(a[1][k], b[1][k]) for k in a[1]) and set(a[1]) == set(b[1])
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (8, 33)])
+@pytest.mark.parametrize("name", CASES)
+def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
+    model, cfg, _ = make(name)
+    batch = make_batch(cfg.vocab_size, *shape)
+    planned = model.loss_and_gradients(batch, shards=4)
+    assert same(planned, model.loss_and_gradients_immediate(batch, shards=4))
+    # The comparison can fail: another tree over shards gives other bits.
+    assert not same(planned, model.loss_and_gradients(batch, shards=1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reuse": False},
+        {"poison": True},
+        {"recompute": True, "poison": True},
+        {"shift": 20, "poison": True},
+        {"reuse": False, "shift": 4},
+    ],
+)
+@pytest.mark.parametrize("name", CASES)
+def test_planner_switches_never_change_bits(name: str, options: dict[str, Any]) -> None:
+    model, cfg, _ = make(name)
+    batch = make_batch(cfg.vocab_size, 4, 17)
+    want = model.loss_and_gradients(batch, shards=4)
+    assert same(model.loss_and_gradients(batch, shards=4, **options), want)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_never_change_bits(name: str) -> None:
+    model, cfg, _ = make(name)
+    batch = make_batch(cfg.vocab_size, 4, 40)
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            mc.set_num_threads(threads)
+            results.append(model.loss_and_gradients(batch, shards=4))
+    finally:
+        mc.set_num_threads(0)
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
+
+
+def test_arena_grows_linearly_with_length() -> None:
+    import dataclasses
+
+    from mudd_core.model import Model
+
+    ours, _ = CASES["llama_gqa"]
+    model = Model(dataclasses.replace(ours, max_seq_len=8192))
+    sizes = [model.plan("train", 1, length).executor.arena_bytes for length in (1024, 2048, 4096, 8192)]
+    for shorter, longer in zip(sizes, sizes[1:], strict=False):
+        assert longer < 2.05 * shorter
+
+
+def test_a_custom_op_runs_in_both_executors() -> None:
+    from mudd_core import _core, ops
+    from mudd_core.recording import Recorder
+    from mudd_core.tape import Tensor
+
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+    gain = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+
+    def double(a: Any, b: Any) -> Any:
+        return 2 * a * b
+
+    def double_backward(d: Any, a: Any, b: Any) -> Any:
+        return 2 * d * b, (2 * d * a).sum((0, 1))
+
+    tensor, weight = Tensor(x, requires_grad=True), Tensor(gain, requires_grad=True)
+    out = ops.custom(double, double_backward, ops.rms_norm(tensor), weight)
+    out.backward()
+    assert weight.grad is not None
+
+    store = _core.ParamStore()
+    store.declare("gain", [4], role="gain", fan_in=4, fan_out=4, init="ones")
+    store.allocate()
+    store.set(0, "gain", gain)
+    recorder = Recorder(store, training=True, samples=2, shards=1)
+    value = recorder.input("x", (2, 3, 4), "float32")
+    result = ops.custom(double, double_backward, ops.rms_norm(value), recorder.parameter(
+        "gain", (4,), role="gain", fan_in=4, fan_out=4, init="ones"))
+    total = ops.custom(lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), result)
+    loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), total)
+    executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[result.number])
+    executor.set("x", x)
+    executor.run()
+    assert np.array_equal(executor.get(result.number), out.data)
+    assert np.allclose(executor.gradient("gain"), weight.grad, rtol=1e-6)

@@ -1,0 +1,121 @@
+"""Whole models against PyTorch autograd, AdamW steps against torch.optim, decoding against full passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mudd_core.model import Model
+from reference import torch_models as tm
+from small_models import CASES, make, make_batch
+
+# Largest difference over the largest entry of the reference, in epsilons of float32 times the growth of the sums.
+EPSILON = float(np.finfo(np.float32).eps)
+LOGITS, LOSS, GRADIENT, WEIGHTS = 200 * EPSILON, 20 * EPSILON, 400 * EPSILON, 400 * EPSILON
+
+
+def worst(got: Any, want: Any) -> float:
+    """Largest difference over the largest entry of want."""
+    return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 33)])
+@pytest.mark.parametrize("name", CASES)
+def test_logits_loss_and_gradients_equal_autograd(name: str, shape: tuple[int, int]) -> None:
+    model, cfg, params = make(name)
+    batch = make_batch(cfg.vocab_size, *shape)
+    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    assert worst(model.logits(batch["inputs"]), want.logits) <= LOGITS
+    loss, gradients = model.loss_and_gradients(batch)
+    assert loss == pytest.approx(want.loss, rel=LOSS)
+    assert model.loss(batch) == pytest.approx(want.loss, rel=LOSS)
+    assert set(gradients) == set(want.grads)
+    for key, gradient in want.grads.items():
+        # Where exact arithmetic gives zero (a key bias moves all scores of a row alike) rounding is all there is.
+        scale = max(np.abs(gradient).max(), 1e-5 * max(np.abs(g).max() for g in want.grads.values()))
+        assert np.abs(gradients[key] - gradient).max() <= GRADIENT * scale, key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_positions_segments_and_masks(name: str) -> None:
+    model, cfg, params = make(name)
+    batch = make_batch(cfg.vocab_size, 3, 12)
+    rng = np.random.default_rng(5)
+    extra = {
+        "positions": rng.integers(0, 40, (3, 12)).astype(np.int32),
+        "segments": np.sort(rng.integers(0, 4, (3, 12)), 1).astype(np.int32),
+        "key_mask": (rng.random((3, 12)) < 0.8).astype(np.int32),
+    }
+    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64, **extra)
+    loss, gradients = model.loss_and_gradients({**batch, **extra})
+    assert loss == pytest.approx(want.loss, rel=LOSS)
+    largest = max(np.abs(g).max() for g in want.grads.values())
+    for key, gradient in want.grads.items():
+        scale = max(np.abs(gradient).max(), 1e-5 * largest)
+        assert np.abs(gradients[key] - gradient).max() <= GRADIENT * scale, key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
+    model, cfg, params = make(name)
+    prompt = make_batch(cfg.vocab_size, 1, 11)["inputs"]
+    out = list(model.generate(prompt, max_tokens=20))
+    assert len(out) == 20
+    full = np.concatenate([prompt[0], np.array(out, np.int32)])
+    logits = model.logits(full)
+    assert [int(row.argmax()) for row in logits[10:-1]] == out
+    # Not only the argmax: the cached path gives the very bits of the full pass.
+    assert np.array_equal(model._generator.feed(full, 0), logits)  # type: ignore[union-attr]
+    assert out == list(tm.greedy(params, prompt, 20, cfg)[0])
+
+
+def test_sampling_depends_on_seed_only() -> None:
+    model, cfg, _ = make("llama_gqa")
+    draw = lambda seed: list(model.generate([1, 2, 3], max_tokens=15, temperature=1.0, top_k=20, top_p=0.9, seed=seed))  # noqa: E731
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+    assert list(model.generate([1, 2], max_tokens=10, temperature=1.0, top_k=1)) == list(
+        model.generate([1, 2], max_tokens=10)
+    )
+
+
+def test_generation_stops_at_the_window() -> None:
+    model, cfg, _ = make("gpt2")
+    assert len(list(model.generate(np.ones(38, np.int32), max_tokens=10))) == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"inputs": [[1, 99]], "targets": [[1, 2]]}, "expected ids in"),
+        ({"inputs": [[1, -2]], "targets": [[1, 2]]}, "expected ids in"),
+        ({"inputs": [[1, 2]], "targets": [[1, 2, 3]]}, "expected shape"),
+        ({"inputs": [[1, 2]]}, "expected inputs, targets"),
+        ({"inputs": [[1, 2]], "targets": [[1, 2]], "mask": [[1, 2]]}, "mask"),
+        ({"inputs": [[]], "targets": [[]]}, "expected integers|at least one"),
+    ],
+)
+def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
+    model, _, _ = make("llama_gqa")
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.loss_and_gradients(batch)
+
+
+def test_parameters_are_read_only_and_checked() -> None:
+    model, _, _ = make("llama_gqa")
+    with pytest.raises(ValueError, match="read-only"):
+        model.parameters["embed"][0, 0] = 1.0
+    with pytest.raises(KeyError, match="no_such"):
+        model.set_parameter("no_such", np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="shape"):
+        model.set_parameter("embed", np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="float32"):
+        model.set_parameter("embed", np.zeros(model.parameters["embed"].shape))
+    with pytest.raises(ValueError, match="divisible|heads"):
+        ours, _ = CASES["llama_gqa"]
+        import dataclasses
+
+        Model(dataclasses.replace(ours, d_model=35, n_head=6, d_head=0)).logits([1])
