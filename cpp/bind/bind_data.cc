@@ -3,9 +3,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <atomic>
 #include <memory>
 
+#include "bind/batcher.h"
 #include "mudd/base/check.h"
 #include "mudd/base/rng.h"
 #include "mudd/data/batcher.h"
@@ -15,29 +15,9 @@ namespace py = pybind11;
 
 namespace {
 
-using mudd::Batcher;
+using mudd::bind::Busy;
+using mudd::bind::PyBatcher;
 using mudd::check;
-
-// One object from two threads at once is an error of the caller, not a race: its buffers have one user.
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-    if (flag_.exchange(true))
-      throw mudd::StateError("[batcher] called from two threads at once; use one object each");
-  }
-  ~Busy() { flag_ = false; }
-
- private:
-  std::atomic<bool>& flag_;
-};
-
-struct PyBatcher {
-  Batcher batcher;
-  std::atomic<bool> busy{false};
-
-  PyBatcher(mudd::TokenFileSpec file, mudd::BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id)
-      : batcher(std::move(file), order, seq_len, seed, pad_id) {}
-};
 
 std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width,
                                         int64_t vocab_size, std::vector<uint32_t> block_crcs, bool shuffled,

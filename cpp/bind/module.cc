@@ -9,6 +9,7 @@ void bind_io(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_ops(py::module_& m);
 void bind_sample(py::module_& m);
+void bind_step(py::module_& m);
 void bind_data(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
@@ -19,5 +20,6 @@ PYBIND11_MODULE(_core, m) {
   bind_graph(m);
   bind_ops(m);
   bind_sample(m);
+  bind_step(m);
   bind_data(m);
 }

@@ -1,0 +1,110 @@
+#include "mudd/train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mudd/base/check.h"
+#include "mudd/ops/reduce/reduce.h"
+#include "mudd/train/stop.h"
+
+namespace mudd {
+
+Normalize parse_normalize(const std::string& name) {
+  if (name == "valid") return Normalize::valid;
+  if (name == "all_slots") return Normalize::all_slots;
+  if (name == "micro_mean") return Normalize::micro_mean;
+  fail("loss", "normalize: expected valid, all_slots or micro_mean, got '", name, "'");
+}
+
+TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const TrainStepOptions& options)
+    : executor_(executor), loss_(loss), count_(count), options_(options) {
+  check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
+  ParamStore& store = executor_.store();
+  plane_m_ = store.add_plane();
+  plane_v_ = store.add_plane();
+  loss_levels_.assign(32, 0.0);
+  count_levels_.assign(32, 0.0);
+  for (int i = 0; i < store.count(); ++i) {
+    if (executor_.uses(i) == 0) continue;
+    const Parameter& p = store.at(i);
+    check(executor_.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ", executor_.uses(i));
+    AdamwParameter a{};
+    a.rows = p.rows();
+    a.cols = p.cols();
+    a.w = store.master(i);
+    a.n_grads = executor_.uses(i);
+    for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use);
+    a.m = store.plane(plane_m_, i);
+    a.v = store.plane(plane_v_, i);
+    a.packed_plain = store.packed(i, Pack::plain);
+    a.packed_transposed = store.packed(i, Pack::transposed);
+    a.eps = options.eps * p.eps_scale;
+    parameters_.push_back(a);
+    indices_.push_back(i);
+    GradientPlanes g{.n_planes = a.n_grads, .n = p.size()};
+    std::copy(a.grads, a.grads + a.n_grads, g.planes);
+    gradients_.push_back(g);
+  }
+  block_sums_.assign(static_cast<size_t>(norm_blocks(gradients_)), 0.0);
+}
+
+// The binary counter of contracts 2, for one double a run.
+double TrainStep::sum_over_runs(std::vector<double>& levels, int run, double value) const {
+  int t = 0;
+  for (; (run >> t) & 1; ++t) value = levels[t] + value;
+  levels[t] = value;
+  return value;
+}
+
+StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill) {
+  StepReport report;
+  double first_count = -1;
+  for (int r = 0; r < executor_.runs_per_step(); ++r) {
+    if (stop_requested()) {
+      report.stopped = true;
+      return report;
+    }
+    fill(r, executor_);
+    executor_.run(input, r);
+    const Tensor loss = executor_.value(loss_), count = executor_.value(count_);
+    const double counted = shard_sum(static_cast<double*>(count.data), static_cast<int>(count.rows * count.cols));
+    report.loss_sum = sum_over_runs(loss_levels_, r, shard_sum(static_cast<double*>(loss.data),
+                                                              static_cast<int>(loss.rows * loss.cols)));
+    report.weight_sum = sum_over_runs(count_levels_, r, counted);
+    if (r == 0) first_count = counted;
+    check(options_.normalize != Normalize::micro_mean || counted == first_count, "train_step",
+          "loss.normalize=micro_mean needs micro-batches with equally many targets, got ", first_count, " and ",
+          counted, "; use valid");
+  }
+  const double divisor = denominator(report.weight_sum);
+  report.loss = report.loss_sum / divisor;
+  report.grad_norm = std::sqrt(squared_norm(gradients_, block_sums_.data())) / divisor;
+  report.finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  if (!report.finite) return report;
+  // As torch.nn.utils.clip_grad_norm_: the small constant keeps 0 / 0 away.
+  const double clip = options_.clip > 0 ? std::min(1.0, options_.clip / (report.grad_norm + 1e-6)) : 1.0;
+  update(updates, lr, clip / divisor);
+  return report;
+}
+
+double TrainStep::denominator(double weight_sum) const {
+  if (options_.normalize != Normalize::all_slots) return std::max(1.0, weight_sum);
+  const Tensor targets = executor_.value(executor_.input("targets"));
+  return static_cast<double>(targets.rows * targets.cols * executor_.runs_per_step());
+}
+
+void TrainStep::update(int64_t updates, double lr, double grad_scale) {
+  const ParamStore& store = executor_.store();
+  for (size_t k = 0; k < parameters_.size(); ++k) {
+    const Parameter& p = store.at(indices_[k]);
+    const double rate = lr * p.lr_scale;
+    parameters_[k].lr = rate;
+    parameters_[k].decay = (options_.decay_independent ? 1.0 : rate) * options_.weight_decay * p.decay_scale;
+  }
+  adamw_step(parameters_, {.beta1 = options_.beta1, .beta2 = options_.beta2,
+                           .bias_correction1 = bias_correction(options_.beta1, updates + 1),
+                           .bias_correction2 = bias_correction(options_.beta2, updates + 1),
+                           .grad_scale = grad_scale});
+}
+
+}  // namespace mudd

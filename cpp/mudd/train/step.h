@@ -1,0 +1,65 @@
+// TrainStep: one optimizer update as one call. All micro-batches forward and backward, the sums over the whole
+// batch, clipping, the update with repacking (contracts 2, 3, 7, 21, 22). Nothing that is saved changes before the
+// verdict; after construction nothing is allocated.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "mudd/graph/executor.h"
+#include "mudd/ops/adamw/adamw.h"
+#include "mudd/ops/reduce/reduce.h"
+
+namespace mudd {
+
+// The denominator that turns the summed loss and gradients into means (contracts 3).
+enum class Normalize : uint8_t { valid, all_slots, micro_mean };
+Normalize parse_normalize(const std::string& name);
+
+struct TrainStepOptions {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  bool decay_independent = false;  // decay not multiplied by the learning rate
+  double clip = 1.0;               // largest global gradient norm; 0: no clipping
+  Normalize normalize = Normalize::valid;
+};
+
+struct StepReport {
+  double loss_sum = 0, weight_sum = 0;  // nats over counted targets; counted targets
+  double loss = 0;                      // divided by the denominator
+  double grad_norm = 0;                 // of the mean gradient, before clipping
+  bool finite = true;                   // false: the update was skipped
+  bool stopped = false;                 // a stop was asked for between micro-batches: nothing changed
+};
+
+class TrainStep {
+ public:
+  // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps loss and count (f64[S]).
+  TrainStep(Executor& executor, ValueId loss, ValueId count, const TrainStepOptions& options);
+
+  // Fills the inputs of graph run `run` of this step.
+  using FillRun = std::function<void(int run, Executor& executor)>;
+
+  // updates: optimizer updates accepted so far (Adam's t is one more).
+  StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill);
+
+  // Planes of the two moments in the ParamStore.
+  int first_moment() const { return plane_m_; }
+  int second_moment() const { return plane_v_; }
+
+ private:
+  double sum_over_runs(std::vector<double>& counter, int run, double value) const;
+  double denominator(double weight_sum) const;
+  void update(int64_t updates, double lr, double grad_scale);
+
+  Executor& executor_;
+  ValueId loss_, count_;
+  TrainStepOptions options_;
+  int plane_m_, plane_v_;
+  std::vector<AdamwParameter> parameters_;
+  std::vector<int> indices_;  // of parameters_ in the store
+  std::vector<GradientPlanes> gradients_;
+  std::vector<double> loss_levels_, count_levels_, block_sums_;
+};
+
+}  // namespace mudd
