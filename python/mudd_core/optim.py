@@ -10,7 +10,7 @@ def learning_rate(config: Config, t: int) -> float:
     from mudd_core import _core
 
     optim = config.optim
-    return _core.learning_rate(
+    rate: float = _core.learning_rate(
         optim.schedule,
         t,
         peak=optim.lr,
@@ -19,3 +19,4 @@ def learning_rate(config: Config, t: int) -> float:
         final_ratio=optim.final_lr_ratio,
         decay_steps=optim.decay_steps,
     )
+    return rate

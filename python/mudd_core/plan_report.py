@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: parameters, FLOPs, memory by kind, time. And the parameter table."""
+"""What a run will cost before it starts: parameters, FLOPs, memory, time; and the table of parameters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def plan_text(config: Config, workdir: Path) -> str:
     checkpoint = report["weights"] + report["moments"]
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
-        f"  parameters    {model.n_parameters:,}, {matrix_weights(shape, shape.vocab_size):,} of them in products",
+        f"  parameters    {model.n_parameters:,}, of them in products "
+        f"{matrix_weights(shape, shape.vocab_size):,}",
         f"  FLOPs         {flops / 1e6:,.1f} MFLOP a token, {flops * tokens / 1e9:,.1f} GFLOP a step of "
         f"{tokens:,} tokens",
         f"  memory        {peak / MIB:,.0f} MiB at the peak; {have / MIB:,.0f} MiB left by {limit}",
@@ -77,7 +78,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     lines += [f"    {report[kind] / MIB:>10,.1f} MiB  {text}" for kind, text in _KINDS.items()]
     lines += [
         f"  checkpoint    {checkpoint / MIB:,.1f} MiB each, {train.keep_last} kept",
-        f"  time          about {seconds:.3g} s a step, {duration(seconds * train.steps)} for {train.steps:,};",
+        f"  time          about {seconds:.3g} s a step, {duration(seconds * train.steps)} in all:",
         f"                an estimate: FLOPs over {rate / 1e9:,.0f} GFLOP/s measured, {100 * share:.0f}%",
         f"                of peak, {source}; validation and saving come on top",
     ]

@@ -74,8 +74,8 @@ def _train_faults(config: Config) -> list[str]:
         )
     elif 0 < train.micro_batch < shards and train.batch_size % shards:
         faults.append(
-            f"train.micro_batch: needs logical shards of equal size, but train.batch_size {train.batch_size} is no "
-            f"multiple of the {shards} shards; take another batch size or train.micro_batch=0"
+            f"train.micro_batch: needs logical shards of equal size, but train.batch_size {train.batch_size} "
+            f"is no multiple of the {shards} shards; take another batch size or train.micro_batch=0"
         )
     for name in ("beta1", "beta2"):
         if getattr(optim, name) >= 1:
