@@ -100,7 +100,7 @@ class Board:
 
     def _open(self) -> None:
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
         except ImportError as error:
             self._missing = True
             print(f"warning: no TensorBoard events ({error}); metrics.jsonl has all numbers", file=sys.stderr)

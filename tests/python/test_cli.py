@@ -185,3 +185,10 @@ def test_importing_is_quick_and_light(tmp_path: Path) -> None:
     seconds = min(float(run.stdout.split("\n")[0]) for run in runs)
     assert seconds < 0.3
     assert runs[0].stdout.split("\n")[1] == "[]"
+
+
+def test_every_public_name_resolves_and_others_do_not() -> None:
+    for name in (*mudd_core._HOME, *mudd_core._MODULES):
+        assert getattr(mudd_core, name) is not None and name in dir(mudd_core)
+    with pytest.raises(AttributeError, match="no attribute 'Trainr'"):
+        mudd_core.Trainr  # noqa: B018

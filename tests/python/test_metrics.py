@@ -67,7 +67,7 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
 
 
 def test_board_writes_events_that_can_be_read_back(tmp_path: Path) -> None:
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
     board = Board(tmp_path)
     board.append({"step": 7, "loss": 2.5, "skipped": True})
