@@ -38,7 +38,10 @@ _OPTIONS = {
     "--help": ("", "this text"),
 }
 # Environment that changes what a run does; echoed when it starts.
-ENVIRONMENT = ("MUDD_MAX_ISA", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+# MUDD_KILL_AT is for tests: docs/checkpoints.md.
+ENVIRONMENT = (
+    "MUDD_MAX_ISA", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
+)  # fmt: skip
 
 
 @dataclass

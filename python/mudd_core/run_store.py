@@ -122,12 +122,13 @@ class RunStore:
                 config_hash=config_hash(self.config),
                 run_id=self.run_id,
             )
-        except (OSError, SaveError) as error:
+            # Reads the new step back before an old one goes; a step that does not verify is a failed save.
+            checkpoint.keep_last(self.dir.checkpoint_folder, self.config.train.keep_last)
+        except (OSError, SaveError, FormatError) as error:
             self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")
             self.event("save failed", step=step, reason=str(error))
             return False
         self.save_error = None
-        checkpoint.keep_last(self.dir.checkpoint_folder, self.config.train.keep_last)
         return True
 
     def finish(self, summary: Summary) -> None:

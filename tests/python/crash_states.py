@@ -1,7 +1,7 @@
-"""What a power cut may leave on disk: recorded file calls, cut at a prefix, unsynced ones lost, torn, reordered.
+"""What a power cut may leave: recorded file calls, cut at a prefix, the unsynced lost, torn, reordered.
 
-A recorded call is (call, path, to, data, offset), as FaultFiles.log gives them. A write is durable once its file
-was synced after it; a creation, removal or rename once the folder that holds the entry was synced after it.
+A recorded call is (call, path, to, data, offset), as FaultFiles.log gives them. A write is durable once its
+file was synced after it; a creation, removal or rename once the folder of the entry was synced after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pending(log: list[Call], count: int) -> list[bool]:
 
 
 def variants(log: list[Call], count: int, rng: random.Random, samples: int) -> Iterator[list[Fate]]:
-    """Fates of the first `count` calls: all kept, all pending lost, each alone lost or kept or torn, random mixes."""
+    """Fates of the first `count` calls: all kept, all lost, each alone lost, kept or torn, random mixes."""
     unsynced = [index for index, is_open in enumerate(pending(log, count)) if is_open]
     everything = [KEPT] * count
     yield everything
@@ -54,7 +54,7 @@ def variants(log: list[Call], count: int, rng: random.Random, samples: int) -> I
 
 
 def replay(log: list[Call], fates: list[Fate], before: Disk) -> Disk:
-    """The disk after calls with these fates. Bytes follow the file, so they survive even a lost entry's return."""
+    """The disk after calls with these fates. Bytes belong to the file, whatever becomes of its entry."""
     contents: dict[str, bytearray] = {}
     for (call, path, _, data, offset), (kept, part) in zip(log, fates, strict=False):
         if call == "write" and kept:

@@ -1,26 +1,25 @@
-"""Checkpoints: round trips, damage of every kind, faults at every call, crash replay through the real loader."""
+"""Checkpoints: round trips, damage of every kind, faults at every call, crash replay with the real loader."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import crash_states
 import numpy as np
 import pytest
-
 from mudd_core import _core, checkpoint
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.errors import FormatError, SaveError, UserError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import crash_states
 
 RUN = {"run_id": "run-a", "config_hash": "cafe"}
 GOLDENS = Path(__file__).parents[1] / "goldens" / "checkpoint_v1"
@@ -75,7 +74,9 @@ def test_round_trip_and_into(tmp_path: Path) -> None:
     assert same(found.tensors, tiny_tensors(12))
 
     mine = {"embed": np.zeros((7, 5), np.float32)}
-    again = checkpoint.load_step(tmp_path / "made" / "here", 12, into=mine, only=lambda name: name == "counts")
+    again = checkpoint.load_step(
+        tmp_path / "made" / "here", 12, into=mine, only=lambda name: name == "counts"
+    )
     assert again.tensors["embed"] is mine["embed"] and again.tensors.keys() == {"embed", "counts"}
     assert (mine["embed"] == tiny_tensors(12)["embed"]).all()
 
@@ -169,8 +170,8 @@ def test_nothing_there_and_nothing_good(tmp_path: Path) -> None:
         checkpoint.load_newest(tmp_path)
 
 
-def test_every_flip_in_every_file_is_found(tmp_path: Path) -> None:
-    folder = save(tmp_path, 4)
+def test_every_flip_in_every_file_is_found(memory_path: Path) -> None:
+    folder = save(memory_path, 4)
     rng = random.Random(1)
     for path in sorted(folder.iterdir()):
         good = path.read_bytes()
@@ -185,8 +186,8 @@ def test_every_flip_in_every_file_is_found(tmp_path: Path) -> None:
     checkpoint.verify_step(folder)
 
 
-def test_every_cut_growth_loss_and_swap_is_found(tmp_path: Path) -> None:
-    folder, other = save(tmp_path, 4), save(tmp_path, 5)
+def test_every_cut_growth_loss_and_swap_is_found(memory_path: Path) -> None:
+    folder, other = save(memory_path, 4), save(memory_path, 5)
     rng = random.Random(2)
     for path in sorted(folder.iterdir()):
         good = path.read_bytes()
@@ -268,32 +269,32 @@ def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
-def test_a_failure_at_every_call_of_a_save_harms_nothing(tmp_path: Path) -> None:
-    save(tmp_path, 1)
+def test_a_failure_at_every_call_of_a_save_harms_nothing(memory_path: Path) -> None:
+    save(memory_path, 1)
     for nth in range(1, 200):
         with faults(fail_at=(nth, errno.ENOSPC)) as files:
             try:
-                save(tmp_path, 2)
+                save(memory_path, 2)
                 failed = False
             except SaveError as error:
                 failed = True
                 assert "No space left" in str(error)
-        names = sorted(path.name for path in tmp_path.iterdir())
+        names = sorted(path.name for path in memory_path.iterdir())
         assert names in (["step-1"], ["step-1", "step-2"]), nth
-        assert same(checkpoint.load_step(tmp_path, 1).tensors, tiny_tensors(1))
+        assert same(checkpoint.load_step(memory_path, 1).tensors, tiny_tensors(1))
         if "step-2" in names:  # committed: whole, even where the last sync reported an error
-            assert same(checkpoint.load_step(tmp_path, 2).tensors, tiny_tensors(2))
-            shutil.rmtree(tmp_path / "step-2")
+            assert same(checkpoint.load_step(memory_path, 2).tensors, tiny_tensors(2))
+            shutil.rmtree(memory_path / "step-2")
         if not failed and nth > files.count:
             return
     pytest.fail("a save makes fewer than 200 calls")
 
 
-def test_short_reads_and_writes_change_nothing(tmp_path: Path) -> None:
+def test_short_reads_and_writes_change_nothing(memory_path: Path) -> None:
     for nth in range(1, 30):
         with faults(shorten_at=(nth,)):
-            save(tmp_path / str(nth), 2)
-            found = checkpoint.load_newest(tmp_path / str(nth))
+            save(memory_path / str(nth), 2)
+            found = checkpoint.load_newest(memory_path / str(nth))
         assert found is not None and same(found.tensors, tiny_tensors(2))
 
 
@@ -311,9 +312,9 @@ def test_a_failing_read_is_passed_over_with_its_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("old", [None, "good", "bad"])
-def test_crash_replay_of_every_prefix(tmp_path: Path, old: str | None) -> None:
-    """Power cuts during a save of step 2 that also deletes step 0; with no, a good or a broken step 2 before."""
-    disk = tmp_path / "disk"
+def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> None:
+    """Power cuts in a save of step 2 that also deletes step 0; before it no, a good or a broken step 2."""
+    disk = memory_path / "disk"
     save(disk, 0)
     save(disk, 1)
     if old is not None:
@@ -324,7 +325,7 @@ def test_crash_replay_of_every_prefix(tmp_path: Path, old: str | None) -> None:
     with faults() as files:
         save(disk, 2)
         checkpoint.keep_last(disk, 2)
-    log, rng, seen, root = files.log, random.Random(3), set(), tmp_path / "crashed"
+    log, rng, seen, root = files.log, random.Random(3), set(), memory_path / "crashed"
     for count in range(len(log) + 1):
         for fates in crash_states.variants(log, count, rng, samples=4):
             root.mkdir()
@@ -451,6 +452,30 @@ def test_weights_of_other_tools_load_with_a_warning(tmp_path: Path) -> None:
         checkpoint.load_weights(tmp_path / "weights.pt")
     with pytest.raises(UserError, match="does not exist"):
         checkpoint.load_weights(tmp_path / "nothing")
+
+
+MEMORY_PROBE = """
+import sys
+from mudd_core import _core
+def status(key):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
+open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+before = status("VmRSS")
+_core.SafetensorsFile(sys.argv[1])
+print(status("VmHWM") - before)
+"""
+
+
+def test_a_hostile_header_takes_little_memory(tmp_path: Path) -> None:
+    """Hundreds of thousands of empty tensors, the worst a header can ask for: 4 x file + 16 MiB."""
+    entries = (f'"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(400_000))
+    header = ("{" + ",".join(entries) + "}").encode()
+    path = tmp_path / "many.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    words = [sys.executable, "-c", MEMORY_PROBE, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(_core.__file__).parents[1])}
+    found = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    assert int(found.stdout) <= 4 * path.stat().st_size + (16 << 20)
 
 
 def test_large_tensors_have_a_checksum_for_every_block(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints: folders `step-<n>` that appear whole or not at all, and are verified before they are used.
 
 A tensor named `plane/name` (an optimizer moment) goes to the shard files of its plane; a name without a slash
-is a weight and goes to `model-*.safetensors`, which other tools can open. `state` is any JSON. The promises are
-those of the README's section on reliability; docs/reliability.md names the test behind each.
+is a weight and goes to `model-*.safetensors`, which other tools can open. `state` is any JSON.
+docs/checkpoints.md has the format, the order of a save, and the test behind each promise.
 """
 
 from mudd_core.checkpoint.fingerprint import final_hash

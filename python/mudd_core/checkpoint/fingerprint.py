@@ -15,8 +15,8 @@ from mudd_core.checkpoint import dtypes
 def final_hash(parameters: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over (name, dtype, shape, bytes) of each parameter, in the order of the names' UTF-8 bytes.
 
-    A parameter enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes; dtype
-    is the safetensors name (F32). Returns 64 hex digits. ValueError for a dtype that safetensors has no name for.
+    A parameter enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
+    dtype is the safetensors name (F32). Returns 64 hex digits. ValueError for a dtype without such a name.
     """
     digest = hashlib.sha256()
     for name in sorted(parameters, key=lambda text: text.encode()):

@@ -59,7 +59,7 @@ def load_newest(
     """The newest step that verifies, with each newer one that does not reported in `passed_over`.
 
     run_id: steps of another run are passed over. into: tensors of these names are read into these arrays
-    (C-contiguous, writable, same dtype and shape); an array is written only after its whole step has verified.
+    (C-contiguous, writable, same dtype and shape), which are written only after the whole step has verified.
     only: which of the other names to read. None where there is no step at all; FormatError where there are
     some and none verifies; UserError where one is of a newer format (it must not be trained over).
     """
@@ -77,7 +77,9 @@ def load_newest(
         return _read(folder, manifest, into, only, tuple(passed))
     if passed:
         reasons = "; ".join(map(str, passed))
-        raise FormatError(str(checkpoints_dir), 0, f"no checkpoint verifies, so there is nothing to resume: {reasons}")
+        raise FormatError(
+            str(checkpoints_dir), 0, f"no checkpoint verifies, so there is nothing to resume: {reasons}"
+        )
     return None
 
 
@@ -89,7 +91,10 @@ def load_step(
     into: Mapping[str, NDArray[Any]] | None = None,
     only: Callable[[str], bool] | None = None,
 ) -> Checkpoint:
-    """Exactly this step, never another. UserError where it does not exist, FormatError where it does not verify."""
+    """Exactly this step, never another.
+
+    UserError where it does not exist, FormatError where it does not verify; the rest as load_newest.
+    """
     folder = step_folder(checkpoints_dir, step)
     steps = list_steps(checkpoints_dir)
     if step not in steps:
@@ -129,7 +134,7 @@ def verify_step(folder: Path | str, *, run_id: str | None = None) -> Manifest:
 
 
 def _compare_header(path: str, name: str, manifest: Manifest) -> None:
-    """The shard's own header must tell what the manifest tells; both have checksums, so a liar is no accident."""
+    """The shard's own header must tell what the manifest tells: a lie that checksums cannot find."""
     shard = _core.SafetensorsFile(path)
     found = {tensor: (dtype, shape, begin, end) for tensor, dtype, shape, begin, end in shard.tensors()}
     wanted = {
@@ -142,7 +147,9 @@ def _compare_header(path: str, name: str, manifest: Manifest) -> None:
         raise FormatError(path, 8, "the shard's header and the manifest describe different tensors")
     metadata = shard.metadata
     if metadata.get("run_id") != manifest.run_id or metadata.get("step") != str(manifest.step):
-        raise FormatError(path, 8, f"the shard is of run {metadata.get('run_id')}, step {metadata.get('step')}")
+        raise FormatError(
+            path, 8, f"the shard is of run {metadata.get('run_id')}, step {metadata.get('step')}"
+        )
 
 
 def _read(

@@ -72,7 +72,9 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of manifest.json. ValueError where the state is not JSON of finite numbers."""
-    files = {name: {"bytes": file.bytes, "crc32c": f"{file.crc32c:08x}"} for name, file in manifest.files.items()}
+    files = {
+        name: {"bytes": file.bytes, "crc32c": f"{file.crc32c:08x}"} for name, file in manifest.files.items()
+    }
     tensors = {
         name: {
             "dtype": tensor.dtype,
@@ -131,7 +133,9 @@ def decode(data: bytes, path: str) -> Manifest:
     """The manifest in `data`; `path` is for messages. Errors as read_manifest."""
     tail = _TAIL.search(data, max(0, len(data) - _TAIL_BYTES))
     if tail is None:
-        raise FormatError(path, len(data), "the manifest does not end with its checksum: it was cut or changed")
+        raise FormatError(
+            path, len(data), "the manifest does not end with its checksum: it was cut or changed"
+        )
     found, stored = _core.crc32c(data[: tail.start()]), int(tail.group(1), 16)
     if found != stored:
         raise FormatError(path, 0, f"the manifest's CRC-32C is {found:08x} where it says {stored:08x}")
@@ -164,7 +168,9 @@ class _Decoder:
 
     def manifest(self, body: Any) -> Manifest:
         self.version(body)
-        files = {self.file_name(name): self.shard_file(file) for name, file in self.table(body, "files").items()}
+        files = {
+            self.file_name(name): self.shard_file(file) for name, file in self.table(body, "files").items()
+        }
         tensors = {name: self.tensor(name, raw, files) for name, raw in self.table(body, "tensors").items()}
         if self.number(body, "block_bytes") != BLOCK_BYTES:
             self.refuse(f"has blocks of {body['block_bytes']} bytes; format 1 has {BLOCK_BYTES}")
@@ -188,8 +194,8 @@ class _Decoder:
             self.refuse("has no version of two numbers")
         if version[0] > VERSION[0]:
             raise UserError(
-                f"{self.path}: checkpoint format {version[0]}.{version[1]} is newer than the format {VERSION[0]} "
-                "this mudd_core reads; use the mudd_core that wrote it, or a newer one"
+                f"{self.path}: checkpoint format {version[0]}.{version[1]} is newer than the format "
+                f"{VERSION[0]} that this mudd_core reads; use the mudd_core that wrote it, or a newer one"
             )
 
     def shard_file(self, raw: Any) -> ShardFile:
@@ -203,7 +209,9 @@ class _Decoder:
         parts = self.get(raw, "slices", list)
         slices = tuple(self.slice(name, part, files) for part in parts)
         if len(slices) != 1 or slices[0].shape != shape or any(slices[0].offsets):
-            self.refuse(f"cuts tensor {name!r} into slices of a mesh; this version of mudd_core reads whole tensors")
+            self.refuse(
+                f"cuts tensor {name!r} into slices of a mesh; this version of mudd_core reads whole tensors"
+            )
         return Tensor(dtype=self.text(raw, "dtype"), shape=shape, slices=slices)
 
     def slice(self, name: str, raw: Any, files: dict[str, ShardFile]) -> Slice:

@@ -33,11 +33,11 @@ def save(
 ) -> Path:
     """Writes `step-<step>` and returns its folder; when this returns, it survives a power cut.
 
-    tensors: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing may
-    change them meanwhile. A step that stands there already, verifies and is of this run is left as it is: runs
-    are deterministic, so it holds the same bytes. One that does not verify is replaced.
-    Raises SaveError where the disk is full or refuses (no trace is left, older steps are untouched), ValueError
-    for tensors or state that cannot be stored.
+    tensors: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
+    may change them meanwhile. A step that stands there already, verifies and is of this run is left as it is:
+    runs are deterministic, so it holds the same bytes. One that does not verify is replaced.
+    Raises SaveError where the disk is full or refuses (no trace is left, older steps are untouched),
+    ValueError for tensors or state that cannot be stored.
     """
     directory, final = Path(checkpoints_dir), step_folder(checkpoints_dir, step)
     shards = _plan_shards(tensors, shard_bytes)
@@ -56,7 +56,9 @@ def save(
         finally:
             del folder  # what is not committed goes now, not when the traceback does
     except OSError as error:
-        raise SaveError(f"step {step} could not be saved in {directory}: {error}; older steps are intact") from error
+        raise SaveError(
+            f"step {step} could not be saved in {directory}: {error}; older steps are intact"
+        ) from error
     return final
 
 
@@ -83,7 +85,9 @@ def _already_saved(final: Path, run_id: str) -> bool:
     except (FormatError, OSError):
         return False
     if found.run_id != run_id:
-        raise SaveError(f"{final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is")
+        raise SaveError(
+            f"{final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
+        )
     return True
 
 

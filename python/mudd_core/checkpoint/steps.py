@@ -32,8 +32,8 @@ def list_steps(directory: Path | str) -> list[int]:
 def remove_dead_temporaries(directory: Path | str) -> list[str]:
     """Removes `step-<n>.tmp-<id>` folders that killed writers left; gives their names.
 
-    Called once at the start of a run, under the lock of its work directory. A folder that a living writer still
-    has locked stays.
+    Called once at the start of a run, under the lock of its work directory. A folder that a living writer
+    still has locked stays.
     """
     try:
         return list(_core.remove_dead_temporaries(str(directory)))

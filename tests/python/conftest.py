@@ -1,0 +1,31 @@
+"""Fixtures of the tests that run the program as a subprocess."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tiny_run import write_text
+
+MEMORY = Path("/dev/shm")
+NEED = 32 << 20  # containers often have 64 MiB there
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """Like tmp_path, in memory where there is such a folder: thousands of syncs to a disk take minutes."""
+    usable = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > NEED
+    with tempfile.TemporaryDirectory(prefix="mudd_test_", dir=MEMORY if usable else tmp_path) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text of every tiny run of this session; its token cache stands beside it."""
+    folder = tmp_path_factory.mktemp("tiny") / "text"
+    folder.mkdir()
+    return write_text(folder)

@@ -1,0 +1,120 @@
+"""A run of launch.py small enough for subprocess tests: 50 thousand parameters, generated text, byte tokens.
+
+All tests of a session share one text and one token cache (the `tiny_text` fixture of conftest.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "tests" / "python" / "tiny_run_config.py"
+# Fields of metrics.jsonl that tell of time; all others must be equal bit for bit.
+TIMES = ("seconds", "tokens_per_second", "peak_share")
+
+
+def write_text(folder: Path) -> Path:
+    """A folder of small files of a language with some structure, the same for ever."""
+    rng = random.Random(11)
+    words = ["".join(rng.choice("aeioumnrstkl") for _ in range(rng.randint(2, 7))) for _ in range(60)]
+    for number in range(60):
+        lines = [" ".join(rng.choice(words) for _ in range(9)) + "." for _ in range(30)]
+        (folder / f"{number:02}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@dataclass
+class TinyRun:
+    """One work directory, run as often as wanted; every call is a process of its own."""
+
+    workdir: Path
+    text: Path
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log_suffix: str = ".log"
+
+    def command(self) -> list[str]:
+        data = (f"data.path={self.text}", f"data.cache_dir={self.text.parent / 'cache'}")
+        return [
+            sys.executable,
+            str(ROOT / "launch.py"),
+            f"--config={CONFIG}",
+            f"--workdir={self.workdir}",
+            *data,
+            *self.words,
+        ]
+
+    def start(self, **environment: str) -> subprocess.Popen[str]:
+        """Starts the command; its output goes to a file beside the work directory (a pipe may fill)."""
+        paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "OMP_NUM_THREADS": "2",
+            **self.environment,
+            **environment,
+        }
+        with self.log_path.open("w") as log:
+            return subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, env=env, text=True)
+
+    def finish(self, timeout: float = 60, **environment: str) -> int:
+        """Runs to the end; the exit code, negative for a signal."""
+        process = self.start(**environment)
+        try:
+            return process.wait(timeout)
+        finally:
+            process.kill()
+
+    @property
+    def log_path(self) -> Path:
+        return self.workdir.with_name(self.workdir.name + self.log_suffix)
+
+    @property
+    def output(self) -> str:
+        """What the newest process printed, both streams."""
+        return self.log_path.read_text()
+
+    @property
+    def tail(self) -> str:
+        """The end of the output, for messages of failing tests."""
+        return "\n".join(self.output.splitlines()[-25:])
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.workdir / "checkpoints"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """metrics.jsonl without the fields that tell of time."""
+        lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in lines]
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.workdir / "summary.json").read_text())
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        path = self.workdir / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def step_printed(self) -> int:
+        """The step of the newest progress line of the newest process; 0 before the first."""
+        found = re.findall(r"^step +(\d+)/", self.output, re.MULTILINE)
+        return int(found[-1]) if found else 0
+
+    def wait_for_step(self, process: subprocess.Popen[str], step: int, timeout: float = 60) -> None:
+        """Returns once this step is printed; AssertionError if the process ends or hangs before."""
+        end = time.monotonic() + timeout
+        while self.step_printed() < step:
+            assert process.poll() is None, f"ended with {process.returncode} before step {step}:\n{self.tail}"
+            assert time.monotonic() < end, f"no step {step} within {timeout} s:\n{self.tail}"
+            time.sleep(0.005)
