@@ -44,6 +44,8 @@ void translate(std::exception_ptr raised) {
   } catch (const mudd::FormatError& e) {
     const py::object type = py::module_::import("mudd_core.errors").attr("FormatError");
     PyErr_SetObject(type.ptr(), type(e.file(), e.offset(), e.reason()).ptr());
+  } catch (const mudd::h5::WriteError& e) {
+    PyErr_SetString(PyExc_OSError, e.what());
   } catch (const mudd::TypeMistake& e) {
     PyErr_SetString(PyExc_TypeError, e.what());
   } catch (const mudd::StateError& e) {

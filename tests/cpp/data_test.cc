@@ -311,6 +311,7 @@ TEST_CASE("validation predicts every token after the first once and pads the res
     TempTokens<uint16_t> file(counting<uint16_t>(N, 60000), 60000);
     Batcher batcher(file.spec, BatchOrder::sequential, T, 0, 7);
     const int64_t n = batcher.windows();
+    CHECK(n == (N - 1 + T - 1) / T);
     std::vector<int32_t> inputs(static_cast<size_t>((n + 2) * T)), targets(inputs.size());
     CHECK(batcher.fill(0, n + 2, inputs.data(), targets.data()) == N - 1);
     for (int64_t i = 0; i < (n + 2) * T; ++i) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ import pytest
 from mudd_core import _core, _h5
 from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
 from mudd_core.data.listing import list_files
-from mudd_core.errors import FormatError, UserError
+from mudd_core.errors import FormatError, SaveError, UserError
 
 SOURCES = Path(__file__).parents[2] / "python"
 
@@ -324,6 +325,20 @@ def test_every_cut_and_flip_of_a_cache_is_found(copy: Path, cache: TokenCache) -
     assert open_cache(copy) == replace(cache, path=copy)
 
 
+def test_damaged_ids_are_found_when_the_cache_is_opened(
+    copy: Path, cache: TokenCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = bytearray((copy / "tokens.h5").read_bytes())
+    raw[cache.valid.offset + 11] ^= 4
+    (copy / "tokens.h5").write_bytes(raw)
+    with pytest.raises(FormatError, match="block 0 of token ids is damaged"):
+        open_cache(copy)
+    monkeypatch.setattr("mudd_core.data.cache.EAGER_BYTES", 0)  # as for a large cache
+    batches = Batcher(open_cache(copy), "valid", 16)
+    with pytest.raises(FormatError, match=r"block 0 of token ids is damaged.*delete the folder"):
+        batches.batch(0, 1)
+
+
 def test_a_foreign_tokenizer_or_format_is_refused(copy: Path) -> None:
     text = (copy / "tokenizer.json").read_bytes()
     (copy / "tokenizer.json").write_bytes(text.replace(b"1.0", b"1.1"))
@@ -386,6 +401,64 @@ def test_text_touched_a_moment_ago_is_never_trusted(folder: Path, tmp_path: Path
     assert not list_files(str(text)).is_settled()
     prepare(Settings(str(text), str(tmp_path / "cache")), progress=quiet)
     assert not list((tmp_path / "cache").glob("listing-*"))
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UserError, match=r"data\.cache_dir"):
+        prepare(Settings(str(folder), str(tmp_path / "file")), progress=quiet)
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mudd_core.data.cache._spool", full)
+    with pytest.raises(SaveError, match="No space left"):
+        prepare(Settings(str(folder), str(tmp_path / "cache")), progress=quiet)
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing half-made is left
+
+
+def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
+    code = KILLED.replace(
+        "loader.prepare(Settings, progress=lambda *a: None)",
+        """
+import resource
+def limited(*args, old=cache._write_h5):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
+    return old(*args)
+cache._write_h5 = limited
+from mudd_core.errors import SaveError
+try: loader.prepare(Settings, progress=lambda *a: None)
+except SaveError as e: assert "cannot be written" in str(e) and "File too large" in str(e), e
+else: raise SystemExit("no error")
+""",
+    )
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path), "", "0"], env=env, check=True)
+    assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_cache_in_a_folder_nobody_may_write_is_opened(
+    cache: TokenCache, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(cache.path, tmp_path / "shared" / cache.fingerprint)
+
+    def refuse(*args: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(_core, "replace_file", refuse)
+    monkeypatch.setattr("mudd_core.data.listing.SETTLE_SECONDS", 0.0)
+    assert prepare(Settings(str(folder), str(tmp_path / "shared")), progress=quiet) == replace(
+        cache, path=tmp_path / "shared" / cache.fingerprint
+    )
+    assert [p.name for p in (tmp_path / "shared").iterdir()] == [cache.fingerprint]  # not even a lock
+
+
+def test_a_cache_inside_the_text_is_not_text(tmp_path: Path) -> None:
+    synthetic.write_folder(tmp_path / "text", 40, 600)
+    settings = Settings(str(tmp_path / "text"), str(tmp_path / "text" / "runs" / "cache"))
+    assert prepare(settings, progress=quiet) == prepare(settings, progress=quiet)
 
 
 def test_builders_wait_for_each_other(folder: Path, tmp_path: Path) -> None:

@@ -43,8 +43,14 @@ std::string library_error() {
   return text.empty() ? "no reason given" : text;
 }
 
-// The library prints errors by itself unless told not to; ours become exceptions.
-void be_quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+// Before the first use of the library: errors are not printed, ours become exceptions; and no clean-up at exit,
+// which in 1.10.8 crashes the process when an earlier close failed on a full disk. Files are closed by their
+// owners.
+void prepare_library() {
+  static const herr_t once = H5dont_atexit();
+  (void)once;
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 Handle owned(hid_t id, Handle::Closer closer, const char* what) {
   if (id < 0) fail("h5", what, ": ", library_error());
@@ -86,7 +92,7 @@ void Handle::reset() {
 }
 
 File File::create(const std::string& path) {
-  be_quiet();
+  prepare_library();
   const Handle access = file_access();
   const Handle creation = owned(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file creation list");
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
@@ -96,7 +102,7 @@ File File::create(const std::string& path) {
 }
 
 File File::open(const std::string& path) {
-  be_quiet();
+  prepare_library();
   const Handle access = file_access();
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
   if (id < 0) throw FormatError(path, 0, "not a readable HDF5 file: " + library_error());
@@ -125,7 +131,7 @@ void File::create_dataset(const std::string& name, Element type, int64_t count) 
   const Handle creation = owned(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "dataset list");
   must(H5Pset_layout(creation.get(), H5D_CONTIGUOUS), "contiguous layout");
   must(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "early allocation");
-  must(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_ALLOC), "zero fill");
+  must(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "no fill");
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
   const Handle space = line_of(count);
   const hid_t dataset =
@@ -157,7 +163,7 @@ void File::transfer(const std::string& name, Element type, int64_t first, int64_
                             ? H5Dread(data.get(), element, in_memory.get(), in_file.get(), H5P_DEFAULT, in)
                             : H5Dwrite(data.get(), element, in_memory.get(), in_file.get(), H5P_DEFAULT, out);
   if (status >= 0) return;
-  if (in == nullptr) throw StateError("[h5] cannot write to '" + path_ + "': " + library_error());
+  if (in == nullptr) throw WriteError("[h5] cannot write to '" + path_ + "': " + library_error());
   bad("dataset '" + name + "' cannot be read: " + library_error());
 }
 
@@ -244,8 +250,11 @@ int64_t File::number(const std::string& name) const {
 
 void File::close() {
   if (file_.get() < 0) return;
-  must(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), "flush");
-  file_.reset();
+  const bool flushed = H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) >= 0;
+  const std::string reason = flushed ? "" : library_error();
+  const bool closed = H5Fclose(file_.release()) >= 0;
+  if (!flushed || !closed)
+    throw WriteError("[h5] cannot write to '" + path_ + "': " + (flushed ? library_error() : reason));
 }
 
 Place dataset_offset(const std::string& path, const std::string& dataset) {

@@ -9,7 +9,9 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mudd::h5 {
@@ -18,6 +20,12 @@ namespace mudd::h5 {
 enum class Element : uint8_t { u8, u16, u32, u64, i32, i64, f32, f64 };
 
 int64_t width_of(Element type);  // bytes
+
+// The file system refused a write; OSError in Python.
+class WriteError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // An id of the library that closes itself. Move-only.
 class Handle {
@@ -29,6 +37,7 @@ class Handle {
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { reset(); }
   hid_t get() const { return id_; }
+  hid_t release() { return std::exchange(id_, -1); }
   void reset();
 
  private:
@@ -50,8 +59,8 @@ class File {
   static File create(const std::string& path);
   static File open(const std::string& path);
 
-  // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made. Created
-  // files.
+  // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made.
+  // Created files only. Every element must be written: what is not has no defined value.
   void create_dataset(const std::string& name, Element type, int64_t count);
   // Elements [first, first + count) of a dataset, from or to memory of the same element type.
   void write(const std::string& name, Element type, int64_t first, int64_t count, const void* data);

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from mudd_core.data.corpus import Corpus, Document, Progress, Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, read_tokenizer_json, train_bpe
-from mudd_core.errors import FormatError, UserError
+from mudd_core.errors import FormatError, SaveError, UserError
 
 FORMAT = "mudd_core token cache 1"
 SPLITS: tuple[Split, Split] = ("train", "valid")
@@ -204,10 +204,26 @@ def _read_checked(file: Path, split: Split, name: str) -> npt.NDArray[Any]:
 def build_cache(
     root: Path, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
 ) -> TokenCache:
-    """Builds the cache of a corpus below `root`. The caller holds the lock of its fingerprint."""
+    """Builds the cache of a corpus below `root`. The caller holds the lock of its fingerprint.
+
+    SaveError if the disk is full or refuses; nothing half-made stays.
+    """
+    name = fingerprint_of(corpus.hash, identity)
+    try:
+        _build(root, name, corpus, tokenizer, vocab_size, identity, progress)
+    except OSError as e:
+        raise SaveError(
+            f"[data.cache_dir] the token cache {root / name} cannot be written: {e.strerror or e}; "
+            "free some space or choose another data.cache_dir"
+        ) from None
+    return open_cache(root / name)
+
+
+def _build(
+    root: Path, name: str, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
+) -> None:
     from mudd_core import _core
 
-    name = fingerprint_of(corpus.hash, identity)
     _core.remove_dead_temporaries(str(root))
     folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
     work = root / f"{name}.tmp-{os.getpid()}"
@@ -230,7 +246,6 @@ def build_cache(
         spools[s].file.unlink()
     summary = {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
     folder.commit("cache.json", json.dumps(summary, indent=1, ensure_ascii=True) + "\n")
-    return open_cache(root / name)
 
 
 def _tokenizer_data(corpus: Corpus, tokenizer: str, vocab_size: int, progress: Progress) -> bytes | None:

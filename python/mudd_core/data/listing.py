@@ -84,26 +84,29 @@ def _takes_stdlib(file: bytes) -> bool:
     return file.endswith(b".py") and not file.startswith(b"_sysconfigdata")
 
 
-def _walk(folder: bytes, prefix: bytes, stdlib: bool) -> Iterator[FileStat]:
+def _walk(folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes) -> Iterator[FileStat]:
     """Regular files below `folder`; links are neither followed nor taken."""
+    if folder == leave_out:
+        return
     with os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 if _enters_stdlib(entry.name) if stdlib else not entry.name.startswith(b"."):
-                    yield from _walk(entry.path, name + b"/", stdlib)
+                    yield from _walk(entry.path, name + b"/", stdlib, leave_out)
             elif entry.is_file(follow_symlinks=False) and (
                 _takes_stdlib(entry.name) if stdlib else not entry.name.startswith(b".")
             ):
                 yield _stat_of(name, entry.stat(follow_symlinks=False))
 
 
-def list_files(path: str) -> Listing:
+def list_files(path: str, leave_out: Path | None = None) -> Listing:
     """Files of the corpus that `data.path` names.
 
     "" is the default corpus: the regular `.py` files of the running Python's standard library as design.md
     section 6 says. A folder gives all regular files below it, without links and names that begin with a dot.
-    A file (a link to one, too) gives itself. UserError if there is nothing at `path` or no file in it.
+    leave_out: a folder that is not text (the token caches). A file (a link to one, too) gives itself.
+    UserError if there is nothing at `path` or no file in it.
     """
     if "\0" in path:
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: it holds a NUL character")
@@ -114,7 +117,9 @@ def list_files(path: str) -> Listing:
             return Listing("file", root.parent, (_stat_of(os.fsencode(root.name), root.stat()),))
         if not stat.S_ISDIR(mode):
             raise UserError(f"[data.path] expected a regular file or a folder, got {str(root)!r}")
-        files = sorted(_walk(os.fsencode(root), b"", stdlib=not path), key=lambda f: f.name)
+        files = sorted(
+            _walk(os.fsencode(root), b"", not path, os.fsencode(leave_out or "")), key=lambda f: f.name
+        )
     except OSError as e:
         raise UserError(
             f"[data.path] expected a readable text file or a folder of them, got {str(root)!r}: {e.strerror}"

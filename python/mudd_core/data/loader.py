@@ -59,7 +59,7 @@ def prepare(
         if (root / fingerprint).is_dir():
             return open_cache(root / fingerprint)
     tokenizer = identity(settings.tokenizer, settings.vocab_size)
-    listing = list_files(settings.path)
+    listing = list_files(settings.path, root)
     settled = listing.is_settled()
     corpus_hash = _noted_hash(root, listing)
     if corpus_hash is not None and (root / fingerprint_of(corpus_hash, tokenizer)).is_dir():
@@ -69,19 +69,18 @@ def prepare(
     name = fingerprint_of(corpus.hash, tokenizer)
     if fingerprint is not None and name != fingerprint:
         raise UserError(_changed(fingerprint, name))
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UserError(f"[data.cache_dir] cannot make {str(root)!r}: {e.strerror}") from None
-    with _locked(root / f"{name}.lock", progress or console):
-        if (root / name).is_dir():  # another process was faster, or only the note was out of date
-            cache = open_cache(root / name)
-        else:
-            cache = build_cache(
-                root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, progress or console
-            )
-        if settled:
-            _note_hash(root, listing, corpus.hash)
+    if (root / name).is_dir():  # only the note was missing or out of date
+        cache = open_cache(root / name)
+    else:
+        with _locked(root, f"{name}.lock", progress or console):
+            if (root / name).is_dir():  # another process was faster
+                cache = open_cache(root / name)
+            else:
+                cache = build_cache(
+                    root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, progress or console
+                )
+    if settled:
+        _note_hash(root, listing, corpus.hash)
     if progress is None:
         console.close(summary(cache, corpus))
     return cache
@@ -139,13 +138,19 @@ def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
         "digest": listing.digest(),
         "corpus_hash": corpus_hash,
     }
-    _core.replace_file(str(_note_of(root, listing)), json.dumps(note, indent=1).encode())
+    with contextlib.suppress(OSError):  # without the note the text is read again, nothing else
+        _core.replace_file(str(_note_of(root, listing)), json.dumps(note, indent=1).encode())
 
 
 @contextlib.contextmanager
-def _locked(file: Path, progress: Progress) -> Iterator[None]:
+def _locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
     """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
-    with file.open("ab") as lock:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        file = (root / name).open("ab")
+    except OSError as e:
+        raise UserError(f"[data.cache_dir] cannot write in {str(root)!r}: {e.strerror}") from None
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -15,6 +15,7 @@ import codecs
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -248,9 +249,9 @@ def read_tokenizer_json(path: str) -> bytes:
 
 
 def identity(tokenizer: str, vocab_size: int) -> str:
-    """What decides a tokenizer besides the corpus: its kind and size, or the SHA-256 of its file."""
+    """What decides a tokenizer besides the corpus: its kind, size and trainer, or the SHA-256 of its file."""
     if tokenizer == "bytes":
         return "bytes"
-    if tokenizer == "bpe":
-        return f"bpe:{vocab_size}"
+    if tokenizer == "bpe":  # another version of the library might train another vocabulary
+        return f"bpe:{vocab_size}, tokenizers {metadata.version('tokenizers')}"
     return "json:" + hashlib.sha256(read_tokenizer_json(tokenizer)).hexdigest()
