@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mudd_core import _core
+
 Row = dict[str, Any]
 
 
@@ -54,12 +56,8 @@ class MetricsLog:
         if not self.path.exists():
             return
         kept = [row for row in read_rows(self.path) if row.get("step", 0) <= step]
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        _core.replace_file(str(self.path), text.encode())
         self.last_row = kept[-1] if kept else None
 
     last_row: Row | None = None

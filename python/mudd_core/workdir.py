@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mudd_core import _core
 from mudd_core.errors import SaveError, UserError
 
 LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
@@ -128,17 +129,7 @@ class Workdir:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError."""
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(value, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _core.replace_file(str(path), (json.dumps(value, indent=2) + "\n").encode())
     except OSError as error:
         raise SaveError(f"[save] {path}: {error.strerror}") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core import workdir
+from mudd_core import _core, workdir
 from mudd_core.errors import SaveError, UserError
 from mudd_core.workdir import Workdir, write_json
 
@@ -89,16 +89,18 @@ def test_without_locks_a_lease_stands_in(
     assert not (tmp_path / ".lease").exists()
 
 
-def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     write_json(file, {"n": 1})
     write_json(file, {"n": 2})
     assert json.loads(file.read_text()) == {"n": 2}
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SaveError, match="No space left"):
-        write_json(file, {"n": 3})
-    assert json.loads(file.read_text()) == {"n": 2}
+    for nth in range(1, 6):  # any file call up to the rename
+        faults = _core.FaultFiles()
+        faults.fail_at(nth, errno.ENOSPC)
+        _core.use_files(faults)
+        try:
+            with pytest.raises(SaveError, match="No space left"):
+                write_json(file, {"n": 3})
+        finally:
+            _core.use_files(None)
+        assert json.loads(file.read_text()) == {"n": 2}
