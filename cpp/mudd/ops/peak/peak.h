@@ -17,8 +17,8 @@ struct PeakKernels {
 };
 constexpr int kPeakFmas = 12;  // hides a latency of 4 to 6 cycles on two ports
 
-#define MUDD_KERNEL(name, level)   \
-  namespace level {                \
+#define MUDD_KERNEL(name, level) \
+  namespace level {              \
   extern const PeakKernels name; \
   }
 #include "mudd/ops/peak/kernels.inc"
@@ -26,10 +26,10 @@ constexpr int kPeakFmas = 12;  // hides a latency of 4 to 6 cycles on two ports
 
 std::span<const KernelRow<PeakKernels>> peak_rows();
 
-// GFLOP/s of `threads` threads that only multiply and add in registers (two operations each), best of some
-// tries of about 10 ms. Error if threads is not in [1, kMaxThreads].
+// GFLOP/s of `threads` threads that only multiply and add in registers (two operations each), each at its best of
+// 20 tries of about 2 ms. Error if threads is not in [1, kMaxThreads].
 double peak_gflops(int threads);
-// GB/s (10^9 bytes) that `threads` threads read together from memory far larger than the caches, best of some.
+// GB/s (10^9 bytes) that `threads` threads read together from memory far larger than the caches, each at its best.
 double read_gbps(int threads);
 
 }  // namespace mudd
