@@ -6,6 +6,7 @@
 #include "head_node.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
+#include "mudd/ops/attention/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -94,6 +95,32 @@ TEST_CASE("attention node: slices of slabs, four axes, threads and accumulation"
     }
   }
   set_num_threads(0);
+}
+
+TEST_CASE("attention node equals the reference: grouped heads, given scale, segments and hidden keys per sample") {
+  const int64_t time = 90;
+  const Data data(time);
+  std::vector<int32_t> segments, mask;
+  for (int64_t i = 0; i < kBatch * time; ++i) {
+    segments.push_back(static_cast<int32_t>(i < time ? i / 40 : i % time / 25));
+    mask.push_back(i % 7 != 3 && i != time);
+  }
+  reference::AttentionCase c;
+  c.batch = kBatch, c.time = time, c.heads = kHeads, c.kv_heads = kGroups, c.dim = kDim, c.scale = 0.7;
+  c.segments = segments.data(), c.key_mask = mask.data();
+  for (const bool causal : {true, false}) {
+    c.causal = causal;
+    auto inputs = data.values(time, 0);
+    inputs.push_back(Value({kBatch, time}, segments));
+    inputs.push_back(Value({kBatch, time}, mask));
+    auto given = options(false);
+    given["scale"] = 0.7, given["causal"] = causal;
+    const auto o = HeadNode("attention", given, inputs).forward();
+    std::vector<double> want(o.size());
+    reference::attention<double>(c, widen(data.q).data(), widen(data.k).data(), widen(data.v).data(), want.data(),
+                                 nullptr);
+    CHECK(distance(o, want, o.size()) <= tolerance(64));
+  }
 }
 
 TEST_CASE("decoding through a cache gives the bits of the full pass, however the rows come") {

@@ -161,7 +161,8 @@ TEST_CASE("attention rows equal the reference on the edges of tiles and lanes") 
     for (int64_t time : {int64_t{1}, int64_t{2}, int64_t{17}, tile - 1, tile, tile + 1, 2 * tile + 1})
       for (int64_t dim : {4, 16, 24}) check_row(*row.kernels, small(time, 2, 1, dim), true);
     for (int64_t dim : {1, 8, 12, 17, 33, 64, 80}) check_row(*row.kernels, small(19, 3, 3, dim), false);
-    check_row(*row.kernels, small(3 * tile + 7, 1, 1, 16), true);
+    for (const bool small_parts : {true, false})
+      check_row(*row.kernels, small(4 * tile + 7, 1, 1, 16), small_parts);
   });
 }
 

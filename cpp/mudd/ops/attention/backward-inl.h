@@ -19,7 +19,7 @@ void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin, int64
 void soften_grad(const Rows& rows, int64_t shift, int64_t nk, float scale, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
   const Vec factor = Vec::set1(scale);
-  over_queries<2>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
+  over_queries<kPanel>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
     constexpr int G = decltype(g)::value;
     Vec top[G], dot[G];
     unroll<G>([&](auto n) MUDD_INLINE {
@@ -38,6 +38,9 @@ void soften_grad(const Rows& rows, int64_t shift, int64_t nk, float scale, const
   });
 }
 
+constexpr int64_t kKeys =
+    128;  // keys per pair of tiles: wider than forward's, so that queries are turned less often
+
 struct GradScratch {
   float *qt, *dot, *q, *dout, *keys, *p, *ds, *dk, *dv, *lse, *delta;
 
@@ -49,13 +52,14 @@ struct GradScratch {
       return here;
     };
     qt = take(dim * kQ), dot = take(dim * kQ), q = take(kQ * width), dout = take(kQ * width);
-    keys = take(kK * width), p = take(kK * kQ), ds = take(kK * kQ), dk = take(kK * width), dv = take(kK * width);
+    keys = take(kKeys * width), p = take(kKeys * kQ), ds = take(kKeys * kQ), dk = take(kKeys * width),
+    dv = take(kKeys * width);
     lse = take(kQ), delta = take(kQ);
   }
 };
 
 int64_t bwd_scratch(int64_t dim) {
-  return 2 * dim * kQ + (2 * kQ + 3 * kK) * round_up(dim) + 2 * kK * kQ + 2 * kQ;
+  return 2 * dim * kQ + (2 * kQ + 3 * kKeys) * round_up(dim) + 2 * kKeys * kQ + 2 * kQ;
 }
 
 // dst rows = (add to dst) the sums of a key tile.
@@ -90,9 +94,8 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, const QueryTile& 
   product<false, Trim::columns>(
       {s.v + k0 * s.v_row, s.v_row, x.dot, kQ, x.ds, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
   mask(s, rows, k0, nk, x.p);
-  // Trimmed columns of dP hold whatever was there: 0 * garbage might be NaN.
-  for (int64_t kk = 0; kk < nk; ++kk)
-    for (int64_t r = 0; r < smaller(kk + shift, rows.lanes); ++r) x.ds[kk * kQ + r] = 0.0f;
+  // Trimmed columns of dP hold garbage, but soften_grad's groups of queries are the panels of the products: they
+  // end before the keys whose columns were left out.
   soften_grad(rows, shift, nk, s.scale, x.lse, x.delta, x.p, x.ds);
   if (g.dv) {
     copy_rows(dout, g.do_row, rows.count, s.dim, x.dout);
@@ -112,14 +115,15 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, const QueryTile& 
 void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
   const GradScratch x(scratch, s.dim);
   const int64_t width = round_up(s.dim);
-  for (int64_t k0 = g.key_begin; k0 < g.key_end; k0 += kK) {
-    const int64_t nk = smaller(kK, g.key_end - k0);
+  for (int64_t k0 = g.key_begin; k0 < g.key_end; k0 += kKeys) {
+    const int64_t nk = smaller(kKeys, g.key_end - k0);
     for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
     if (g.dq) copy_rows(s.k + k0 * s.k_row, s.k_row, nk, s.dim, x.keys);
     for (int64_t h = 0; h < s.group; ++h)
       for (int64_t t0 = g.query_begin; t0 < g.query_end; t0 += kQ) {
         const QueryTile tile{h, h + 1, t0, smaller(t0 + kQ, g.query_end)};
-        if (!s.causal || tile.end > k0) bwd_pair(s, g, tile, k0, nk, x);
+        const int64_t seen = s.causal ? smaller(nk, tile.end - k0) : nk;
+        if (seen > 0) bwd_pair(s, g, tile, k0, seen, x);
       }
     if (g.dk) put_rows(x.dk, nk, s.dim, g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
     if (g.dv) put_rows(x.dv, nk, s.dim, g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);

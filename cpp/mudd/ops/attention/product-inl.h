@@ -55,23 +55,27 @@ MUDD_INLINE inline void unroll(Body body) {
   unroll_over(body, std::make_integer_sequence<int, N>{});
 }
 
-// MR x NV vectors of C. `tail` lanes count in the last vector.
-template <int MR, int NV, bool kTurned>
+// MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`.
+template <int MR, int NV, bool kTurned, bool kWhole>
 inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
   const int64_t ldc = p.ldc;
-  if (p.add) {
+  const auto old = [&](auto r, auto v) MUDD_INLINE {
+    const float* at = c + r.value * ldc + v.value * kL;
+    return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
+  };
+  if (!p.add) {
+    unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
+  } else if (p.row_scale) {
     unroll<MR>([&](auto r) MUDD_INLINE {
-      const Vec scale = Vec::set1(p.row_scale ? p.row_scale[i + r.value] : 1.0f);
-      unroll<NV>([&](auto v) MUDD_INLINE {
-        const float* at = c + r.value * ldc + v.value * kL;
-        const Vec old = v.value + 1 == NV && tail < kL ? Vec::load_n(at, tail) : Vec::load(at);
-        acc[r.value * NV + v.value] = old * scale;
-      });
+      const Vec scale = Vec::set1(p.row_scale[i + r.value]);
+      unroll<NV>([&](auto v) MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v) * scale; });
     });
   } else {
-    unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
+    unroll<MR>([&](auto r) MUDD_INLINE {
+      unroll<NV>([&](auto v) MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v); });
+    });
   }
   const int64_t lda = p.lda, ldb = p.ldb;
   const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
@@ -91,7 +95,7 @@ inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64
   unroll<MR>([&](auto r) MUDD_INLINE {
     unroll<NV>([&](auto v) MUDD_INLINE {
       float* at = c + r.value * ldc + v.value * kL;
-      if (v.value + 1 == NV && tail < kL) acc[r.value * NV + v.value].store_n(at, tail);
+      if (v.value + 1 == NV && !kWhole) acc[r.value * NV + v.value].store_n(at, tail);
       else acc[r.value * NV + v.value].store(at);
     });
   });
@@ -105,11 +109,12 @@ inline void strip(const Product& p, int64_t i) {
   if constexpr (kTrim == Trim::columns) j = clamp(i + p.shift, 0, p.cols) / (kPanel * kL) * (kPanel * kL);
   if constexpr (kTrim == Trim::depth_end) s_end = clamp(i + MR - p.shift, 0, p.depth);
   if constexpr (kTrim == Trim::depth_begin) s_begin = clamp(i + p.shift, 0, p.depth);
-  for (; p.cols - j > kL; j += kPanel * kL) {
-    const int64_t left = p.cols - j - (kPanel - 1) * kL;
-    micro<MR, kPanel, kTurned>(p, i, j, s_begin, s_end, static_cast<int>(left < kL ? left : kL));
-  }
-  if (j < p.cols) micro<MR, 1, kTurned>(p, i, j, s_begin, s_end, static_cast<int>(p.cols - j));
+  constexpr int kWide = kPanel * kL;
+  for (; j + kWide <= p.cols; j += kWide) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  const int64_t left = p.cols - j;
+  if (left > kL) micro<MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
+  else if (left == kL) micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  else if (left > 0) micro<MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
 }
 
 template <bool kTurned, Trim kTrim>
