@@ -1,0 +1,168 @@
+#include "mudd/ops/embedding/embedding.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+
+namespace mudd {
+
+std::span<const KernelRow<EmbeddingKernels>> embedding_rows() {
+  static const KernelRow<EmbeddingKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/embedding/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+enum Input { kIds, kTable, kResidual };
+constexpr int64_t kRowsPerTask = 64;
+constexpr int64_t kIdTasks = 256;  // the vocabulary is cut into about as many blocks
+
+// Scratch of both passes: ids without gaps; backward adds the sorted rows, the starts and the cuts.
+struct Scratch {
+  int64_t* cuts;
+  int32_t *ids, *order, *begin;
+
+  Scratch(std::byte* p, int64_t rows, int64_t vocabulary, int shards) {
+    cuts = reinterpret_cast<int64_t*>(p);
+    ids = reinterpret_cast<int32_t*>(cuts + shards + 1);
+    order = ids + rows;
+    begin = order + rows;
+    end = reinterpret_cast<std::byte*>(begin + vocabulary + 1);
+  }
+  std::byte* end;
+  static int64_t bytes(int64_t rows, int64_t vocabulary, int shards) {
+    return Scratch(nullptr, rows, vocabulary, shards).end - static_cast<std::byte*>(nullptr);
+  }
+};
+
+// Stable counting sort of the rows by id; begin gets vocabulary + 1 starts.
+void sort_rows(int64_t rows, int64_t vocabulary, const Scratch& s) {
+  std::fill(s.begin, s.begin + vocabulary + 1, 0);
+  for (int64_t r = 0; r < rows; ++r) ++s.begin[s.ids[r]];
+  int32_t start = 0;
+  for (int64_t v = 0; v <= vocabulary; ++v) {
+    const int32_t n = s.begin[v];
+    s.begin[v] = start;
+    start += n;
+  }
+  for (int64_t r = 0; r < rows; ++r) s.order[s.begin[s.ids[r]]++] = static_cast<int32_t>(r);
+  // Each start has moved to the end of its id, which is the start of the next one.
+  for (int64_t v = vocabulary; v > 0; --v) s.begin[v] = s.begin[v - 1];
+  s.begin[0] = 0;
+}
+
+class Embedding : public Node {
+ public:
+  explicit Embedding(const Attributes& a) : positions_(a.flag("positions", false)) { a.only("positions"); }
+
+  const char* op() const override { return "embedding"; }
+  bool weight_like(int i) const override { return i == kTable; }
+  bool backward_reads_input(int i) const override { return i == kIds && !positions_; }
+  int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
+  int in_place_input() const override { return has_residual_ ? kResidual : -1; }
+
+  void infer(Inference& io) override {
+    check(io.has_input(kTable), "embedding", "table: expected f32[V, D], got nothing");
+    const TensorSpec& table = io.input(kTable);
+    check(table.dtype == DType::f32 && table.shape.size() == 2 && table.size() > 0, "embedding",
+          "table: expected f32[V, D], got ", table.text());
+    has_residual_ = io.has_input(kResidual);
+    TensorSpec y{{}, DType::f32};
+    if (positions_) {
+      check(!io.has_input(kIds), "embedding", "ids: expected none with positions=true, got ", io.input(kIds).text());
+      check(has_residual_ && io.input(kResidual).shape.size() >= 2, "embedding",
+            "residual: expected f32[B, T, D], which positions=true takes its shape from");
+      y.shape = io.input(kResidual).shape;
+      positions_per_sample_ = y.shape[y.shape.size() - 2];
+    } else {
+      check(io.has_input(kIds) && io.input(kIds).dtype == DType::i32, "embedding", "ids: expected i32[B, T], got ",
+            io.has_input(kIds) ? io.input(kIds).text() : "nothing");
+      y.shape = io.input(kIds).shape;
+      y.shape.push_back(table.cols());
+    }
+    if (has_residual_) {
+      TensorSpec wanted = y;
+      wanted.shape.back() = table.cols();
+      check(io.input(kResidual).shape == wanted.shape && io.input(kResidual).dtype == DType::f32, "embedding",
+            "residual: expected ", wanted.text(), ", got ", io.input(kResidual).text());
+    }
+    check(y.rows() <= std::numeric_limits<int32_t>::max(), "embedding", "ids: expected fewer than 2^31 rows, got ",
+          y.rows());
+    io.output(y);
+    io.scratch_forward(y.rows() * static_cast<int64_t>(sizeof(int32_t)));
+    if (io.wants_gradient(kTable))
+      io.scratch_backward(Scratch::bytes(y.rows(), table.rows(), io.shards().count()));
+    kernels_ = &choose(embedding_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Tensor &table = run.in(kTable), &y = run.out(0);
+    int32_t* ids = run.scratch_as<int32_t>();
+    collect_ids(run, y.rows, ids);
+    const float* residual = has_residual_ ? run.in(kResidual).f32() : nullptr;
+    const int64_t residual_stride = has_residual_ ? run.in(kResidual).stride : 0;
+    parallel_for((y.rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
+      const int64_t begin = task * kRowsPerTask, end = std::min(begin + kRowsPerTask, y.rows);
+      kernels_->fwd(begin, end, y.cols, ids, table.f32(), table.stride, residual, residual_stride, y.f32(),
+                    y.stride);
+    });
+  }
+
+  void backward(const Run& run) override {
+    if (!run.wants(kTable)) return;
+    const Tensor& dy = run.dout(0);
+    const GradSink& sink = run.sink(kTable);
+    const int64_t vocabulary = run.in(kTable).rows, width = run.in(kTable).cols;
+    const int64_t rows = dy ? dy.rows : 0;
+    const int shards = run.shards().count();
+    const Scratch s(run.scratch(), rows, vocabulary, shards);
+    for (int i = 0; i <= shards; ++i) s.cuts[i] = run.shards().row_begin(i, rows);
+    collect_ids(run, rows, s.ids);
+    sort_rows(rows, vocabulary, s);
+    EmbeddingGrad g{dy.f32(), dy.stride, s.order, s.begin, s.cuts, shards, width, sink.out, sink.add.data(), sink.n_add};
+    const int64_t ids_per_task = (vocabulary + kIdTasks - 1) / kIdTasks;
+    const int64_t id_tasks = (vocabulary + ids_per_task - 1) / ids_per_task;
+    const int64_t column_tasks = (width + kEmbeddingColumns - 1) / kEmbeddingColumns;
+    parallel_for(id_tasks * column_tasks, [&](int64_t task, int) {
+      const int64_t id = task / column_tasks * ids_per_task;
+      kernels_->bwd(g, id, std::min(id + ids_per_task, vocabulary), task % column_tasks * kEmbeddingColumns);
+    });
+  }
+
+ private:
+  // ids of all rows without gaps, each checked.
+  void collect_ids(const Run& run, int64_t rows, int32_t* ids) const {
+    const int64_t vocabulary = run.in(kTable).rows;
+    if (positions_) {
+      const int64_t first = run.step().cache_length, last = first + std::min(rows, positions_per_sample_) - 1;
+      check(last < vocabulary, "embedding", "positions: expected at most ", vocabulary, " (rows of the table), got ",
+            last + 1);
+      for (int64_t r = 0; r < rows; ++r) ids[r] = static_cast<int32_t>(first + r % positions_per_sample_);
+      return;
+    }
+    const Tensor& in = run.in(kIds);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t sample = r / in.cols, t = r % in.cols;
+      const int32_t id = in.i32()[sample * in.stride + t];
+      if (id < 0 || id >= vocabulary)
+        fail("embedding", "ids: expected values in [0, ", vocabulary, "), got ", id, " at [", sample, ", ", t, "]");
+      ids[r] = id;
+    }
+  }
+
+  bool positions_, has_residual_ = false;
+  int64_t positions_per_sample_ = 1;
+  const EmbeddingKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_embedding(const Attributes& a) { return std::make_unique<Embedding>(a); }
+
+}  // namespace mudd

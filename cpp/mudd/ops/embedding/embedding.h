@@ -1,0 +1,49 @@
+// embedding: y[r,:] = table[ids[r],:] (+ residual[r,:]).
+//
+// Inputs: ids i32 [B, T] (every id in [0, V), else an error that names id and position), table_VD fp32
+// (weight-like), residual fp32 [B, T, D] (optional). Output: y [B, T, D].
+// Option positions=true: no ids; the id of row t of a sample is t + cache_length (learned positions); the
+// shape comes from the residual.
+// Saved: nothing. Backward: the gradient of the residual is dy itself (passes_gradient);
+//   dtable[v,:] = sum of dy[r,:] over the rows with ids[r] = v, in row order inside a shard, then the balanced
+//   tree over shards, then the adds of the sink. A shard without the id counts as +0; sums are never -0, so
+//   leaving such shards out of the tree changes no bit and any cut of the shards into runs gives the same.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+// Rows sorted by (id, row): order[begin[v] .. begin[v+1]) are the rows of id v.
+struct EmbeddingGrad {
+  const float* dy = nullptr;
+  int64_t dy_stride = 0;
+  const int32_t* order = nullptr;
+  const int32_t* begin = nullptr;  // [V + 1]
+  const int64_t* cuts = nullptr;   // shards + 1 row numbers
+  int shards = 0;
+  int64_t width = 0;  // D, also the row stride of out and adds
+  float* out = nullptr;
+  const float* const* add = nullptr;
+  int n_add = 0;
+};
+
+constexpr int64_t kEmbeddingColumns = 256;  // columns of one task of the gradient
+
+struct EmbeddingKernels {
+  // Rows [begin, end); residual may be null, and may be y itself.
+  void (*fwd)(int64_t begin, int64_t end, int64_t d, const int32_t* ids, const float* table, int64_t table_stride,
+              const float* residual, int64_t residual_stride, float* y, int64_t y_stride);
+  // Writes rows [id_begin, id_end) of out, columns [column, column + kEmbeddingColumns) within the width.
+  void (*bwd)(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column);
+};
+
+#define MUDD_KERNEL(name, level) namespace level { extern const EmbeddingKernels name; }
+#include "mudd/ops/embedding/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<EmbeddingKernels>> embedding_rows();
+
+}  // namespace mudd

@@ -1,0 +1,82 @@
+// Built once per level over Vec (base/simd/vec.h); see embedding.h for the contract.
+#include "mudd/base/simd/vec.h"
+#include "mudd/ops/embedding/embedding.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+// Runs body(d, n) over the vectors of a row: n = kLanes, less for the last piece.
+template <class Body>
+inline void over_row(int64_t width, Body body) {
+  int64_t d = 0;
+  for (; d + Vec::kLanes <= width; d += Vec::kLanes) body(d, Vec::kLanes);
+  if (d < width) body(d, static_cast<int>(width - d));
+}
+
+inline Vec load(const float* p, int n) { return n == Vec::kLanes ? Vec::load(p) : Vec::load_n(p, n); }
+inline void store(float* p, Vec v, int n) {
+  if (n == Vec::kLanes) v.store(p);
+  else v.store_n(p, n);
+}
+
+void fwd(int64_t begin, int64_t end, int64_t d_model, const int32_t* ids, const float* table, int64_t table_stride,
+         const float* residual, int64_t residual_stride, float* y, int64_t y_stride) {
+  for (int64_t r = begin; r < end; ++r) {
+    const float* row = table + ids[r] * table_stride;
+    const float* xr = residual ? residual + r * residual_stride : nullptr;
+    float* yr = y + r * y_stride;
+    over_row(d_model, [&](int64_t d, int n) {
+      const Vec v = load(row + d, n);
+      store(yr + d, xr ? load(xr + d, n) + v : v, n);
+    });
+  }
+}
+
+// Sum of dy over rows[0..n), n > 0, all in the shards [first, last): order inside a shard, tree over shards.
+// Halves of the tree without a row are left out. `spare` has a row of kEmbeddingColumns per level below.
+void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column, int64_t width,
+          float* sum, float* spare) {
+  if (last - first == 1) {
+    const float* dy = g.dy + column;
+    over_row(width, [&](int64_t d, int lanes) {
+      Vec v = load(dy + rows[0] * g.dy_stride + d, lanes);
+      for (int64_t i = 1; i < n; ++i) v = v + load(dy + rows[i] * g.dy_stride + d, lanes);
+      store(sum + d, v, lanes);
+    });
+    return;
+  }
+  const int middle = first + (last - first) / 2;
+  int64_t left = 0, high = n;  // rows ascend: how many lie before the middle
+  while (left < high) {
+    const int64_t at = (left + high) / 2;
+    if (rows[at] < g.cuts[middle]) left = at + 1;
+    else high = at;
+  }
+  if (left == 0) return tree(g, rows, n, middle, last, column, width, sum, spare);
+  if (left == n) return tree(g, rows, n, first, middle, column, width, sum, spare);
+  tree(g, rows, left, first, middle, column, width, sum, spare);
+  tree(g, rows + left, n - left, middle, last, column, width, spare, spare + kEmbeddingColumns);
+  over_row(width, [&](int64_t d, int lanes) { store(sum + d, load(sum + d, lanes) + load(spare + d, lanes), lanes); });
+}
+
+void bwd(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column) {
+  const int64_t width = g.width - column < kEmbeddingColumns ? g.width - column : kEmbeddingColumns;
+  float sums[32 * kEmbeddingColumns];  // shards are an int: at most 31 levels
+  for (int64_t id = id_begin; id < id_end; ++id) {
+    const int32_t *rows = g.order + g.begin[id], n = g.begin[id + 1] - g.begin[id];
+    if (n > 0) tree(g, rows, n, 0, g.shards, column, width, sums, sums + kEmbeddingColumns);
+    const int64_t at = id * g.width + column;
+    over_row(width, [&](int64_t d, int lanes) {
+      const Vec zero = Vec::zero();
+      Vec v = n > 0 ? load(sums + d, lanes) + zero : zero;  // -0 becomes +0
+      for (int a = 0; a < g.n_add; ++a) v = load(g.add[a] + at + d, lanes) + v;
+      store(g.out + at + d, v + zero, lanes);
+    });
+  }
+}
+
+}  // namespace
+
+const EmbeddingKernels embedding_f32 = {fwd, bwd};
+
+}  // namespace mudd::MUDD_ISA
