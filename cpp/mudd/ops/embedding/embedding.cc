@@ -75,7 +75,7 @@ class Embedding : public Node {
     has_residual_ = io.has_input(kResidual);
     TensorSpec y{{}, DType::f32};
     if (positions_) {
-      check(!io.has_input(kIds), "embedding", "ids: expected none with positions=true, got ", io.input(kIds).text());
+      check(!io.has_input(kIds), "embedding", "ids: expected none with positions=true");
       check(has_residual_ && io.input(kResidual).shape.size() >= 2, "embedding",
             "residual: expected f32[B, T, D], which positions=true takes its shape from");
       y.shape = io.input(kResidual).shape;
@@ -125,7 +125,8 @@ class Embedding : public Node {
     for (int i = 0; i <= shards; ++i) s.cuts[i] = run.shards().row_begin(i, rows);
     collect_ids(run, rows, s.ids);
     sort_rows(rows, vocabulary, s);
-    EmbeddingGrad g{dy.f32(), dy.stride, s.order, s.begin, s.cuts, shards, width, sink.out, sink.add.data(), sink.n_add};
+    EmbeddingGrad g{dy.f32(), dy.stride, s.order,  s.begin,         s.cuts,
+                    shards,   width,     sink.out, sink.add.data(), sink.n_add};
     const int64_t ids_per_task = (vocabulary + kIdTasks - 1) / kIdTasks;
     const int64_t id_tasks = (vocabulary + ids_per_task - 1) / ids_per_task;
     const int64_t column_tasks = (width + kEmbeddingColumns - 1) / kEmbeddingColumns;
@@ -141,8 +142,8 @@ class Embedding : public Node {
     const int64_t vocabulary = run.in(kTable).rows;
     if (positions_) {
       const int64_t first = run.step().cache_length, last = first + std::min(rows, positions_per_sample_) - 1;
-      check(last < vocabulary, "embedding", "positions: expected at most ", vocabulary, " (rows of the table), got ",
-            last + 1);
+      check(last < vocabulary, "embedding", "positions: expected at most ", vocabulary,
+            " (rows of the table), got ", last + 1);
       for (int64_t r = 0; r < rows; ++r) ids[r] = static_cast<int32_t>(first + r % positions_per_sample_);
       return;
     }
@@ -151,7 +152,8 @@ class Embedding : public Node {
       const int64_t sample = r / in.cols, t = r % in.cols;
       const int32_t id = in.i32()[sample * in.stride + t];
       if (id < 0 || id >= vocabulary)
-        fail("embedding", "ids: expected values in [0, ", vocabulary, "), got ", id, " at [", sample, ", ", t, "]");
+        fail("embedding", "ids: expected values in [0, ", vocabulary, "), got ", id, " at [", sample, ", ", t,
+             "]");
       ids[r] = id;
     }
   }

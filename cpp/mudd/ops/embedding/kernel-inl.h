@@ -34,8 +34,8 @@ void fwd(int64_t begin, int64_t end, int64_t d_model, const int32_t* ids, const 
 
 // Sum of dy over rows[0..n), n > 0, all in the shards [first, last): order inside a shard, tree over shards.
 // Halves of the tree without a row are left out. `spare` has a row of kEmbeddingColumns per level below.
-void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column, int64_t width,
-          float* sum, float* spare) {
+void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column,
+          int64_t width, float* sum, float* spare) {
   if (last - first == 1) {
     const float* dy = g.dy + column;
     over_row(width, [&](int64_t d, int lanes) {
@@ -56,7 +56,8 @@ void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int
   if (left == n) return tree(g, rows, n, first, middle, column, width, sum, spare);
   tree(g, rows, left, first, middle, column, width, sum, spare);
   tree(g, rows + left, n - left, middle, last, column, width, spare, spare + kEmbeddingColumns);
-  over_row(width, [&](int64_t d, int lanes) { store(sum + d, load(sum + d, lanes) + load(spare + d, lanes), lanes); });
+  over_row(width,
+           [&](int64_t d, int lanes) { store(sum + d, load(sum + d, lanes) + load(spare + d, lanes), lanes); });
 }
 
 void bwd(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column) {

@@ -91,6 +91,7 @@ int64_t grad_scratch_bytes(int64_t m, int64_t n, int64_t rows) {
 void weight_gradient(const GradBlock& whole) {
   check(whole.shards >= 1 && whole.shards <= kMaxShards, "gemm", "shards: expected 1 to ", kMaxShards, ", got ",
         whole.shards);
+  check(!whole.start || whole.shards == 1, "gemm", "start: expected one shard, got ", whole.shards);
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
   const GemmKernels& kernels = gemm_kernels();
   const int64_t rows = whole.cuts[whole.shards];
@@ -118,6 +119,7 @@ void weight_gradient(const GradBlock& whole) {
     block.m = grid.rows(task);
     block.n = grid.columns(task);
     block.out += at;
+    if (block.start) block.start += at;
     const float* add[kMaxAdds];
     for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
     block.add = add;

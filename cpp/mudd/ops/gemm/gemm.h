@@ -52,6 +52,8 @@ struct GradBlock {
   int64_t m = 0, n = 0;           // block of dW: m columns of x, n columns of dy
   float* out = nullptr;           // [m, n], ldo elements between rows
   int64_t ldo = 0;
+  // One shard in several calls: its chain goes on from here (shaped and strided like out, may be out), not from 0.
+  const float* start = nullptr;
   const float* const* add = nullptr;  // n_add arrays shaped and strided like out, already at the block
   int n_add = 0;
   float* scratch = nullptr;  // GemmKernels::grad_scratch(...) floats; of a whole product: grad_scratch_bytes(...)

@@ -149,8 +149,14 @@ void gradient_block(const GradBlock& g, const PackedGrad& packed, int64_t r0, in
           const float* a = packed.left + (r0 + r) / kMr * tile_step + row * kMr;
           const int rows = static_cast<int>(at_most(kMr, m - r));
           float* own = levels[level] + r * kGradN + j;
+          if (first && g.start)
+            over_tile(rows, kNr, [&](int i, int v, int) {
+              const int64_t left = n - j - v;
+              const int lanes = static_cast<int>(left < 0 ? 0 : at_most(kLanes, left));
+              load(g.start + (r0 + r + i) * g.ldo + j0 + j + v, lanes).store(own + i * kGradN + v);
+            });
           const bool direct = !last || (level == 0 && !last_shard);
-          kByColumns.of[rows - 1](kc, a, b, first ? nullptr : own, kGradN, direct ? own : tile,
+          kByColumns.of[rows - 1](kc, a, b, first && !g.start ? nullptr : own, kGradN, direct ? own : tile,
                                   direct ? kGradN : kNr);
           if (!direct)
             finish_gradient(g, levels, s, level, tile, r0, j0, r, j, rows, static_cast<int>(at_most(kNr, n - j)));

@@ -1,0 +1,368 @@
+#include "mudd/ops/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "mudd/base/math.h"
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd {
+
+std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows() {
+  static const KernelRow<CrossEntropyKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/cross_entropy/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+constexpr int64_t kMinRows = 64;            // fewer rows a chunk would read the head too often
+constexpr int64_t kRowMultiple = 48;        // chunks are whole row blocks of the products where they can be
+constexpr int64_t kSliceBytes = 4ll << 20;  // of dlogits that are packed at a time for dhead
+constexpr int64_t kSliceMultiple = 48;
+constexpr int64_t kDefaultBudget = 16ll << 20;
+
+int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+
+int64_t largest_shard(const Shards& shards, int64_t rows) {
+  int64_t most = 0;
+  for (int s = 0; s < shards.count(); ++s)
+    most = std::max(most, shards.row_begin(s + 1, rows) - shards.row_begin(s, rows));
+  return most;
+}
+
+// Columns of dlogits (rows of dhead) of one slice.
+int64_t slice_columns(int64_t rows, int64_t vocabulary) {
+  const int64_t columns = kSliceBytes / (static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(1, rows));
+  return std::min(vocabulary, std::max<int64_t>(8, columns / kSliceMultiple) * kSliceMultiple);
+}
+
+// Scratch as it is cut into pieces, each on a cache line of its own.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* base) : base_(base) {}
+  template <class T>
+  T* take(int64_t count) {
+    std::byte* p = base_ + used_;
+    used_ = round_up(used_ + count * static_cast<int64_t>(sizeof(T)), 64);
+    return reinterpret_cast<T*>(p);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  int64_t used_ = 0;
+};
+
+// Rows [begin, end) of a chunk and the shards it lies in.
+struct Chunk {
+  int64_t begin, end;
+  int first_shard, shards;
+  bool first, last;  // of its group of shards
+
+  int64_t rows() const { return end - begin; }
+};
+
+}  // namespace
+
+LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget) {
+  LossCut cut;
+  const int64_t row_bytes = vocabulary * static_cast<int64_t>(sizeof(float));
+  const int64_t fitting = std::max<int64_t>(1, budget / row_bytes);
+  if (shard_rows > std::max({fitting, d_model, kMinRows})) {
+    const int64_t rows = std::max(fitting, kMinRows);
+    cut.chunk_rows = rows >= kRowMultiple ? rows / kRowMultiple * kRowMultiple : rows;
+    cut.chunk_rows = std::max(cut.chunk_rows, kMinRows);
+    return cut;
+  }
+  while (cut.group < shards && 2 * cut.group * shard_rows <= fitting) cut.group *= 2;
+  cut.chunk_rows = cut.group * shard_rows;
+  return cut;
+}
+
+namespace {
+
+enum Input { kH, kHead, kTargets };
+
+class CrossEntropy : public Node {
+ public:
+  explicit CrossEntropy(const Attributes& a) : budget_(a.integer("chunk_bytes", kDefaultBudget)) {
+    a.only("chunk_bytes");
+    check(budget_ > 0, "cross_entropy", "chunk_bytes: expected at least 1, got ", budget_);
+  }
+
+  const char* op() const override { return "cross_entropy"; }
+  bool weight_like(int i) const override { return i == kHead; }
+  bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_); }
+
+  void infer(Inference& io) override {
+    check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), "cross_entropy",
+          "inputs: expected h, head and targets");
+    const TensorSpec &h = io.input(kH), &head = io.input(kHead), &targets = io.input(kTargets);
+    check(h.dtype == DType::f32 && h.shape.size() >= 2, "cross_entropy", "h: expected f32[B, T, D], got ",
+          h.text());
+    check(head.dtype == DType::f32 && head.shape.size() == 2 && head.cols() == h.cols() && head.rows() > 0,
+          "cross_entropy", "head: expected f32[V, ", h.cols(), "], got ", head.text());
+    const TensorSpec wanted{{h.shape.begin(), h.shape.end() - 1}, DType::i32};
+    check(targets.dtype == DType::i32 && targets.shape == wanted.shape, "cross_entropy", "targets: expected ",
+          wanted.text(), ", got ", targets.text());
+    const int shards = io.shards().count();
+    check((shards & (shards - 1)) == 0, "cross_entropy", "shards: expected a power of two, got ", shards);
+    io.output({{shards}, DType::f64});
+    io.output({{shards}, DType::f64});
+    training_ = io.training();
+    wants_h_ = io.wants_gradient(kH);
+    wants_head_ = io.wants_gradient(kHead);
+    packs_ = !io.input_is_parameter(kHead);
+    io.pack(kHead, Pack::transposed);
+    if (wants_h_) io.pack(kHead, Pack::plain);
+    const int64_t rows = h.rows();
+    most_rows_ = largest_shard(io.shards(), rows);
+    cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
+    io.scratch_forward(layout(nullptr, rows, head.rows(), head.cols(), shards, false).bytes);
+    io.scratch_backward(layout(nullptr, rows, head.rows(), head.cols(), shards, true).bytes);
+    kernels_ = &mudd::choose(cross_entropy_rows());
+  }
+
+  void forward(const Run& run) override {
+    const Work w = work(run, false);
+    const int64_t step = w.s.chunk_rows;
+    for (int64_t begin = 0; begin < w.rows; begin += step) {
+      const Chunk chunk{begin, std::min(begin + step, w.rows), 0, 0, true, true};
+      logits(w, chunk);
+      softmax(w, chunk, nullptr);
+    }
+    sum_losses(run, w);
+  }
+
+  void backward(const Run& run) override {
+    const Work w = work(run, true);
+    const int shards = run.shards().count();
+    for (int s = 0; s < shards; s += cut_.group) {
+      const int64_t begin = run.shards().row_begin(s, w.rows),
+                    end = run.shards().row_begin(s + cut_.group, w.rows);
+      const int64_t step = std::max<int64_t>(1, w.s.chunk_rows);
+      int64_t at = begin;
+      do {  // at least once: shards without rows still have a gradient of zero
+        const int64_t stop = std::min(at + step, end);
+        const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
+        logits(w, chunk);
+        softmax(w, chunk, &run);
+        if (run.wants(kH)) hidden_gradient(run, w, chunk);
+        if (run.wants(kHead)) head_gradient(run, w, chunk);
+        at = stop;
+      } while (at < end);
+    }
+    if (computes_in_backward()) sum_losses(run, w);
+  }
+
+ private:
+  // Scratch of one pass.
+  struct Layout {
+    int64_t bytes = 0, chunk_rows = 0;
+    float *logits = nullptr, *gradient_scratch = nullptr, *packed_transposed = nullptr, *packed_plain = nullptr;
+    float* waiting = nullptr;  // levels of the binary counter over groups of shards, V x D each
+    RowSoftmax* stats = nullptr;
+    int32_t* targets = nullptr;  // of all rows, without gaps
+  };
+  // What both passes look at.
+  struct Work {
+    Tensor h, head;
+    int64_t rows = 0, vocabulary = 0, d = 0;
+    const float *transposed = nullptr, *plain = nullptr;
+    Layout s;
+  };
+
+  Layout layout(std::byte* base, int64_t rows, int64_t vocabulary, int64_t d, int shards, bool backward) const {
+    Layout s;
+    Pieces pieces(base);
+    // The loss alone needs no more than the budget; rows of several shards may then share a chunk freely.
+    const int64_t fitting = std::max(
+        kMinRows, budget_ / (vocabulary * static_cast<int64_t>(sizeof(float))) / kRowMultiple * kRowMultiple);
+    s.chunk_rows = backward ? cut_.chunk_rows : std::max<int64_t>(1, std::min(rows, fitting));
+    s.stats = pieces.take<RowSoftmax>(rows);
+    s.targets = pieces.take<int32_t>(rows);
+    s.logits = pieces.take<float>(s.chunk_rows * vocabulary);
+    if (packs_) s.packed_transposed = pieces.take<float>(packed_size(d, vocabulary));
+    if (backward && wants_h_ && packs_) s.packed_plain = pieces.take<float>(packed_size(vocabulary, d));
+    if (backward && wants_head_) {
+      const int64_t bytes = grad_scratch_bytes(slice_columns(s.chunk_rows, vocabulary), d, s.chunk_rows);
+      s.gradient_scratch = pieces.take<float>(bytes / static_cast<int64_t>(sizeof(float)));
+      s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
+    }
+    s.bytes = pieces.used();
+    return s;
+  }
+
+  // V x D sums that wait at the same time: log2 of the groups, and one for the last group if it is cut.
+  int levels(int shards) const {
+    int n = cut_.group == 1 && cut_.chunk_rows < most_rows_ ? 1 : 0;
+    for (int groups = shards / cut_.group; groups > 1; groups /= 2) ++n;
+    return n;
+  }
+
+  Work work(const Run& run, bool backward) {
+    Work w;
+    w.h = run.in(kH);
+    w.head = run.in(kHead);
+    w.rows = w.h.rows;
+    w.vocabulary = w.head.rows;
+    w.d = w.head.cols;
+    w.s = layout(run.scratch(), w.rows, w.vocabulary, w.d, run.shards().count(), backward);
+    collect_targets(run, w);
+    w.transposed = packed_head(run, w, Pack::transposed, w.s.packed_transposed);
+    if (backward && run.wants(kH)) w.plain = packed_head(run, w, Pack::plain, w.s.packed_plain);
+    return w;
+  }
+
+  const float* packed_head(const Run& run, const Work& w, Pack how, float* scratch) const {
+    if (const float* packed = run.packed(kHead, how)) return packed;
+    if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
+    pack_weight(w.head.f32(), w.vocabulary, w.d, how == Pack::transposed, scratch);
+    return scratch;
+  }
+
+  static void collect_targets(const Run& run, const Work& w) {
+    const Tensor& in = run.in(kTargets);
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const int64_t sample = r / in.cols, t = r % in.cols;
+      const int32_t target = in.i32()[sample * in.stride + t];
+      if (target >= w.vocabulary)
+        fail("cross_entropy", "targets: expected values below ", w.vocabulary, ", got ", target, " at [", sample,
+             ", ", t, "]");
+      w.s.targets[r] = target;
+    }
+  }
+
+  void logits(const Work& w, const Chunk& chunk) const {
+    GemmBlock g;
+    g.a = w.h.f32() + chunk.begin * w.h.stride;
+    g.lda = w.h.stride;
+    g.b = w.transposed;
+    g.c = w.s.logits;
+    g.ldc = w.vocabulary;
+    g.m = chunk.rows();
+    g.n = w.vocabulary;
+    g.k = w.d;
+    multiply(g);
+  }
+
+  // Row statistics of the chunk; with `run` the logits also become weighted dlogits.
+  void softmax(const Work& w, const Chunk& chunk, const Run* run) const {
+    constexpr int64_t kRows = 4;
+    parallel_for((chunk.rows() + kRows - 1) / kRows, [&](int64_t task, int) {
+      const int64_t end = std::min(chunk.begin + (task + 1) * kRows, chunk.end);
+      for (int64_t r = chunk.begin + task * kRows; r < end; ++r) {
+        float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
+        if (!run) {
+          kernels_->fwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, w.s.stats + r);
+          continue;
+        }
+        int s = chunk.first_shard;
+        while (r >= run->shards().row_begin(s + 1, w.rows)) ++s;
+        const float weight =
+            run->dout(0) ? static_cast<float>(static_cast<const double*>(run->dout(0).data)[s]) : 1.0f;
+        kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
+      }
+    });
+  }
+
+  void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+    const Tensor& dh = run.din(kH);
+    GemmBlock g;
+    g.a = w.s.logits;
+    g.lda = w.vocabulary;
+    g.b = w.plain;
+    g.c = dh.f32() + chunk.begin * dh.stride;
+    g.ldc = dh.stride;
+    g.m = chunk.rows();
+    g.n = w.d;
+    g.k = w.vocabulary;
+    if (run.accumulate(kH)) {
+      g.epilogue.residual = g.c;
+      g.epilogue.residual_stride = g.ldc;
+    }
+    multiply(g);
+  }
+
+  // Adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the sums
+  // of levels 0 .. (trailing ones of i) - 1 are taken up by this one, which waits at the next level or, as the
+  // last one, goes out with the adds of the sink.
+  void head_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+    const GradSink& sink = run.sink(kHead);
+    const int64_t size = w.vocabulary * w.d;
+    const unsigned group = static_cast<unsigned>(chunk.first_shard / cut_.group);
+    const bool last_group = chunk.first_shard + chunk.shards == run.shards().count();
+    const int level = __builtin_ctz(~group);
+    float* own = w.s.waiting + level * size;  // free until this group is done
+    std::array<const float*, kMaxAdds> add{};
+    int n_add = 0;
+    if (chunk.last) {
+      for (int t = 0; t < level; ++t) add[n_add++] = w.s.waiting + t * size;
+      if (last_group) {
+        check(n_add + sink.n_add <= kMaxAdds, "cross_entropy", "head: expected at most ", kMaxAdds,
+              " sums to add, got ", n_add + sink.n_add);
+        for (int a = 0; a < sink.n_add; ++a) add[n_add++] = sink.add[a];
+      }
+    }
+    std::array<int64_t, kMaxShards + 1> cuts;
+    for (int s = 0; s <= chunk.shards; ++s)
+      cuts[s] =
+          std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
+    float* out = chunk.last && last_group ? sink.out : own;
+    const float* start = chunk.first ? nullptr : own;
+    const int64_t step = slice_columns(w.s.chunk_rows, w.vocabulary);
+    for (int64_t column = 0; column < w.vocabulary; column += step) {
+      std::array<const float*, kMaxAdds> add_here{};
+      for (int a = 0; a < n_add; ++a) add_here[a] = add[a] + column * w.d;
+      GradBlock g;
+      g.x = w.s.logits + column;
+      g.ldx = w.vocabulary;
+      g.dy = w.h.f32() + chunk.begin * w.h.stride;
+      g.ldy = w.h.stride;
+      g.cuts = cuts.data();
+      g.shards = chunk.shards;
+      g.m = std::min(step, w.vocabulary - column);
+      g.n = w.d;
+      g.out = out + column * w.d;
+      g.ldo = w.d;
+      g.start = start ? start + column * w.d : nullptr;
+      g.add = add_here.data();
+      g.n_add = n_add;
+      g.scratch = w.s.gradient_scratch;
+      weight_gradient(g);
+    }
+  }
+
+  static void sum_losses(const Run& run, const Work& w) {
+    for (int s = 0; s < run.shards().count(); ++s) {
+      double loss = 0, count = 0;
+      for (int64_t r = run.shards().row_begin(s, w.rows); r < run.shards().row_begin(s + 1, w.rows); ++r) {
+        if (w.s.targets[r] < 0) continue;
+        const RowSoftmax& row = w.s.stats[r];
+        loss += math::log(row.sum) + (static_cast<double>(row.max) - static_cast<double>(row.target));
+        count += 1;
+      }
+      static_cast<double*>(run.out(0).data)[s] = loss;
+      static_cast<double*>(run.out(1).data)[s] = count;
+    }
+  }
+
+  int64_t budget_;
+  LossCut cut_;
+  int64_t most_rows_ = 0;  // of a shard
+  bool training_ = false, wants_h_ = false, wants_head_ = false, packs_ = true;
+  const CrossEntropyKernels* kernels_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_cross_entropy(const Attributes& a) { return std::make_unique<CrossEntropy>(a); }
+
+}  // namespace mudd

@@ -1,0 +1,59 @@
+// cross_entropy: unembedding, softmax and loss in one op; all logits never exist at once.
+//   logits[r,v] = sum_d h[r,d] head[v,d],   loss[r] = log sum_v exp(logits[r,v]) - logits[r, target[r]]
+//
+// Inputs: h fp32 [B, T, D], head_VD fp32 (weight-like; the embedding when tied), targets i32 [B, T] (any negative
+// one is ignored, one >= V is an error that names it). Outputs: 0 loss sums f64 [S] in nats, 1 counts f64 [S] of
+// the targets that are not ignored, one number per shard (contracts 3: sums, never means).
+// Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1 when absent):
+//   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h.
+//
+// Two ways to run, equal in every bit:
+//   evaluation, immediate: forward() walks chunks of tokens for the loss, backward() computes the logits again;
+//   planned training: forward() is skipped, backward() also writes the outputs (computes_in_backward).
+// Orders: logits and dh one chain each (gemm.h); the exponentials of a row are summed in fixed blocks, the blocks
+// in double; losses in row order in double; dhead one chain over the rows of a shard, then the balanced tree over
+// shards, then the adds of the sink. Nothing depends on the size of the chunks.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+// What the loss of a row is made of: log(sum) + max - target.
+struct RowSoftmax {
+  double sum = 0;    // of exp(logit - max)
+  float max = 0;     // largest logit
+  float target = 0;  // logit of the target
+};
+
+struct CrossEntropyKernels {
+  // rows x vocabulary logits, `stride` apart. Ignored targets (< 0) leave their row of stats alone.
+  void (*fwd)(int64_t rows, int64_t vocabulary, const float* logits, int64_t stride, const int32_t* targets,
+              RowSoftmax* stats);
+  // The same, and the logits become weight * dlogits (zeros where ignored).
+  void (*bwd)(int64_t rows, int64_t vocabulary, float* logits, int64_t stride, const int32_t* targets,
+              float weight, RowSoftmax* stats);
+};
+
+#define MUDD_KERNEL(name, level)         \
+  namespace level {                      \
+  extern const CrossEntropyKernels name; \
+  }
+#include "mudd/ops/cross_entropy/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows();
+
+// How a run is cut into chunks of tokens, by shape alone.
+struct LossCut {
+  int group = 1;           // shards that share a chunk, a power of two
+  int64_t chunk_rows = 0;  // most rows of a chunk; below a shard's rows only with group 1
+
+  // `budget` bytes of logits at a time, but at least 64 rows or a shard. A shard of at most D rows is never cut:
+  // its logits need no more memory than the V x D sums that must then wait between its chunks.
+  static LossCut choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget);
+};
+
+}  // namespace mudd
