@@ -60,7 +60,11 @@ class Inference {
  public:
   int n_inputs() const { return static_cast<int>(inputs_.size()); }
   bool has_input(int i) const { return i < n_inputs() && inputs_[i] != nullptr; }
-  const TensorSpec& input(int i) const { return *inputs_[i]; }
+  // Of an absent input: a spec without axes (messages are built before the check that they explain).
+  const TensorSpec& input(int i) const {
+    static const TensorSpec absent;
+    return has_input(i) ? *inputs_[i] : absent;
+  }
   bool input_is_parameter(int i) const { return parameter_[i]; }
   bool wants_gradient(int i) const { return has_input(i) && wants_[i]; }  // of this input
   bool training() const { return training_; }

@@ -52,7 +52,12 @@ FAMILIES: dict[str, type[TransformerPPConfig] | type[GPT2Config]] = {
 
 
 def head_width(model: ModelConfig) -> int:
-    """Channels of one head, the zero of `d_head` resolved."""
+    """Channels of one head, the zero of `d_head` resolved; ValueError where the heads do not divide the width."""
+    if not model.d_head and model.d_model % model.n_head:
+        raise ValueError(
+            f"[config] model.d_model: expected a multiple of the {model.n_head} heads, got {model.d_model}; "
+            "or set model.d_head"
+        )
     return model.d_head or model.d_model // model.n_head
 
 

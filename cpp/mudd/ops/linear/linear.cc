@@ -49,7 +49,7 @@ class Linear : public Node {
     wants_x_ = io.wants_gradient(kX);
     wants_w_ = io.wants_gradient(kW);
     const bool wants_bias = io.wants_gradient(kBias), pre = activation_ != Activation::none;
-    saves_pre_ = pre && io.training() && (wants_x_ || wants_w_ || wants_bias);
+    saves_pre_ = pre && (wants_x_ || wants_w_ || wants_bias);
     if (saves_pre_) io.saved(rows * n_ * kFloat);
 
     // A parameter comes packed; anything else is packed here, forward and again backward.
