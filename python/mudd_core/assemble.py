@@ -87,7 +87,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         n_targets=n_targets,
         bytes_per_target=cache.valid_bytes / n_targets,
         flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
-        peak_flops=_core.peak_gflops() * 1e9,
+        peak_flops=_core.peak_gflops(_core.num_threads()) * 1e9,
         validation_batches=lambda: validation_batches(config, cache),
     )
 
