@@ -87,7 +87,7 @@ TEST_CASE("not a number stays one, infinities do not make one") {
 
 TEST_CASE("names") {
   for (Activation a : kAll) CHECK(parse_activation(name_of(a), "glu") == a);
-  CHECK_THROWS_WITH_AS(parse_activation("swish", "glu"),
-                       "[glu] activation: expected none, silu, gelu_tanh, gelu_erf, relu or squared_relu, got 'swish'",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      parse_activation("swish", "glu"),
+      "[glu] activation: expected none, silu, gelu_tanh, gelu_erf, relu or squared_relu, got 'swish'", Error);
 }

@@ -20,8 +20,13 @@ struct Store {
   std::vector<float> w, m, v, g0, g1, plain, transposed;
 
   Store(int64_t rows, int64_t cols, uint64_t seed, bool plain_pack, bool transposed_pack)
-      : rows(rows), cols(cols), w(numbers(seed, rows * cols)), m(w.size()), v(w.size()),
-        g0(numbers(seed + 1, rows * cols)), g1(numbers(seed + 2, rows * cols)),
+      : rows(rows),
+        cols(cols),
+        w(numbers(seed, rows * cols)),
+        m(w.size()),
+        v(w.size()),
+        g0(numbers(seed + 1, rows * cols)),
+        g1(numbers(seed + 2, rows * cols)),
         plain(plain_pack ? static_cast<size_t>(packed_size(rows, cols)) : 0),
         transposed(transposed_pack ? static_cast<size_t>(packed_size(cols, rows)) : 0) {}
 
@@ -78,7 +83,7 @@ TEST_CASE("adamw_step: packs equal a fresh packing, any thread count gives the s
     for (bool packs : {true, false}) {
       set_num_threads(threads);
       std::vector<Store> stores;
-      const int64_t shapes[][2] = {{1, 100000}, {nr, nr}, {1, 1}, {nr - 1, nr + 1}, {2 * nr + 1, 1024 + 3},
+      const int64_t shapes[][2] = {{1, 100000}, {nr, nr}, {1, 1},  {nr - 1, nr + 1}, {2 * nr + 1, 1024 + 3},
                                    {100, 3000}, {1, 17},  {257, 5}};
       for (uint64_t i = 0; i < std::size(shapes); ++i)
         stores.emplace_back(shapes[i][0], shapes[i][1], i + 2, packs, packs && i % 3 != 1);

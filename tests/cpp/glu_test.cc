@@ -1,9 +1,9 @@
 // levels: glu and add rows against the double reference, slopes by complex step, threads bit-equal.
+#include "mudd/ops/glu/glu.h"
 #include "compare.h"
 #include "mudd/base/parallel.h"
 #include "mudd/ops/add/add.h"
 #include "mudd/ops/add/reference.h"
-#include "mudd/ops/glu/glu.h"
 #include "mudd/ops/glu/reference.h"
 #include "node_runner.h"
 
@@ -39,7 +39,8 @@ TEST_CASE("glu rows equal the reference on every edge of the lanes") {
           for (int64_t i = 0; i < n; ++i) {
             const double size = std::max(1.0, std::fabs(gd[i]));
             CHECK(std::fabs(y[i] - want[i]) <= tolerance(8) * size * size);
-            CHECK(std::fabs(dgate[i] - dy[i] * ud[i] * reference::activate_slope(a, gd[i])) <= tolerance(8) * size);
+            CHECK(std::fabs(dgate[i] - dy[i] * ud[i] * reference::activate_slope(a, gd[i])) <=
+                  tolerance(8) * size);
             CHECK(std::fabs(dup[i] - 1 - dy[i] * reference::activate(a, gd[i])) <= tolerance(8) * size * size);
             CHECK((place[i] == y[i] && over[i] == dgate[i]));
           }

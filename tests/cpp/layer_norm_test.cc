@@ -20,7 +20,8 @@ std::vector<double> gradient(const std::vector<float>& x, const std::vector<floa
                              const std::vector<float>& bias, const std::vector<float>& dy, int64_t rows, int64_t d,
                              Of of) {
   const double h = 1e-30;
-  std::vector<C> in[] = {{x.begin(), x.end()}, {gain.begin(), gain.end()}, {bias.begin(), bias.end()}}, y(x.size());
+  std::vector<C> in[] = {{x.begin(), x.end()}, {gain.begin(), gain.end()}, {bias.begin(), bias.end()}},
+                 y(x.size());
   std::vector<double> g(in[of].size());
   for (size_t i = 0; i < g.size(); ++i) {
     in[of][i] += C(0, h);
@@ -83,7 +84,8 @@ TEST_CASE("the node: optional inputs, strides, accumulation, the same bits for a
   std::vector<std::vector<float>> first;
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);
-    NodeRunner runner("layer_norm", {}, {{{samples, t, d}, x}, {{d}, gain}, {{d}, bias}}, Shards::cut(samples, 4), 3);
+    NodeRunner runner("layer_norm", {}, {{{samples, t, d}, x}, {{d}, gain}, {{d}, bias}}, Shards::cut(samples, 4),
+                      3);
     std::vector<std::vector<float>> got{runner.forward()};
     for (auto& g : runner.backward(dy)) got.push_back(g);
     for (auto& g : runner.backward(dy, {x, gain, bias})) got.push_back(g);

@@ -30,7 +30,8 @@ class NodeRunner {
       needs_.inputs_.push_back(given ? &specs[i] : nullptr);
       needs_.parameter_.push_back(false);  // nobody packs here
       needs_.wants_.push_back(given && inputs[i].wants);
-      values_.push_back(place(specs[i], given ? &inputs[i].numbers : nullptr, node_->weight_like(static_cast<int>(i))));
+      values_.push_back(
+          place(specs[i], given ? &inputs[i].numbers : nullptr, node_->weight_like(static_cast<int>(i))));
       run_.in_.push_back(given ? values_.back().tensor : Tensor{});
     }
     needs_.training_ = true;
@@ -44,7 +45,8 @@ class NodeRunner {
       saved_.emplace_back(static_cast<size_t>(bytes) + 64, std::byte{0x7f});
       run_.saved_.push_back(saved_.back().data());
     }
-    scratch_.assign(static_cast<size_t>(std::max(needs_.scratch_forward_, needs_.scratch_backward_)) + 64, std::byte{0x7f});
+    scratch_.assign(static_cast<size_t>(std::max(needs_.scratch_forward_, needs_.scratch_backward_)) + 64,
+                    std::byte{0x7f});
     run_.scratch_ = scratch_.data();
     run_.packed_plain_.assign(inputs.size(), nullptr);
     run_.packed_transposed_.assign(inputs.size(), nullptr);
@@ -84,7 +86,8 @@ class NodeRunner {
     }
     node_->backward(run_);
     std::vector<std::vector<float>> out;
-    for (size_t i = 0; i < grads.size(); ++i) out.push_back(needs_.wants_[i] ? read(grads[i]) : std::vector<float>{});
+    for (size_t i = 0; i < grads.size(); ++i)
+      out.push_back(needs_.wants_[i] ? read(grads[i]) : std::vector<float>{});
     return out;
   }
 

@@ -105,8 +105,7 @@ double sin_near_zero(Pair a) {
 double cos_near_zero(Pair a) {
   const double z = a.high * a.high;
   double p = 1 / 20922789888000.0;
-  for (double c :
-       {-1 / 87178291200.0, 1 / 479001600.0, -1 / 3628800.0, 1 / 40320.0, -1 / 720.0, 1 / 24.0})
+  for (double c : {-1 / 87178291200.0, 1 / 479001600.0, -1 / 3628800.0, 1 / 40320.0, -1 / 720.0, 1 / 24.0})
     p = p * z + c;
   const double half = 0.5 * z;
   const double first = 1 - half;  // its rounding error is given back
@@ -129,8 +128,8 @@ double exp(double x) {
   const double r = high - low;  // |r| <= ln2 / 2
   const double lost = (high - r) - low;
   double p = 1 / 6227020800.0;  // Taylor to degree 13: the next term is below 2^-57
-  for (double c : {1 / 479001600.0, 1 / 39916800.0, 1 / 3628800.0, 1 / 362880.0, 1 / 40320.0, 1 / 5040.0, 1 / 720.0,
-                   1 / 120.0, 1 / 24.0, 1 / 6.0, 0.5})
+  for (double c : {1 / 479001600.0, 1 / 39916800.0, 1 / 3628800.0, 1 / 362880.0, 1 / 40320.0, 1 / 5040.0,
+                   1 / 720.0, 1 / 120.0, 1 / 24.0, 1 / 6.0, 0.5})
     p = p * r + c;
   const double y = 1 + (r + (r * r * p + lost));
   const int half = static_cast<int>(n) / 2;  // 2^n in two factors: n reaches past both ends of the exponent

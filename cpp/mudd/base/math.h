@@ -1,7 +1,7 @@
 // Elementary functions in double precision, ours: the C library picks its code by CPU, so its last bits differ
 // between machines (contracts 5). Only + - * / and the exactly rounded square root are used, no fma, so every
-// x86-64 CPU gives the same bits. For schedules, initial values, RoPE tables and bias corrections, not for kernels.
-// Stated errors are checked against long double in tests/cpp/math_test.cc; ulp = units in the last place.
+// x86-64 CPU gives the same bits. For schedules, initial values, RoPE tables and bias corrections, not for
+// kernels. Stated errors are checked against long double in tests/cpp/math_test.cc; ulp = units in the last place.
 #pragma once
 
 namespace mudd::math {

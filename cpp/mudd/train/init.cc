@@ -19,9 +19,8 @@ void over_pieces(int64_t size, Fill fill) {
 }
 
 void fill_constant(float* out, int64_t size, double value) {
-  over_pieces(size, [&](int64_t begin, int64_t end) {
-    std::fill(out + begin, out + end, static_cast<float>(value));
-  });
+  over_pieces(size,
+              [&](int64_t begin, int64_t end) { std::fill(out + begin, out + end, static_cast<float>(value)); });
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ struct AdamwParameter {
   float *m = nullptr, *v = nullptr;
   float* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w; null: none kept
   float* packed_transposed = nullptr;  // panels of W^T
-  double lr = 0;     // learning rate times the parameter's lr_scale
-  double decay = 0;  // share of w taken away: lr * weight_decay (coupled) or weight_decay (independent)
-  double eps = 1e-8;  // eps times the parameter's eps_scale
+  double lr = 0;                       // learning rate times the parameter's lr_scale
+  double decay = 0;        // share of w taken away: lr * weight_decay (coupled) or weight_decay (independent)
+  double eps = 1e-8;       // eps times the parameter's eps_scale
   int64_t first_task = 0;  // written by adamw_step
 };
 
@@ -57,7 +57,10 @@ struct AdamwKernels {
                  const AdamwFactors& factors);
 };
 
-#define MUDD_KERNEL(name, level) namespace level { extern const AdamwKernels name; }
+#define MUDD_KERNEL(name, level)  \
+  namespace level {               \
+  extern const AdamwKernels name; \
+  }
 #include "mudd/ops/adamw/kernels.inc"
 #undef MUDD_KERNEL
 

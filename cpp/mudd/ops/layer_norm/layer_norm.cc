@@ -42,9 +42,8 @@ class LayerNorm : public Node {
     check(!x.shape.empty() && x.cols() > 0, "layer_norm", "x: expected at least one column, got ", x.text());
     for (int i : {kGain, kBias})
       if (io.has_input(i))
-        check(io.input(i).shape == std::vector<int64_t>{x.cols()} && io.input(i).dtype == DType::f32,
-              "layer_norm", i == kGain ? "gain" : "bias", ": expected float32[", x.cols(), "], got ",
-              io.input(i).text());
+        check(io.input(i).shape == std::vector<int64_t>{x.cols()} && io.input(i).dtype == DType::f32, "layer_norm",
+              i == kGain ? "gain" : "bias", ": expected float32[", x.cols(), "], got ", io.input(i).text());
     io.output(x);
     io.saved(2 * x.rows() * static_cast<int64_t>(sizeof(float)));
     const int sums = int(io.wants_gradient(kGain)) + int(io.wants_gradient(kBias));

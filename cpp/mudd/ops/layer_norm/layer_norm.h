@@ -26,7 +26,10 @@ struct LayerNormKernels {
               bool accumulate, float* dgain, float* dbias);
 };
 
-#define MUDD_KERNEL(name, level) namespace level { extern const LayerNormKernels name; }
+#define MUDD_KERNEL(name, level)      \
+  namespace level {                   \
+  extern const LayerNormKernels name; \
+  }
 #include "mudd/ops/layer_norm/kernels.inc"
 #undef MUDD_KERNEL
 

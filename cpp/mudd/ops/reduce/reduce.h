@@ -30,7 +30,10 @@ struct ReduceKernels {
   bool (*finite)(int64_t n, const float* x);
 };
 
-#define MUDD_KERNEL(name, level) namespace level { extern const ReduceKernels name; }
+#define MUDD_KERNEL(name, level)   \
+  namespace level {                \
+  extern const ReduceKernels name; \
+  }
 #include "mudd/ops/reduce/kernels.inc"
 #undef MUDD_KERNEL
 

@@ -13,8 +13,7 @@ void rms_norm(int64_t rows, int64_t d_model, const N* x, const N* gain, double e
     N squares = 0;
     for (int64_t d = 0; d < d_model; ++d) squares += x[r * d_model + d] * x[r * d_model + d];
     const N inv = N(1) / sqrt(squares / N(double(d_model)) + N(eps));
-    for (int64_t d = 0; d < d_model; ++d)
-      y[r * d_model + d] = x[r * d_model + d] * inv * (gain ? gain[d] : N(1));
+    for (int64_t d = 0; d < d_model; ++d) y[r * d_model + d] = x[r * d_model + d] * inv * (gain ? gain[d] : N(1));
   }
 }
 

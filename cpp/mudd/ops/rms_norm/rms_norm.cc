@@ -51,8 +51,7 @@ class RmsNorm : public Node {
     const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
     parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
       const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
-      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, gain, eps_, y.f32(), y.stride,
-                    run.saved_as<float>(0));
+      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, gain, eps_, y.f32(), y.stride, run.saved_as<float>(0));
     });
   }
 

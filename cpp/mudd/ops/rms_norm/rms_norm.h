@@ -20,11 +20,14 @@ struct RmsNormKernels {
   // Rows [begin, end). dx may be null (then only dgain); accumulate adds to dx. dgain may be null; else it
   // receives this block's sum over its rows, in row order (set, not added).
   void (*bwd)(int64_t begin, int64_t end, int64_t d, const float* x, int64_t x_stride, const float* gain,
-              const float* inv, const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride,
-              bool accumulate, float* dgain);
+              const float* inv, const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate,
+              float* dgain);
 };
 
-#define MUDD_KERNEL(name, level) namespace level { extern const RmsNormKernels name; }
+#define MUDD_KERNEL(name, level)    \
+  namespace level {                 \
+  extern const RmsNormKernels name; \
+  }
 #include "mudd/ops/rms_norm/kernels.inc"
 #undef MUDD_KERNEL
 
