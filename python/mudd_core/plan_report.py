@@ -61,7 +61,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     peak = program + sum(report.values())
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
-    rate = _core.peak_gflops() * 1e9
+    rate = _core.peak_gflops(_core.num_threads()) * 1e9
     share, source = _last_share(workdir)
     seconds = flops * tokens / (rate * share)
     have, limit = memory.available_bytes()
