@@ -47,8 +47,10 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
 
 
-def book(shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None) -> tuple[Any, Any]:
-    """(model, engine) with all memory booked and next to none of it touched; the weights are still zeros.
+def book(
+    shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None
+) -> tuple[Any, Any, dict[str, int]]:
+    """(model, engine, bytes by kind) with all memory booked and next to none of it touched; weights are zeros.
 
     model: one to train further; it keeps its weights. UserError if the weights alone do not fit.
     """
@@ -56,9 +58,12 @@ def book(shape: ModelConfig, config: Config, model: Any = None, batcher: Any = N
     from mudd_core.model import Model
 
     if model is None:
-        model = Model(shape, initialize=False)
-        memory.require(16 * model.n_parameters, "training (weights, gradients and two moments alone)")
-    return model, RealEngine(config, model, batcher)
+        what = "training (weights, gradients and two moments alone)"
+        model = Model(shape, initialize=False, admit=lambda count: memory.require(16 * count, what))
+    engine = RealEngine(config, model, batcher)
+    batch = config.eval.batch_size or config.train.batch_size
+    evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
+    return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 
 def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Parts:
@@ -74,8 +79,8 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
     batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
     shape = resolved_model(config, cache.vocab_size)
     is_new = model is None
-    model, engine = book(shape, config, model, batcher)
-    memory.require(sum(engine.memory_report().values()), "training")
+    model, engine, report = book(shape, config, model, batcher)
+    memory.require(sum(report.values()), "training")
     if is_new:
         model.store.initialize(train.seed)
     n_targets = cache.n_valid_tokens - 1

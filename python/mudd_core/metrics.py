@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
+from mudd_core.event_file import EventFile
 
 Row = dict[str, Any]
 
@@ -77,39 +77,27 @@ class MetricsLog:
 
 
 class Board:
-    """TensorBoard events. The library is imported with the first row: it is slow and not everybody looks."""
+    """The rows as TensorBoard events; the file is made with the first row."""
 
     def __init__(self, folder: Path, *, resumed_step: int = 0) -> None:
         self._folder = folder
         self._resumed_step = resumed_step
-        self._writer: Any = None
-        self._missing = False
+        self._file: EventFile | None = None
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Every number of the row under its name; `step` is the abscissa."""
-        if self._writer is None and not self._missing:
-            self._open()
-        if self._writer is None:
-            return
+        if self._file is None:
+            self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
         group = "valid" if "val_loss" in row else "train"
-        for name, value in row.items():
-            if name != "step" and isinstance(value, int | float):
-                self._writer.add_scalar(f"{group}/{name}", value, row["step"])
-
-    def _open(self) -> None:
-        try:
-            from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
-        except ImportError as error:
-            self._missing = True
-            print(f"warning: no TensorBoard events ({error}); metrics.jsonl has all numbers", file=sys.stderr)
-            return
-        purge = self._resumed_step + 1 if self._resumed_step else None
-        self._writer = SummaryWriter(logdir=str(self._folder), purge_step=purge)
+        numbers = {
+            name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"
+        }
+        self._file.scalars(row["step"], {f"{group}/{name}": float(value) for name, value in numbers.items()})
 
     def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._file.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,18 @@ class Planned:
 class Model:
     """A language model of any family.
 
-    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
+    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights. admit: called with
+    the number of weights before memory is taken for them; it may raise.
     """
 
-    def __init__(self, config: Any, *, seed: int = 0, initialize: bool = True) -> None:
+    def __init__(
+        self,
+        config: Any,
+        *,
+        seed: int = 0,
+        initialize: bool = True,
+        admit: Callable[[int], None] | None = None,
+    ) -> None:
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
             raise ValueError("[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first")
         self.config = config
@@ -49,6 +57,8 @@ class Model:
         recorder = Recorder(self.store, training=False, samples=1, shards=1)
         with running(recorder):
             model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+        if admit is not None:
+            admit(self.n_parameters)
         self.store.allocate()
         if initialize:
             self.store.initialize(seed)

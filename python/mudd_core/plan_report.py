@@ -19,6 +19,7 @@ _KINDS = {
     "gradients": "gradients",
     "packed": "packed copies of the weights",
     "arena": "activations and scratch",
+    "evaluation": "activations of validation",
 }
 
 
@@ -56,8 +57,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     _core.set_num_threads(train.threads)
     program = memory.resident_bytes()
     shape = resolved_model(config, expected_vocabulary(config))
-    model, engine = book(shape, config)
-    report = engine.memory_report()
+    model, _, report = book(shape, config)
     peak = program + sum(report.values())
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
@@ -88,7 +88,7 @@ def plan_text(config: Config, workdir: Path) -> str:
 def parameter_table(config: Config) -> str:
     """Every parameter with shape, role, first values, learning rate and decay."""
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _ = book(shape, config)
+    model, _, _ = book(shape, config)
     rows = [("parameter", "shape", "role", "init", "lr", "decay")]
     for name in model.store.names():
         rows.append(_table_row(name, model.store.describe(name), config))

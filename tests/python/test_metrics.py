@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import math
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,21 +69,54 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "m.jsonl") == [{"step": 1, "loss": None, "grad_norm": None, "lr": 0.5}]
 
 
-def test_board_writes_events_that_can_be_read_back(tmp_path: Path) -> None:
+def events_of(folder: Path) -> list[Any]:
+    """Events of the only file in the folder, checksums verified, read with the usual library's schema."""
     from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
-    board = Board(tmp_path)
-    board.append({"step": 7, "loss": 2.5, "skipped": True})
-    board.append({"step": 7, "val_loss": 1.25})
-    board.close()
-    (file,) = tmp_path.glob("events.out.tfevents.*")
-    data, at, seen = file.read_bytes(), 0, {}
-    while at < len(data):  # record: u64 length, u32 crc, bytes, u32 crc
-        length = int.from_bytes(data[at : at + 8], "little")
-        event = Event.FromString(data[at + 12 : at + 12 + length])
-        seen.update({value.tag: (event.step, value.simple_value) for value in event.summary.value})
+    from mudd_core import _core
+
+    def masked(data: bytes) -> int:
+        crc = _core.crc32c(data)
+        return int((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    (file,) = folder.glob("events.out.tfevents.*")
+    data, at, events = file.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        body = data[at + 12 : at + 12 + length]
+        assert struct.unpack_from("<I", data, at + 8) == (masked(data[at : at + 8]),)
+        assert struct.unpack_from("<I", data, at + 12 + length) == (masked(body),)
+        events.append(Event.FromString(body))
         at += 16 + length
-    assert seen["train/loss"] == (7, 2.5) and seen["valid/val_loss"] == (7, 1.25)
+    return events
+
+
+def test_board_writes_events_that_others_can_read(tmp_path: Path) -> None:
+    board = Board(tmp_path, resumed_step=600)
+    board.append({"step": 700, "loss": 2.5, "skipped": True, "lr": None})
+    board.append({"step": 700, "val_loss": 1.25})
+    board.close()
+    version, purge, train, valid = events_of(tmp_path)
+    assert version.file_version == "brain.Event:2" and abs(version.wall_time - time.time()) < 60
+    assert (purge.step, purge.session_log.status) == (601, purge.session_log.START)
+    assert [(v.tag, v.simple_value) for v in train.summary.value] == [
+        ("train/loss", 2.5),
+        ("train/skipped", 1.0),
+    ]
+    assert (valid.step, valid.summary.value[0].tag, valid.summary.value[0].simple_value) == (
+        700,
+        "valid/val_loss",
+        1.25,
+    )
+
+
+def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Path) -> None:
+    board = Board(tmp_path / "a")
+    board.append({"step": 1, "loss": 1.0})
+    board.close()
+    assert [event.HasField("session_log") for event in events_of(tmp_path / "a")] == [False, False]
+    Board(tmp_path / "b").close()
+    assert not (tmp_path / "b").exists()
 
 
 def test_durations() -> None:

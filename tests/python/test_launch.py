@@ -1,0 +1,255 @@
+"""The program as a user runs it: train, look, sample, validate, and everything that can be wrong with its input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mudd_core import checkpoint
+from mudd_core.config import load_config
+from tiny_run import CONFIG, TinyRun
+
+STEPS = 24
+SHORT = (f"train.steps={STEPS}", "train.save_every=12", "train.eval_every=12")
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """A finished run that tests only read."""
+    run = TinyRun(tmp_path_factory.mktemp("finished") / "run", tiny_text, SHORT)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+def again(run: TinyRun, *words: str) -> TinyRun:
+    """The same command with more words, logging elsewhere."""
+    return TinyRun(run.workdir, run.text, (*run.words, *words), log_suffix=".again.log")
+
+
+def copied(run: TinyRun, folder: Path) -> TinyRun:
+    """A copy of the run that a test may harm."""
+    shutil.copytree(run.workdir, folder / "run")
+    return TinyRun(folder / "run", run.text, run.words)
+
+
+def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> None:
+    lines = finished.output.splitlines()
+    summary = finished.summary()
+    assert lines[-1] == f"final hash {summary['final_hash']}"
+    newest = checkpoint.load_newest(finished.checkpoints)
+    assert newest is not None and newest.step == STEPS
+    weights = {name: array for name, array in newest.tensors.items() if "/" not in name}
+    assert checkpoint.final_hash(weights) == summary["final_hash"]
+    steps = [line for line in lines if line.startswith("step ") and "ETA" in line]
+    assert len(steps) == STEPS
+    pattern = r"step +\d+/24  loss [\d.]+  ppl [\d.e+]+  lr [\d.e-]+  grad [\d.]+  [\d,]+ tok/s  \d+% of peak  ETA \w+"
+    assert all(re.fullmatch(pattern, line) for line in steps), steps[0]
+    for part in ("train: steps=24", "a sample of what it learned", "threads", "tensorboard --logdir", "--prompt 'def '"):
+        assert part in finished.output, part
+
+
+def test_the_loss_falls_and_is_validated(finished: TinyRun) -> None:
+    rows = finished.rows()
+    losses = [row["loss"] for row in rows if "loss" in row]
+    valid = [row for row in rows if "val_loss" in row]
+    assert losses[0] > 5.0 and losses[-1] < losses[0] - 0.5
+    assert [row["step"] for row in valid] == [12, 24]
+    assert valid[1]["val_bits_per_byte"] < valid[0]["val_bits_per_byte"] < 8
+    assert list((finished.workdir / "tensorboard").glob("events.*"))
+
+
+def test_a_finished_run_prints_its_summary_and_trains_no_further(finished: TinyRun) -> None:
+    before = (finished.workdir / "metrics.jsonl").read_bytes()
+    run = again(finished, "train.log_every=7")
+    assert run.finish() == 0, run.tail
+    assert "holds a finished run" in run.output and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
+    assert (finished.workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_sampling_is_repeatable_and_greedy_needs_no_seed(finished: TinyRun) -> None:
+    def sampled(*words: str) -> str:
+        run = again(finished, "--mode=sample", "--prompt", "tree ", "--max-tokens=12", *words)
+        assert run.finish() == 0, run.tail
+        return run.output
+
+    first = sampled("sample.seed=5")
+    assert first.startswith("tree ") and len(first) > 10
+    assert sampled("sample.seed=5") == first
+    assert sampled("sample.seed=6") != first
+    greedy = {sampled("sample.temperature=0", f"sample.seed={seed}") for seed in (1, 2)}
+    assert len(greedy) == 1
+
+
+def test_the_printed_sample_command_works(finished: TinyRun) -> None:
+    (line,) = [line for line in finished.output.splitlines() if line.startswith("sample ")]
+    words = line.split(None, 3)[3]
+    env = {**os.environ, "PYTHONPATH": str(CONFIG.parents[2] / "python")}
+    command = f"{finished.command()[0]} {finished.command()[1]} {words}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("def "), done.stderr
+
+
+def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:
+    last = [row for row in finished.rows() if "val_loss" in row][-1]
+    run = again(finished, "--mode=validation")
+    assert run.finish() == 0, run.tail
+    assert f"step 24: validation loss {last['val_loss']:.6f}, {last['val_bits_per_byte']:.6f} bits per byte" in run.output
+    earlier = again(finished, "validate", "--step=12")
+    assert earlier.finish() == 2  # a command stands first
+    earlier = again(finished, "--mode=validation", "--step=12")
+    assert earlier.finish() == 0 and "step 12: validation loss" in earlier.output
+    assert again(finished, "--mode=validation", "--step=13").finish() == 2
+
+
+def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
+    run = again(finished, "--mode=report")
+    assert run.finish() == 0, run.tail
+    assert "checkpoints: 12, 24" in run.output and "bits/byte" in run.output and "step 24 of 24" in run.output
+    run = again(finished, "--mode=data")
+    assert run.finish() == 0, run.tail
+    assert "257 ids" in run.output and "documents" in run.output
+
+
+def test_the_plan_predicts_memory_within_a_tenth(finished: TinyRun, tmp_path: Path) -> None:
+    words = ("train.batch_size=128", "train.steps=3", "train.eval_every=0", "model.d_model=256", "model.d_ff=1024")
+    run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan"))
+    assert run.finish() == 0, run.tail
+    assert not run.workdir.exists()
+    (predicted,) = re.findall(r"memory +([\d,]+) MiB at the peak", run.output)
+    for part in ("parameters", "GFLOP a step", "optimizer moments", "activations", "checkpoint", "an estimate"):
+        assert part in run.output
+    run = TinyRun(tmp_path / "run", finished.text, words)
+    process = run.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, run.tail
+    assert usage.ru_maxrss / 1024 == pytest.approx(float(predicted.replace(",", "")), rel=0.10)
+
+
+def test_the_parameter_table_names_roles_and_decay(finished: TinyRun) -> None:
+    run = again(finished, "--params")
+    assert run.finish() == 0, run.tail
+    rows = {line.split()[0]: line.split() for line in run.output.splitlines()}
+    assert rows["blocks.0.attn.q.w"][4] == "matrix" and rows["blocks.0.attn.q.w"][-1] == "0.1"
+    assert rows["final_norm.gain"][-1] == "0" and rows["embed"][-1] == "0"
+
+
+def test_too_little_memory_is_refused_before_anything_is_touched(finished: TinyRun, tmp_path: Path) -> None:
+    words = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")
+    run = TinyRun(tmp_path / "run", finished.text, words)
+    assert run.finish() == 2, run.tail
+    assert "[memory]" in run.output and "train.micro_batch" in run.output
+
+
+def empty(path: Path) -> str:
+    (path / "t.txt").write_text("")
+    return "t.txt"
+
+
+def shorter_than_a_window(path: Path) -> str:
+    (path / "t.txt").write_text("a few words\n")
+    return "t.txt"
+
+
+def missing(path: Path) -> str:
+    return "none.txt"
+
+
+def not_text(path: Path) -> str:
+    (path / "t.txt").write_bytes(bytes(range(256)) * 300)
+    return "t.txt"
+
+
+@pytest.mark.parametrize("make", [empty, shorter_than_a_window, missing, not_text])
+def test_bad_text_exits_2_and_names_the_file(make: Callable[[Path], str], tmp_path: Path) -> None:
+    name = make(tmp_path)
+    words = (f"data.path={tmp_path / name}", f"data.cache_dir={tmp_path / 'cache'}")
+    run = TinyRun(tmp_path / "run", tmp_path, words)
+    assert run.finish() == 2, run.tail
+    assert "Traceback" not in run.output and ("data" in run.tail and (name in run.tail or "corpus" in run.tail))
+    assert not (run.workdir / "config.json").exists()  # the corrected command may use the same folder
+
+
+def test_another_config_in_the_work_directory_exits_2_with_the_list(finished: TinyRun) -> None:
+    run = again(finished, "optim.lr=1", "train.seed=4", "train.log_every=9")
+    assert run.finish() == 2
+    assert "optim.lr: saved 0.003, asked 1.0" in run.output and "train.seed: saved 0, asked 4" in run.output
+    assert "log_every" not in run.output
+
+
+def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
+    text = tmp_path / "words.txt"
+    text.write_text("".join(f"line {number} of the first text\n\n" for number in range(3000)))
+    words = (f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=4", "train.stop_at=2")
+    run = TinyRun(tmp_path / "run", tmp_path, words)
+    assert run.finish() == 75, run.tail
+    shutil.rmtree(tmp_path / "cache")
+    text.write_text("".join(f"line {number} of the second text\n\n" for number in range(3000)))
+    assert run.finish() == 2
+    assert "not what this run was started with" in run.output
+
+
+def test_a_truncated_cache_exits_65_and_says_what_to_do(finished: TinyRun, tmp_path: Path) -> None:
+    shutil.copytree(finished.text.parent / "cache", tmp_path / "cache")
+    (file,) = [path for path in (tmp_path / "cache").rglob("*.h5")]
+    os.truncate(file, file.stat().st_size // 2)
+    run = TinyRun(tmp_path / "run", finished.text, (*SHORT, f"data.cache_dir={tmp_path / 'cache'}"))
+    assert run.finish() == 65, run.tail
+    assert str(file.parent) in run.output and "Traceback" not in run.output
+
+
+def test_checkpoints_that_are_all_damaged_exit_65(finished: TinyRun, tmp_path: Path) -> None:
+    run = copied(finished, tmp_path)
+    (run.workdir / "summary.json").unlink()
+    for file in run.checkpoints.rglob("model-*"):
+        os.truncate(file, 100)
+    assert run.finish() == 65, run.tail
+    assert "no checkpoint verifies" in run.output
+
+
+def test_a_non_finite_loss_ends_with_76_and_a_name(finished: TinyRun, tmp_path: Path) -> None:
+    words = ("optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0", "train.steps=40", "train.save_every=0")
+    run = TinyRun(tmp_path / "run", finished.text, words)
+    assert run.finish() == 76, run.tail
+    assert "the first bad number is in" in run.output and "blocks" in run.output or "embed" in run.output
+    assert checkpoint.list_steps(run.checkpoints) == []
+
+
+def test_debugging_names_the_node_at_once(finished: TinyRun, tmp_path: Path) -> None:
+    words = ("optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0", "train.debug_nonfinite=true", "train.max_skips=1")
+    run = TinyRun(tmp_path / "run", finished.text, words)
+    assert run.finish() == 76, run.tail
+    assert "the first bad number is in" in run.output
+
+
+def test_every_kind_of_config_runs(finished: TinyRun, tmp_path: Path) -> None:
+    """A GPT-2 from a JSON file, with accumulation, another normalisation and schedule."""
+    config = json.loads((finished.workdir / "config.json").read_text())
+    config["model"] = {"family": "gpt2", "d_model": 32, "n_layer": 2, "n_head": 2, "d_ff": 64}
+    file = tmp_path / "gpt2.json"
+    file.write_text(json.dumps(config))
+    assert load_config(file).model.family == "gpt2"
+    words = ("train.steps=4", "train.micro_batch=2", "loss.normalize=all_slots", "optim.schedule=wsd", "optim.decay=all")
+    run = TinyRun(tmp_path / "run", finished.text, (f"--config={file}", *words, "sample.max_tokens=2"))
+    assert run.finish() == 0, run.tail
+
+
+def test_a_resumed_run_says_so(finished: TinyRun, tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run", finished.text, SHORT)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 75, run.tail
+    finally:
+        process.kill()
+    assert run.finish() == 0, run.tail
+    assert "resumed from step" in run.output
+    assert run.rows() == finished.rows() and run.summary()["final_hash"] == finished.summary()["final_hash"]
