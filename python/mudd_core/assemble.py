@@ -50,7 +50,7 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
 def book(
     shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None
 ) -> tuple[Any, Any, dict[str, int]]:
-    """(model, engine, bytes by kind) with all memory booked and next to none of it touched; weights are zeros.
+    """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
     model: one to train further; it keeps its weights. UserError if the weights alone do not fit.
     """
