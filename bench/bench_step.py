@@ -1,0 +1,122 @@
+"""Whole optimizer steps of mudd_core on a bench shape, in this process; one line, or JSON for bench_peers.py.
+
+    python bench/bench_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
+
+A step is all micro-batches forward and backward, clip to norm 1, AdamW and repacking: the one call of the
+engine. Warm-up steps are not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib, usable_cores
+from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights, spread
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+
+
+def run_config(s: Shape, family: str, micro_batch: int) -> Any:
+    """The config of a run on this shape; embedding and head decay like every matrix, as in the peers."""
+    from mudd_core import config as c
+
+    kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
+    model = kinds[family](
+        vocab_size=s.V, max_seq_len=s.T, d_model=s.D, n_layer=s.L, n_head=s.H, d_ff=s.inner(family)
+    )
+    optim = c.OptimConfig(
+        lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
+    )
+    train = c.TrainConfig(batch_size=s.B, seq_len=s.T, micro_batch=micro_batch)
+    return c.Config(name="bench", model=model, optim=optim, train=train)
+
+
+def make_engine(s: Shape, family: str, micro_batch: int, weights: Path | None) -> Any:
+    """Model with the given (or the bench's own) weights, and its engine."""
+    from mudd_core.engine import Engine
+    from mudd_core.model import Model
+
+    config = run_config(s, family, micro_batch)
+    model = Model(config.model, initialize=False)
+    if weights is None:
+        values = random_weights(parameter_shapes(s, family))
+    else:
+        with np.load(weights, allow_pickle=False) as z:
+            values = {k: z[k] for k in z.files}
+    for name in list(values):
+        model.set_parameter(name, values.pop(name))
+    return Engine(config, model)
+
+
+def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
+    """Train on fixed random tokens and time the steps after the warm-up."""
+    import mudd_core as mc
+
+    mc.set_num_threads(a.threads)
+    engine = make_engine(s, family, a.micro_batch, a.weights)
+    losses, seconds = [], []
+    for step in range(a.warmup + a.steps):
+        window = batch_tokens(s, step).astype(np.int32)
+        batch = {
+            k: np.ascontiguousarray(w) for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
+        }
+        start = time.perf_counter()
+        report = engine.train_step(step, LR, batch)
+        seconds.append(time.perf_counter() - start)
+        losses.append(float(report.loss))
+    timed = seconds[a.warmup :]
+    return {
+        "name": "mudd_core",
+        "tokens_per_second": s.tokens / statistics.median(timed),
+        "spread": spread(timed),
+        "peak_rss_mib": peak_rss_mib(),
+        "isa": str(mc.isa()),
+        "threads": a.threads,
+        "losses": losses,
+        "memory": engine.memory_report(),
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
+    p.add_argument("--shape", choices=SHAPES, default="9M")
+    p.add_argument("--threads", type=int, default=usable_cores())
+    p.add_argument("--steps", type=int, default=10, help="timed steps")
+    p.add_argument("--warmup", type=int, default=3, help="steps before the clock starts")
+    p.add_argument("--micro-batch", type=int, default=0, help="train.micro_batch: shards of one run; 0 = all")
+    p.add_argument("--weights", type=Path, help=".npz of initial weights")
+    p.add_argument("--json", action="store_true", help="print one JSON object")
+    return p.parse_args()
+
+
+def main() -> int:
+    """Measure and print."""
+    a = parse()
+    s = SHAPES[a.shape]
+    row = measure(s, a.family, a)
+    if a.json:
+        print(json.dumps(row))
+        return 0
+    gflops = row["tokens_per_second"] * s.flops_per_token(a.family) / 1e9
+    memory = ", ".join(f"{k} {v / 2**20:.0f}" for k, v in row["memory"].items())
+    print(
+        f"{a.family} {s.name}: {row['tokens_per_second']:.0f} tokens/s (spread {row['spread']:.0%}), "
+        f"{gflops:.0f} GFLOP/s, {a.threads} threads, {row['isa']}; "
+        f"peak memory {row['peak_rss_mib']:.0f} MiB ({memory}); "
+        f"loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
