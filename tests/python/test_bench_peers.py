@@ -17,6 +17,7 @@ sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
 
 import torch_step  # noqa: E402
 
+import bench_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 
@@ -53,3 +54,30 @@ def test_tokens_are_ids_with_a_skew() -> None:
     assert (ids == workload.batch_tokens(SHAPES["9M"], 0)).all()
     assert (ids != workload.batch_tokens(SHAPES["9M"], 1)).any()
     assert np.median(ids) < 200
+
+
+@pytest.mark.parametrize("family", ["transformer_pp", "gpt2"])
+def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
+    """Three whole steps from equal weights: losses equal, so both benches time the same computation."""
+    engine = bench_step.make_engine(TINY, family, 0, None)
+    ours = []
+    for step in range(3):
+        window = workload.batch_tokens(TINY, step).astype(np.int32)
+        batch = {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
+        ours.append(engine.train_step(step, workload.LR, batch).loss)
+    weights = workload.random_weights(workload.parameter_shapes(TINY, family))
+    cfg: tm.Config = tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
+    if family == "gpt2":
+        cfg = tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+    windows = [workload.batch_tokens(TINY, step) for step in range(3)]
+    _, losses, _ = tm.adamw_steps(
+        weights,
+        [(w[:, :-1], w[:, 1:]) for w in windows],
+        cfg,
+        lr=workload.LR,
+        betas=workload.BETAS,
+        eps=workload.EPS,
+        weight_decay=workload.DECAY,
+        clip=workload.CLIP,
+    )
+    np.testing.assert_allclose(ours, losses, rtol=0, atol=1e-5)
