@@ -1,47 +1,12 @@
 // Table of kernel rows at every level this CPU has, one thread. Each line carries GFLOP/s and the share of the
 // peak of the row's own level (products), or GB/s (ops that move data).
-#include <benchmark/benchmark.h>
-
-#include <algorithm>
-#include <chrono>
-#include <string>
-#include <vector>
-
 #include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/peak/peak.h"
+#include "rows.h"
 
 using namespace mudd;
+using namespace mudd::bench;
 
 namespace {
-
-std::vector<float> filled(int64_t n) {
-  std::vector<float> v(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = 1e-3f * static_cast<float>(i % 1013 - 506);
-  return v;
-}
-
-// GFLOP/s of a level's registers-only loop, one thread.
-double level_peak(const std::string& level) {
-  for (const auto& row : peak_rows())
-    if (level == row.level) {
-      benchmark::DoNotOptimize(row.kernels->multiply_add(1 << 18));
-      double best = 0;
-      for (int i = 0; i < 5; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        benchmark::DoNotOptimize(row.kernels->multiply_add(1 << 20));
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        best = std::max(best, 2e-9 * kPeakFmas * row.kernels->lanes * (1 << 20) / took.count());
-      }
-      return best;
-    }
-  return 0;
-}
-
-void count_flops(benchmark::State& state, double flops, double peak) {
-  state.counters["GFLOP/s"] = benchmark::Counter(1e-9 * flops, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["of_peak"] =
-      benchmark::Counter(1e-9 * flops / peak, benchmark::Counter::kIsIterationInvariantRate);
-}
 
 void multiply_row(benchmark::State& state, const GemmKernels* kernels, int64_t m, int64_t k, int64_t n,
                   double peak) {
@@ -112,6 +77,7 @@ void register_gemm() {
 
 int main(int argc, char** argv) {
   register_gemm();
+  mudd::bench::register_attention();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

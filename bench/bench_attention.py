@@ -1,0 +1,83 @@
+"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention, one process, interleaved rounds.
+
+Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, the three gradients; mudd_core is
+called through mc.ops, so its NumPy face and the allocation of results count too. FLOPs: 2 T^2 D per sample forward
+(causal, counted once), twice that backward. Times are the best of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import mudd_core as mc
+
+SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), (1, 4, 2048, 64)]  # B, H, T, hd
+
+
+def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Seconds of the fastest call of each, rounds taken in turn."""
+    seconds = {name: float("inf") for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds
+
+
+def compare(batch: int, heads: int, length: int, width: int, rounds: int) -> str:
+    """One line of the table. Fails when the two outputs differ by more than rounding."""
+    rng = np.random.default_rng(0)
+    q, k, v, dout = (rng.standard_normal((batch, length, heads * width), dtype=np.float32) for _ in range(4))
+    tensors = [torch.tensor(x).requires_grad_() for x in (q, k, v)]
+
+    def split(x: torch.Tensor) -> torch.Tensor:
+        return x.view(batch, length, heads, width).transpose(1, 2)
+
+    def theirs() -> torch.Tensor:
+        o = torch.nn.functional.scaled_dot_product_attention(*map(split, tensors), is_causal=True)
+        return o.transpose(1, 2).reshape(batch, length, -1)
+
+    gradient = torch.tensor(dout)
+    output = theirs()
+    np.testing.assert_allclose(mc.ops.attention(q, k, v, n_head=heads), output.detach().numpy(), atol=2e-5)
+    seconds = best(
+        {
+            "ours": lambda: mc.ops.attention(q, k, v, n_head=heads),
+            "torch": theirs,
+            # Both run forward again: mc.ops.attention_backward has no saved state from an earlier call.
+            "ours both": lambda: mc.ops.attention_backward(dout, q, k, v, n_head=heads),
+            "torch both": lambda: torch.autograd.grad(theirs(), tensors, gradient),
+        },
+        rounds,
+    )
+    flops = 2.0 * batch * heads * length**2 * width
+    rate = {name: (3 if "both" in name else 1) * flops / s * 1e-9 for name, s in seconds.items()}
+    return (
+        f"| {batch}, {heads}, {length}, {width} | {rate['ours']:.0f} | {rate['torch']:.0f} | {rate['ours both']:.0f} "
+        f"| {rate['torch both']:.0f} |"
+    )
+
+
+def main() -> None:
+    """Prints the table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    mc.set_num_threads(options.threads)
+    print(f"GFLOP/s, {options.threads} threads, {mc.isa()}")
+    print("| B, H, T, hd | forward, ours | torch | forward + backward, ours | torch |\n|---|---|---|---|---|")
+    for shape in SHAPES:
+        print(compare(*shape, options.rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()
