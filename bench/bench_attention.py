@@ -1,8 +1,8 @@
-"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention, one process, interleaved rounds.
+"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention: one process, interleaved rounds.
 
-Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, the three gradients; mudd_core is
-called through mc.ops, so its NumPy face and the allocation of results count too. FLOPs: 2 T^2 D per sample forward
-(causal, counted once), twice that backward. Times are the best of the rounds.
+Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, the three gradients. mudd_core
+is called through mc.ops, so its NumPy face and the allocation of results count too. FLOPs: 2 T^2 D per sample
+forward (causal, counted once), twice that backward. Times are the best of the rounds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import mudd_core as mc
 import numpy as np
 import torch
 
-import mudd_core as mc
-
-SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), (1, 4, 2048, 64)]  # B, H, T, hd
+# B, H, T, hd
+SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), (1, 4, 2048, 64)]
 
 
 def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -41,7 +41,8 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int) -> str
         return x.view(batch, length, heads, width).transpose(1, 2)
 
     def theirs() -> torch.Tensor:
-        o = torch.nn.functional.scaled_dot_product_attention(*map(split, tensors), is_causal=True)
+        q_, k_, v_ = map(split, tensors)
+        o = torch.nn.functional.scaled_dot_product_attention(q_, k_, v_, is_causal=True)
         return o.transpose(1, 2).reshape(batch, length, -1)
 
     gradient = torch.tensor(dout)
@@ -59,10 +60,8 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int) -> str
     )
     flops = 2.0 * batch * heads * length**2 * width
     rate = {name: (3 if "both" in name else 1) * flops / s * 1e-9 for name, s in seconds.items()}
-    return (
-        f"| {batch}, {heads}, {length}, {width} | {rate['ours']:.0f} | {rate['torch']:.0f} | {rate['ours both']:.0f} "
-        f"| {rate['torch both']:.0f} |"
-    )
+    cells = [rate[name] for name in ("ours", "torch", "ours both", "torch both")]
+    return f"| {batch}, {heads}, {length}, {width} | " + " | ".join(f"{c:.0f}" for c in cells) + " |"
 
 
 def main() -> None:
