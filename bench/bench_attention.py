@@ -1,6 +1,6 @@
-"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention: one process, interleaved rounds.
+"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention, in interleaved rounds.
 
-Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, the three gradients. mudd_core
+Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, three gradients. mudd_core
 is called through mc.ops, so its NumPy face and the allocation of results count too. FLOPs: 2 T^2 D per sample
 forward (causal, counted once), twice that backward. Times are the best of the rounds.
 """
