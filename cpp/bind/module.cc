@@ -22,6 +22,6 @@ PYBIND11_MODULE(_core, m) {
   bind_graph(m);
   bind_ops(m);
   bind_sample(m);
+  bind_data(m);  // before bind_step, whose signatures name the batcher
   bind_step(m);
-  bind_data(m);
 }

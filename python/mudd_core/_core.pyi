@@ -1,0 +1,413 @@
+"""
+C++ core of mudd_core; the documented face is the Python package around it.
+"""
+from __future__ import annotations
+import collections.abc
+import numpy
+import numpy.typing
+import typing
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+class ShardRecord:
+    """
+    What was written: sizes, places, checksums.
+    """
+    @property
+    def bytes(self) -> int:
+        ...
+    @property
+    def crc(self) -> int:
+        ...
+    @property
+    def slices(self) -> list[typing.Any]:
+        """
+        (begin, end, block checksums) of each tensor, in order given.
+        """
+class AtomicFolder:
+    """
+    A folder that appears whole or not at all; see io/atomic_folder.h.
+    """
+    def __init__(self, parent: str, name: str, id: str) -> None:
+        ...
+    def add_shard(self, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
+        """
+        Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.
+        """
+    def commit(self, manifest_file: str, manifest: str | bytes) -> None:
+        """
+        Writes the manifest, syncs, renames to the final name, syncs the parent.
+        """
+class SafetensorsFile:
+    """
+    Header of a safetensors file, checked; tensors on demand.
+    """
+    def __init__(self, path: str) -> None:
+        ...
+    def read_tensor(self, index: int, out: typing.Any) -> None:
+        """
+        Fills a writable buffer of its size.
+        """
+    def tensors(self) -> list[typing.Any]:
+        """
+        (name, dtype, shape, begin, end) of each tensor, in the order of their bytes.
+        """
+    @property
+    def metadata(self) -> dict[str, typing.Any]:
+        ...
+class FaultFiles:
+    """
+    For tests: records file calls and fails, stops or shortens the n-th one.
+    """
+    def __init__(self) -> None:
+        ...
+    def fail_at(self, nth: int, code: int) -> None:
+        ...
+    def shorten_at(self, nth: int) -> None:
+        ...
+    def shrink_free_space(self, bytes: int) -> None:
+        ...
+    def stop_at(self, nth: int) -> None:
+        ...
+    @property
+    def count(self) -> int:
+        ...
+    @property
+    def log(self) -> list[typing.Any]:
+        """
+        (call, path, to, data, offset) of each call that changed something.
+        """
+    @property
+    def points(self) -> list[str]:
+        ...
+class ParamStore:
+    """
+    All parameters of a model in flat fp32 planes (0 = master).
+    """
+    def __init__(self) -> None:
+        ...
+    def allocate(self) -> None:
+        ...
+    def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True) -> int:
+        ...
+    def describe(self, name: str) -> dict[str, typing.Any]:
+        ...
+    def initialize(self, seed: int) -> None:
+        """
+        Fills every parameter from its declared init (Philox, by global element index).
+        """
+    def names(self) -> list[typing.Any]:
+        ...
+    def repack(self) -> None:
+        ...
+    def scale(self, name: str, *, lr: float = 1.0, eps: float = 1.0, decay: float = 1.0) -> None:
+        """
+        Factors of the optimizer for one parameter.
+        """
+    def set(self, plane: int, name: str, array: typing.Any) -> None:
+        ...
+    def view(self, plane: int, name: str, writable: bool = False) -> typing.Any:
+        ...
+    @property
+    def allocated(self) -> bool:
+        ...
+    @property
+    def elements(self) -> int:
+        ...
+    @property
+    def packed_bytes(self) -> int:
+        ...
+    @property
+    def plane_bytes(self) -> int:
+        ...
+    @property
+    def planes(self) -> int:
+        ...
+class Graph:
+    """
+    What a model function records.
+    """
+    def __init__(self, *, training: bool, samples: int, shards: int) -> None:
+        ...
+    def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
+        ...
+    def custom(self, arg0: typing.Any, arg1: typing.Any, arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
+        ...
+    def dtype(self, arg0: int) -> str:
+        ...
+    def input(self, arg0: str, arg1: collections.abc.Sequence[int], arg2: str, arg3: bool) -> int:
+        ...
+    def parameter(self, arg0: ParamStore, arg1: str) -> int:
+        ...
+    def shape(self, arg0: int) -> tuple[typing.Any, ...]:
+        ...
+    def text(self) -> str:
+        ...
+class Executor:
+    """
+    A planned graph with its arena.
+    """
+    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False) -> None:
+        ...
+    def attach(self, arg0: str, arg1: typing.Any) -> None:
+        """
+        Gives an external input its memory: this array, written in place.
+        """
+    def first_non_finite(self) -> str:
+        ...
+    def get(self, arg0: int) -> typing.Any:
+        """
+        A read-only view of a kept value; the next run overwrites it.
+        """
+    def gradient(self, name: str) -> typing.Any:
+        ...
+    def memory_table(self) -> list[typing.Any]:
+        """
+        (what, kind, bytes, first, last, offset) per buffer.
+        """
+    def run(self, run: int = 0, cache_length: int = 0) -> None:
+        ...
+    def set(self, arg0: str, arg1: typing.Any) -> None:
+        ...
+    def text(self) -> str:
+        ...
+    @property
+    def arena_bytes(self) -> int:
+        ...
+    @property
+    def gradient_bytes(self) -> int:
+        ...
+    @property
+    def runs_per_step(self) -> int:
+        ...
+class Call:
+    """
+    One op applied to NumPy arrays: forward(), then backward(). Used by the tape.
+    """
+    @staticmethod
+    def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool]) -> Call:
+        ...
+    def __init__(self, op: str, options: dict[str, typing.Any], inputs: list[typing.Any], wants: collections.abc.Sequence[bool], cuts: collections.abc.Sequence[int] = [], cache_length: int = 0) -> None:
+        ...
+    def backward(self, dout: list[typing.Any], into: list[typing.Any], accumulate: collections.abc.Sequence[bool]) -> None:
+        """
+        Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array.
+        """
+    def forward(self) -> tuple[typing.Any, ...]:
+        """
+        Runs the op; returns its outputs as new arrays.
+        """
+    def passes_gradient(self) -> int:
+        ...
+    def weight_like(self, i: int) -> bool:
+        ...
+class Batcher:
+    """
+    Batches of token windows by sample index; see data/batcher.h.
+    """
+    def __init__(self, *, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int], shuffled: bool, seq_len: int, seed: int, pad_id: int) -> None:
+        ...
+    def fill(self, first_sample: int, inputs: numpy.ndarray, targets: numpy.ndarray) -> int:
+        """
+        Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.
+        """
+    def start_of(self, sample: int) -> int:
+        """
+        Position of the first token of a sample.
+        """
+    def verify(self) -> None:
+        """
+        Compares every block with its checksum; FormatError names a damaged one.
+        """
+    @property
+    def seq_len(self) -> int:
+        ...
+    @property
+    def tokens(self) -> int:
+        ...
+    @property
+    def windows(self) -> int:
+        """
+        Windows in an epoch; for validation in all.
+        """
+class StepReport:
+    """
+    What one update did.
+    """
+    @property
+    def finite(self) -> bool:
+        ...
+    @property
+    def grad_norm(self) -> float:
+        ...
+    @property
+    def loss(self) -> float:
+        ...
+    @property
+    def loss_sum(self) -> float:
+        ...
+    @property
+    def stopped(self) -> bool:
+        ...
+    @property
+    def weight_sum(self) -> float:
+        ...
+class TrainStep:
+    """
+    All micro-batches, clip, AdamW and repacking in one call.
+    """
+    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False) -> None:
+        ...
+    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
+        ...
+    def run_on(self, inputs: typing.Any, targets: typing.Any, *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
+        ...
+    @property
+    def moment_planes(self) -> tuple[int, int]:
+        ...
+def clear_requests() -> None:
+    """
+    Forgets all requests.
+    """
+def cpu_name() -> str:
+    """
+    Name of the CPU as it reports itself.
+    """
+def crc32c(data: typing.Any, before: int = 0) -> int:
+    """
+    CRC-32C of a buffer's bytes; before: the checksum of what came first.
+    """
+def crc32c_blocks(data: typing.Any) -> list[int]:
+    """
+    CRC-32C of each block of 1 MiB, the last one shorter.
+    """
+def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
+    """
+    CRC-32C of A followed by B from both checksums and the length of B.
+    """
+def detected_isa() -> str:
+    """
+    Instruction-set level of this CPU.
+    """
+def fill_inputs(batcher: Batcher, executor: Executor, first_sample: int) -> None:
+    """
+    Fills the inputs of a graph run from a batcher.
+    """
+def free_space(path: str) -> int:
+    """
+    Bytes this user may still write there.
+    """
+def install_stop_handlers() -> None:
+    """
+    SIGINT, SIGTERM, SIGUSR1 ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.
+    """
+def isa() -> str:
+    """
+    Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
+    """
+def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0) -> float:
+    """
+    Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd.
+    """
+def list_folder(path: str) -> list[tuple[str, bool]]:
+    """
+    (name, is a folder) of each entry, by name.
+    """
+def make_folders(path: str) -> None:
+    """
+    Makes a folder and those above it that are missing, durably.
+    """
+def num_threads() -> int:
+    """
+    Threads that the next call will use.
+    """
+def op_names() -> list[str]:
+    """
+    Names of all ops.
+    """
+def peak_gflops(threads: int) -> float:
+    """
+    GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (50 ms).
+    """
+def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
+    """
+    Image of an index under the keyed permutation of [0, n).
+    """
+def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
+    """
+    Four words of Philox4x32-10.
+    """
+def random_normal(begin: int, end: int, *, seed: int, purpose: str, stddev: float = 1.0) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    Elements [begin, end) of the normal tensor of (seed, purpose), float32.
+    """
+def random_uniform(begin: int, end: int, *, seed: int, purpose: str, low: float = 0.0, high: float = 1.0) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    Elements [begin, end) of the uniform tensor of (seed, purpose), float32.
+    """
+def read_checked(path: str, range: tuple[str, int, int, collections.abc.Sequence[int]], out: typing.Any) -> None:
+    """
+    Reads one checked range into a writable buffer of its size.
+    """
+def read_file(path: str, limit: int) -> bytes:
+    """
+    A whole file of at most `limit` bytes.
+    """
+def read_gbps(threads: int) -> float:
+    """
+    GB/s that `threads` threads read from memory, measured (256 MiB are touched for a moment).
+    """
+def remove_committed(parent: str, name: str, id: str) -> None:
+    """
+    Removes a folder so that no half of it is found under its name.
+    """
+def remove_dead_temporaries(parent: str) -> list[str]:
+    """
+    Removes temporary folders of dead writers; gives their names.
+    """
+def remove_stop_handlers() -> None:
+    """
+    Gives the signals back to whoever had them.
+    """
+def replace_file(path: str, data: bytes) -> None:
+    """
+    Writes a file so that a crash leaves the old one or the new one.
+    """
+def request_stop() -> None:
+    """
+    Asks for a stop without a signal.
+    """
+def sample(logits: typing.Any, *, temperature: float, top_k: int, top_p: float, seed: int, position: int) -> int:
+    """
+    Token drawn from logits float32 [V]; a pure function of its arguments.
+    """
+def set_num_threads(n: int) -> None:
+    """
+    Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).
+    """
+def stop_requested() -> bool:
+    """
+    True if a stop is asked for.
+    """
+def stop_signal() -> int:
+    """
+    The signal that asked for the stop, or 0.
+    """
+def take_save_request() -> bool:
+    """
+    True once after a SIGUSR2.
+    """
+def tree_sum(values: typing.Any) -> float:
+    """
+    Sum of float64 [S] by the balanced binary tree over shards.
+    """
+def use_files(faults: FaultFiles) -> None:
+    """
+    For tests: all later file calls go through `faults`; None restores the system's.
+    """
+def verify_file(path: str, bytes: int, crc: int, ranges: collections.abc.Sequence[tuple[str, int, int, collections.abc.Sequence[int]]]) -> None:
+    """
+    Reads a whole file and compares size, block checksums and its own; FormatError names what differs.
+    """
+def verify_tokens(*, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
+    """
+    Compares the ids of a token file with their checksums; FormatError names a block.
+    """

@@ -1,0 +1,53 @@
+"""Type stubs of the extension modules, from what pybind11 knows about them.
+
+`python tests/stubs.py` writes python/mudd_core/_core.pyi and _h5.pyi (`./run stubs`); tests/python/test_stubs.py
+fails while the committed files differ.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
+MODULES = ("_core", "_h5")
+# What pybind11 says, and what a strict type checker wants to read. Newer pybind11 spells out "anything that can be
+# an int"; NumPy arrays count as buffers for the checker only from Python 3.12 on; std::string takes bytes as well.
+PLAINER = {
+    r"typing\.SupportsInt \| typing\.SupportsIndex": "int",
+    r"typing\.SupportsFloat \| typing\.SupportsIndex": "float",
+    r"typing_extensions\.Buffer|collections\.abc\.Buffer": "typing.Any",
+    r"import typing_extensions\n": "",
+    r"(?<=[ \[])(list|tuple|dict)(?=[:,)\]|]| =|$)": r"\1[typing.Any, ...]",
+    r"(list)\[typing\.Any, \.\.\.\]": r"\1[typing.Any]",
+    r"(dict)\[typing\.Any, \.\.\.\]": r"\1[str, typing.Any]",
+    r"\*args\)": "*args: typing.Any)",
+    r"manifest: str\b": "manifest: str | bytes",
+}
+
+
+def generate() -> dict[str, str]:
+    """File name to text of each module's stub."""
+    with tempfile.TemporaryDirectory() as folder:
+        modules = [f"mudd_core.{name}" for name in MODULES]
+        command = [sys.executable, "-m", "pybind11_stubgen", *modules, "--exit-code", "-o", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"pybind11-stubgen refuses a signature:\n{done.stderr}")
+        return {f"{m}.pyi": plainer((Path(folder) / "mudd_core" / f"{m}.pyi").read_text()) for m in MODULES}
+
+
+def plainer(text: str) -> str:
+    """The stub with the spellings of PLAINER."""
+    for pattern, spelling in PLAINER.items():
+        text = re.sub(pattern, spelling, text, flags=re.MULTILINE)
+    return text
+
+
+if __name__ == "__main__":
+    for name, text in generate().items():
+        (PACKAGE / name).write_text(text)
+        print(f"wrote {PACKAGE / name}")
