@@ -60,7 +60,7 @@ class TinyRun:
         env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-            "OMP_NUM_THREADS": "2",
+            "OMP_NUM_THREADS": "1",
             **self.environment,
             **environment,
         }

@@ -1,4 +1,4 @@
-"""The config of the subprocess tests: about 50 thousand parameters, 160 updates of 2,048 tokens."""
+"""The config of the subprocess tests: about 50 thousand parameters, 160 updates of 512 tokens, on one thread."""
 
 from mudd_core.config import (
     Config,
@@ -19,13 +19,13 @@ def get_config() -> Config:
         data=DataConfig(tokenizer="bytes"),
         train=TrainConfig(
             steps=160,
-            batch_size=32,
+            batch_size=8,
             seq_len=64,
             save_every=8,
             eval_every=40,
             log_every=1,
             keep_last=2,
-            threads=2,
+            threads=1,
         ),
         optim=OptimConfig(lr=3e-3, warmup_steps=10),
         eval=EvalConfig(max_batches=2),

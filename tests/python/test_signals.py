@@ -1,0 +1,147 @@
+"""Stopping a real run: signals, the STOP file, a second signal, the lock, and the log that is cut back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from mudd_core import checkpoint
+from tiny_run import TinyRun
+
+STEPS = 160
+STOPPED = 75
+
+
+@pytest.fixture(scope="module")
+def unbroken(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = TinyRun(tmp_path_factory.mktemp("unbroken") / "run", tiny_text)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+def equal(run: TinyRun, wanted: TinyRun) -> bool:
+    return run.rows() == wanted.rows() and run.summary()["final_hash"] == wanted.summary()["final_hash"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1", "STOP file"])
+def test_a_stop_saves_the_last_step_and_exits_75(
+    name: str, unbroken: TinyRun, tiny_text: Path, memory_path: Path
+) -> None:
+    run = TinyRun(memory_path / "run", tiny_text)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 13)
+        if name == "STOP file":
+            (run.workdir / "STOP").touch()
+        else:
+            process.send_signal(getattr(signal, name))
+        begin = time.monotonic()
+        assert process.wait(20) == STOPPED, run.tail
+        assert time.monotonic() - begin < 5
+    finally:
+        process.kill()
+    logged = [row["step"] for row in run.rows() if "loss" in row]
+    newest = checkpoint.load_newest(run.checkpoints)
+    # The last whole step, not the last multiple of train.save_every.
+    assert newest is not None and newest.step == logged[-1] >= 13
+    assert run.summary()["stopped"] == name and run.summary()["step"] == newest.step
+    assert "launch.py" in run.output  # the command that goes on
+    assert not (run.workdir / "STOP").exists()
+
+    assert run.finish() == 0, run.tail
+    assert f"resumed from step {newest.step} " in run.output
+    assert equal(run, unbroken)
+
+
+def test_sigusr2_saves_and_goes_on(unbroken: TinyRun, tiny_text: Path, memory_path: Path) -> None:
+    run = TinyRun(memory_path / "run", tiny_text, ("train.save_every=0",))
+    process = run.start()
+    try:
+        run.wait_for_step(process, 5)
+        process.send_signal(signal.SIGUSR2)
+        assert process.wait(60) == 0, run.tail
+    finally:
+        process.kill()
+    steps = checkpoint.list_steps(run.checkpoints)
+    assert len(steps) == 2 and 5 <= steps[0] < STEPS and steps[1] == STEPS
+    assert run.summary()["final_hash"] == unbroken.summary()["final_hash"]
+
+
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_leaves_at_once(
+    second: signal.Signals, code: int, tiny_text: Path, memory_path: Path
+) -> None:
+    # Updates long enough that the first signal cannot be answered before the second comes.
+    words = ("train.batch_size=1024", "train.logical_shards=1", "train.save_every=1", "train.eval_every=0")
+    run = TinyRun(memory_path / "run", tiny_text, words)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 2)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(second)
+        begin = time.monotonic()
+        found = process.wait(20)
+        assert time.monotonic() - begin < 1.5
+    finally:
+        process.kill()
+    assert found in (code, STOPPED)  # 75: it was just between two updates and done before the second came
+    newest = checkpoint.load_newest(run.checkpoints)
+    assert newest is not None and newest.step >= 1  # what was committed is intact
+    if found == code:
+        assert "a second signal leaves at once" in run.output
+
+
+def test_the_log_is_cut_back_to_the_resumed_step(
+    unbroken: TinyRun, tiny_text: Path, memory_path: Path
+) -> None:
+    run = TinyRun(memory_path / "run", tiny_text)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 21)
+        process.send_signal(signal.SIGKILL)
+        process.wait(20)
+    finally:
+        process.kill()
+    path = run.workdir / "metrics.jsonl"
+    logged = run.rows()[-1]["step"]
+    newest = checkpoint.list_steps(run.checkpoints)[-1]
+    with path.open("a") as log:
+        log.write(json.dumps({"step": logged + 1, "loss": 123.0}) + "\n")
+        log.write('{"step": 99, "lo')  # a torn last line
+    assert run.finish(timeout=60) == 0, run.tail
+    assert f"resumed from step {newest} " in run.output
+    assert equal(run, unbroken)
+    steps = [row["step"] for row in run.rows() if "loss" in row]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def test_one_run_a_work_directory(tiny_text: Path, memory_path: Path) -> None:
+    run = TinyRun(memory_path / "run", tiny_text)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 3)
+        second = TinyRun(run.workdir, tiny_text, log_suffix=".second.log")
+        assert second.finish() == 2
+        assert f"process {process.pid}" in second.output
+        assert process.poll() is None  # the loser did the holder no harm
+    finally:
+        process.kill()
+        process.wait()
+    assert run.finish() == 0, run.output  # the lock died with the process
+
+
+def test_a_finished_run_prints_its_summary_and_does_nothing(unbroken: TinyRun) -> None:
+    before = {path: path.stat().st_mtime_ns for path in unbroken.checkpoints.rglob("*")}
+    assert unbroken.finish() == 0
+    assert unbroken.summary()["final_hash"] in unbroken.output.splitlines()[-1]
+    assert {path: path.stat().st_mtime_ns for path in unbroken.checkpoints.rglob("*")} == before
+
+
+def test_another_config_is_refused_with_the_list_of_fields(unbroken: TinyRun, tiny_text: Path) -> None:
+    words = ("optim.lr=0.5", "train.log_every=7")
+    other = TinyRun(unbroken.workdir, tiny_text, words)
+    assert other.finish() == 2
+    assert "optim.lr" in other.output and "train.log_every" not in other.output
