@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,17 @@ class TinyRun:
 
     def wait_for_step(self, process: subprocess.Popen[str], step: int, timeout: float = 60) -> None:
         """Returns once this step is printed; AssertionError if the process ends or hangs before."""
+        self._wait(process, lambda: self.step_printed() >= step, f"step {step}", timeout)
+
+    def wait_for_text(self, process: subprocess.Popen[str], text: str, timeout: float = 60) -> None:
+        """Returns once the process has printed this; AssertionError if it ends or hangs before."""
+        self._wait(process, lambda: text in self.output, repr(text), timeout)
+
+    def _wait(
+        self, process: subprocess.Popen[str], done: Callable[[], bool], what: str, timeout: float
+    ) -> None:
         end = time.monotonic() + timeout
-        while self.step_printed() < step:
-            assert process.poll() is None, f"ended with {process.returncode} before step {step}:\n{self.tail}"
-            assert time.monotonic() < end, f"no step {step} within {timeout} s:\n{self.tail}"
+        while not done():
+            assert process.poll() is None, f"ended with {process.returncode} before {what}:\n{self.tail}"
+            assert time.monotonic() < end, f"no {what} within {timeout} s:\n{self.tail}"
             time.sleep(0.005)
