@@ -263,7 +263,7 @@ def test_temporaries_of_dead_writers_go(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    with faults(shrink_free_space=(1000,)) as files, pytest.raises(SaveError, match="train.keep_last"):
+    with faults(shrink_free_space=(1000,)) as files, pytest.raises(SaveError, match=r"train\.keep_last"):
         save(tmp_path, 2)
     assert files.log == []
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

@@ -119,7 +119,7 @@ def kill_at_random(run: TinyRun, rng: random.Random, from_step: int) -> None:
     """Some steps after the resume, and then some part of a step or save later."""
     process = run.start()
     try:
-        run.wait_for_step(process, from_step + rng.randint(1, 14))
+        run.wait_for_step(process, from_step + rng.randint(1, 9))
         time.sleep(rng.random() * 0.03)
         process.send_signal(signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL, run.tail

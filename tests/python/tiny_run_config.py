@@ -1,4 +1,4 @@
-"""The config of the subprocess tests: about 50 thousand parameters, 160 updates of 512 tokens, on one thread."""
+"""The config of the subprocess tests: 50 thousand parameters, 160 updates of 512 tokens, on one thread."""
 
 from mudd_core.config import (
     Config,
