@@ -73,6 +73,7 @@ class MetricsLog:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Close the file; all rows are in it."""
         self._file.close()
 
 
@@ -95,9 +96,11 @@ class Board:
         self._file.scalars(row["step"], {f"{group}/{name}": float(value) for name, value in numbers.items()})
 
     def flush(self) -> None:
+        """Hand everything to the system."""
         if self._file is not None:
             self._file.flush()
 
     def close(self) -> None:
+        """Write the rest and close."""
         if self._file is not None:
             self._file.close()

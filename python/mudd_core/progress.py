@@ -41,6 +41,7 @@ class Clock:
         self._eval_ratio = eval_tokens_per_step_token
 
     def took_step(self, seconds: float) -> None:
+        """Take in the time of one more step."""
         # The first step also plans and touches memory: the second replaces it.
         known = self._step_seconds
         if math.isnan(known) or not self._last.get("warm"):

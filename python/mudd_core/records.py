@@ -16,23 +16,39 @@ class StepReport(Protocol):
     """What the engine returns for one update."""
 
     @property
-    def loss(self) -> float: ...
+    def loss(self) -> float:
+        """Nats over the denominator of loss.normalize."""
+
     @property
-    def grad_norm(self) -> float: ...
+    def grad_norm(self) -> float:
+        """Norm of the mean gradient before clipping."""
+
     @property
-    def finite(self) -> bool: ...
+    def finite(self) -> bool:
+        """False: the update was skipped."""
+
     @property
-    def stopped(self) -> bool: ...
+    def stopped(self) -> bool:
+        """True: a stop was asked for and nothing has changed."""
 
 
 class Engine(Protocol):
     """The part of the engine that the loop uses; tests put a small one in its place."""
 
-    def train_step(self, step: int, lr: float) -> StepReport: ...
-    def evaluate(self, batch: Any) -> tuple[float, int]: ...
-    def state_tensors(self) -> Tensors: ...
-    def load_state_tensors(self, tensors: Tensors) -> None: ...
-    def first_nonfinite(self, step: int) -> str: ...
+    def train_step(self, step: int, lr: float) -> StepReport:
+        """Update number `step`, from 0."""
+
+    def evaluate(self, batch: Any) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch."""
+
+    def state_tensors(self) -> Tensors:
+        """All that a checkpoint holds; weights have names without a slash."""
+
+    def load_state_tensors(self, tensors: Tensors) -> None:
+        """Take over what state_tensors gave."""
+
+    def first_nonfinite(self, step: int) -> str:
+        """The first node with a number that is not finite on the batch of this step."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,7 @@ class StepRecord:
 
     @property
     def perplexity(self) -> float:
+        """e to the loss."""
         return math.exp(min(self.loss, 700.0)) if math.isfinite(self.loss) else math.nan
 
     def row(self) -> dict[str, Any]:
@@ -72,6 +89,7 @@ class Validation:
     seconds: float
 
     def row(self) -> dict[str, Any]:
+        """The row of metrics.jsonl."""
         return asdict(self)
 
 

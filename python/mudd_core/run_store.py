@@ -33,6 +33,7 @@ class RunStore:
 
     @property
     def path(self) -> Path:
+        """The work directory."""
         return self.dir.path
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
@@ -145,6 +146,7 @@ class RunStore:
 
 
 def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import mudd_core
+import pytest
 from mudd_core import cli, cli_commands
 from mudd_core.config import Config, GPT2Config
 from mudd_core.config.fields import walk

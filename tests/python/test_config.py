@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mudd_core as mc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import mudd_core as mc
 from mudd_core.config import (
     Config,
     GPT2Config,
@@ -160,7 +159,7 @@ def test_types_set_in_python_are_checked_too() -> None:
 
 
 def test_missing_config_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="did you mean 'small.py'"):
+    with pytest.raises(UserError, match=r"did you mean 'small\.py'"):
         find_config("smal.py")
 
 
@@ -204,7 +203,7 @@ def test_resume_takes_free_fields_and_lists_the_others() -> None:
         merge_for_resume(saved, other)
     assert "train.steps: saved 300, asked 400" in str(caught.value)
     assert "optim.lr" in str(caught.value) and "log_every" not in str(caught.value)
-    with pytest.raises(UserError, match="model.family"):
+    with pytest.raises(UserError, match=r"model\.family"):
         merge_for_resume(saved, mc.load_config("gpt2/tiny.py"))
 
 

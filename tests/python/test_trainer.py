@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_assembly
-
 from mudd_core import _core, checkpoint, signals
 from mudd_core.config import Config, load_config
 from mudd_core.errors import DivergedError, FormatError, SaveError, StopRequestedError, UserError
@@ -207,7 +206,7 @@ def test_ten_bad_steps_in_a_row_end_the_run_and_save_nothing(tmp_path: Path) -> 
 
 def test_a_resume_with_another_config_or_other_data_is_refused(tmp_path: Path) -> None:
     unbroken(tmp_path / "run")
-    with pytest.raises(UserError, match="train.steps: saved 20, asked 30"):
+    with pytest.raises(UserError, match=r"train\.steps: saved 20, asked 30"):
         make(tmp_path / "run", None, "train.steps=30")
     with pytest.raises(UserError, match="another data: saved 'fake', now 'other'"):
         make(tmp_path / "run", data="other")
@@ -318,19 +317,19 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
         "seconds=0.02", "before_step=lambda s: __import__('time').sleep(60) if s == 3 else None"
     )
     for text, code in ((CHILD, 75), (stuck, 130)):
-        child = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-c", text, str(tmp_path / str(code)), str(ROOT / "tests" / "python")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        assert child.stdout is not None and child.stdout.readline() == "go\n"
-        assert child.stderr is not None
-        child.send_signal(signal.SIGINT)
-        while "stop requested" not in child.stderr.readline():  # until it has been seen
-            assert child.poll() is None
-        if code == 130:
+        ) as child:
+            assert child.stdout is not None and child.stdout.readline() == "go\n"
+            assert child.stderr is not None
             child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=10) == code
-        if code == 75:
-            assert child.stdout.readline() == "SIGINT\n"
+            while "stop requested" not in child.stderr.readline():  # until it has been seen
+                assert child.poll() is None
+            if code == 130:
+                child.send_signal(signal.SIGINT)
+            assert child.wait(timeout=10) == code
+            if code == 75:
+                assert child.stdout.readline() == "SIGINT\n"

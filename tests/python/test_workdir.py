@@ -6,14 +6,12 @@ import errno
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-
 from mudd_core import _core, workdir
 from mudd_core.errors import SaveError, UserError
 from mudd_core.workdir import Workdir, write_json
@@ -36,8 +34,8 @@ def test_the_loser_names_the_holder_and_the_lock_dies_with_it(tmp_path: Path) ->
         with pytest.raises(UserError, match=f"in use by process {process.pid} on "):
             Workdir(tmp_path / "run")
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.communicate()
     Workdir(tmp_path / "run").close()
 
 

@@ -28,8 +28,18 @@ def opt(
     text: its meaning, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words
     for `--name v`.
     """
-    meta = dict(text=text, unit=unit, low=low, high=high, choices=choices, free_on_resume=free, flags=flags)
-    return dataclasses.field(default=default, metadata=meta)
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "text": text,
+            "unit": unit,
+            "low": low,
+            "high": high,
+            "choices": choices,
+            "free_on_resume": free,
+            "flags": flags,
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ FAMILIES: dict[str, type[TransformerPPConfig] | type[GPT2Config]] = {
 
 
 def head_width(model: ModelConfig) -> int:
-    """Channels of one head, the zero of `d_head` resolved; ValueError where the heads do not divide the width."""
+    """Channels of one head, the zero of `d_head` resolved; ValueError where heads do not divide it."""
     if not model.d_head and model.d_model % model.n_head:
         raise ValueError(
             f"[config] model.d_model: expected a multiple of the {model.n_head} heads, got {model.d_model}; "
