@@ -1,0 +1,128 @@
+"""Whole training steps against PyTorch: clip, AdamW, decay by role; bits over threads and micro-batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mudd_core as mc
+from mudd_core.config import Config, OptimConfig, TrainConfig
+from mudd_core.engine import Engine, cut_batch
+from mudd_core.errors import UserError
+from reference import torch_models as tm
+from small_models import CASES, make, make_batch
+
+EPSILON = float(np.finfo(np.float32).eps)
+BATCH, LENGTH = 8, 17
+
+
+def config(name: str, **train: Any) -> Config:
+    return Config(
+        name="test",
+        model=CASES[name][0],
+        train=TrainConfig(steps=10, batch_size=BATCH, seq_len=LENGTH, **train),
+        optim=OptimConfig(lr=1e-2, weight_decay=0.1, clip=0.5),
+    )
+
+
+def batches(vocab: int, count: int) -> list[dict[str, Any]]:
+    return [make_batch(vocab, BATCH, LENGTH, seed=seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_equal_torch_adamw(name: str) -> None:
+    model, cfg, params = make(name)
+    data = batches(cfg.vocab_size, 5)
+    matrices = {k for k in params if k.endswith(".w")}
+    want, losses, norms = tm.adamw_steps(
+        params,
+        [(b["inputs"], b["targets"]) for b in data],
+        cfg,
+        lr=1e-2,
+        weight_decay=0.1,
+        clip=0.5,
+        decayed=matrices,
+    )
+    engine = Engine(config(name), model)
+    for step, batch in enumerate(data):
+        report = engine.train_step(step, 1e-2, batch)
+        assert report.finite
+        assert report.loss == pytest.approx(losses[step], rel=2e-4)
+        assert report.grad_norm == pytest.approx(norms[step], rel=2e-3)
+        assert norms[step] > 0.5  # the clip is at work
+    for key, value in want.items():
+        if key.endswith(".attn.k.b"):
+            continue  # its exact gradient is zero (it moves all scores of a row alike), and Adam scales the noise up
+        # Adam divides by the root of tiny second moments: a relative error of the gradient moves a weight by up to lr.
+        difference = np.abs(model.parameters[key] - value)
+        assert np.mean(difference) <= 1e-4, key
+        assert difference.max() <= 2e-2, key
+
+
+def run(name: str, **train: Any) -> dict[str, Any]:
+    model, cfg, _ = make(name)
+    engine = Engine(config(name, **train), model)
+    for step, batch in enumerate(batches(cfg.vocab_size, 3)):
+        engine.train_step(step, 1e-2, batch)
+    return {key: np.array(value) for key, value in engine.state_tensors().items()}
+
+
+def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return set(a) == set(b) and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_micro_batches_recompute_and_threads_never_change_bits(name: str) -> None:
+    want = run(name)
+    for micro_batch in (1, 2, 4, 8):
+        assert equal(run(name, micro_batch=micro_batch), want)
+    assert equal(run(name, recompute=True, micro_batch=2), want)
+    try:
+        for threads in (1, 3):
+            mc.set_num_threads(threads)
+            assert equal(run(name), want)
+    finally:
+        mc.set_num_threads(0)
+    assert not equal(run(name, logical_shards=1), want)
+
+
+def test_a_bad_batch_changes_nothing() -> None:
+    model, cfg, _ = make("llama_gqa")
+    engine = Engine(config("llama_gqa"), model)
+    data = batches(cfg.vocab_size, 2)
+    engine.train_step(0, 1e-2, data[0])
+    before = {key: np.array(value) for key, value in engine.state_tensors().items()}
+    weights = np.array(model.parameters["blocks.1.ffn.up.w"])
+    broken = weights.copy()
+    broken[3, 5] = np.inf
+    model.set_parameter("blocks.1.ffn.up.w", broken)
+    report = engine.train_step(1, 1e-2, data[1])
+    assert not report.finite
+    model.set_parameter("blocks.1.ffn.up.w", weights)
+    assert equal({key: np.array(value) for key, value in engine.state_tensors().items()}, before)
+
+
+def test_normalisation_of_the_loss() -> None:
+    model, cfg, _ = make("llama_gqa")
+    batch = batches(cfg.vocab_size, 1)[0]
+    counted = int((batch["targets"] >= 0).sum())
+    losses = {}
+    for kind in ("valid", "all_slots"):
+        settings = config("llama_gqa")
+        settings = dataclasses.replace(settings, loss=dataclasses.replace(settings.loss, normalize=kind))
+        losses[kind] = Engine(settings, make("llama_gqa")[0]).train_step(0, 0.0, batch).loss
+    assert losses["all_slots"] == pytest.approx(losses["valid"] * counted / (BATCH * LENGTH), rel=1e-6)
+
+
+def test_cuts_of_the_batch() -> None:
+    assert cut_batch(8, 8, 0) == (1, 8)
+    assert cut_batch(8, 8, 2) == (4, 2)
+    assert cut_batch(6, 8, 0) == (1, 4)
+    assert cut_batch(1, 8, 4) == (1, 1)
+    with pytest.raises(UserError, match="power of two"):
+        cut_batch(8, 8, 3)
+    with pytest.raises(UserError, match="equal size"):
+        cut_batch(6, 4, 1)
