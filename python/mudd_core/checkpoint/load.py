@@ -77,9 +77,8 @@ def load_newest(
         return _read(folder, manifest, into, only, tuple(passed))
     if passed:
         reasons = "; ".join(map(str, passed))
-        raise FormatError(
-            str(checkpoints_dir), 0, f"no checkpoint verifies, so there is nothing to resume: {reasons}"
-        )
+        way_out = "restore it from a copy, or move it away to start anew"
+        raise FormatError(str(checkpoints_dir), 0, f"no checkpoint verifies ({way_out}): {reasons}")
     return None
 
 
