@@ -83,7 +83,7 @@ void run(const Product& p, int rounds, double peak) {
   const std::vector<float> dy = filled(p.rows * p.n, 3e-3f);
   std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
   std::vector<float> packed(static_cast<size_t>(std::max(packed_size(p.k, p.n), packed_size(p.n, p.k))));
-  std::vector<float> scratch(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.rows)) / sizeof(float));
+  std::vector<float> scratch(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards)) / sizeof(float));
   std::vector<int64_t> cuts;
   for (int s = 0; s <= p.shards; ++s) cuts.push_back(p.rows * s / p.shards);
 
@@ -135,7 +135,8 @@ void run(const Product& p, int rounds, double peak) {
                                 .n = p.n,
                                 .out = dw.data(),
                                 .ldo = p.n,
-                                .scratch = scratch.data()});
+                                .scratch = scratch.data(),
+                                .scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float))});
              },
              [&] { dnnl_sgemm('T', 'N', p.k, p.n, p.rows, 1, x.data(), p.k, dy.data(), p.n, 0, dw.data(), p.n); }),
          peak);

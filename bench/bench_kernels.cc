@@ -31,8 +31,7 @@ void multiply_row(benchmark::State& state, const GemmKernels* kernels, int64_t m
 void gradient_row(benchmark::State& state, const GemmKernels* kernels, int64_t m, int64_t rows, int64_t n,
                   double peak) {
   const std::vector<float> x = filled(rows * m), dy = filled(rows * n);
-  std::vector<float> scratch(static_cast<size_t>(kernels->grad_scratch(m, n, rows))),
-      dw(static_cast<size_t>(m * n));
+  std::vector<float> scratch(static_cast<size_t>(kernels->grad_scratch(m, n, 2))), dw(static_cast<size_t>(m * n));
   const int64_t cuts[] = {0, rows / 2, rows};
   for (auto _ : state)
     kernels->weight_gradient({.x = x.data(),

@@ -22,10 +22,8 @@ std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows() {
 
 namespace {
 
-constexpr int64_t kMinRows = 64;            // fewer rows a chunk would read the head too often
-constexpr int64_t kRowMultiple = 48;        // chunks are whole row blocks of the products where they can be
-constexpr int64_t kSliceBytes = 4ll << 20;  // of dlogits that are packed at a time for dhead
-constexpr int64_t kSliceMultiple = 48;
+constexpr int64_t kMinRows = 64;      // fewer rows a chunk would read the head too often
+constexpr int64_t kRowMultiple = 48;  // chunks are whole row blocks of the products where they can be
 constexpr int64_t kDefaultBudget = 16ll << 20;
 
 int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
@@ -35,12 +33,6 @@ int64_t largest_shard(const Shards& shards, int64_t rows) {
   for (int s = 0; s < shards.count(); ++s)
     most = std::max(most, shards.row_begin(s + 1, rows) - shards.row_begin(s, rows));
   return most;
-}
-
-// Columns of dlogits (rows of dhead) of one slice.
-int64_t slice_columns(int64_t rows, int64_t vocabulary) {
-  const int64_t columns = kSliceBytes / (static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(1, rows));
-  return std::min(vocabulary, std::max<int64_t>(8, columns / kSliceMultiple) * kSliceMultiple);
 }
 
 // Scratch as it is cut into pieces, each on a cache line of its own.
@@ -125,6 +117,7 @@ class CrossEntropy : public Node {
     const int64_t rows = h.rows();
     most_rows_ = largest_shard(io.shards(), rows);
     cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
+    gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group);
     io.scratch_forward(layout(nullptr, rows, head.rows(), head.cols(), shards, false).bytes);
     io.scratch_backward(layout(nullptr, rows, head.rows(), head.cols(), shards, true).bytes);
     kernels_ = &mudd::choose(cross_entropy_rows());
@@ -192,8 +185,7 @@ class CrossEntropy : public Node {
     if (packs_) s.packed_transposed = pieces.take<float>(packed_size(d, vocabulary));
     if (backward && wants_h_ && packs_) s.packed_plain = pieces.take<float>(packed_size(vocabulary, d));
     if (backward && wants_head_) {
-      const int64_t bytes = grad_scratch_bytes(slice_columns(s.chunk_rows, vocabulary), d, s.chunk_rows);
-      s.gradient_scratch = pieces.take<float>(bytes / static_cast<int64_t>(sizeof(float)));
+      s.gradient_scratch = pieces.take<float>(gradient_bytes_ / static_cast<int64_t>(sizeof(float)));
       s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
     }
     s.bytes = pieces.used();
@@ -316,28 +308,23 @@ class CrossEntropy : public Node {
       cuts[s] =
           std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
     float* out = chunk.last && last_group ? sink.out : own;
-    const float* start = chunk.first ? nullptr : own;
-    const int64_t step = slice_columns(w.s.chunk_rows, w.vocabulary);
-    for (int64_t column = 0; column < w.vocabulary; column += step) {
-      std::array<const float*, kMaxAdds> add_here{};
-      for (int a = 0; a < n_add; ++a) add_here[a] = add[a] + column * w.d;
-      GradBlock g;
-      g.x = w.s.logits + column;
-      g.ldx = w.vocabulary;
-      g.dy = w.h.f32() + chunk.begin * w.h.stride;
-      g.ldy = w.h.stride;
-      g.cuts = cuts.data();
-      g.shards = chunk.shards;
-      g.m = std::min(step, w.vocabulary - column);
-      g.n = w.d;
-      g.out = out + column * w.d;
-      g.ldo = w.d;
-      g.start = start ? start + column * w.d : nullptr;
-      g.add = add_here.data();
-      g.n_add = n_add;
-      g.scratch = w.s.gradient_scratch;
-      weight_gradient(g);
-    }
+    GradBlock g;
+    g.x = w.s.logits;
+    g.ldx = w.vocabulary;
+    g.dy = w.h.f32() + chunk.begin * w.h.stride;
+    g.ldy = w.h.stride;
+    g.cuts = cuts.data();
+    g.shards = chunk.shards;
+    g.m = w.vocabulary;
+    g.n = w.d;
+    g.out = out;
+    g.ldo = w.d;
+    g.start = chunk.first ? nullptr : own;
+    g.add = add.data();
+    g.n_add = n_add;
+    g.scratch = w.s.gradient_scratch;
+    g.scratch_bytes = gradient_bytes_;
+    weight_gradient(g);
   }
 
   static void sum_losses(const Run& run, const Work& w) {
@@ -356,7 +343,8 @@ class CrossEntropy : public Node {
 
   int64_t budget_;
   LossCut cut_;
-  int64_t most_rows_ = 0;  // of a shard
+  int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
+  int64_t most_rows_ = 0;       // of a shard
   bool training_ = false, wants_h_ = false, wants_head_ = false, packs_ = true;
   const CrossEntropyKernels* kernels_ = nullptr;
 };

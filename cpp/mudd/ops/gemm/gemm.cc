@@ -1,6 +1,7 @@
 #include "mudd/ops/gemm/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "mudd/base/parallel.h"
 
@@ -76,6 +77,8 @@ void multiply(const GemmBlock& whole) {
     block.a += row * whole.lda;
     block.b += column * whole.k;
     block.c += row * whole.ldc + column;
+    const int64_t next = row + num_threads() * grid.step_m;  // tasks are dealt in turn
+    block.next_a = next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : nullptr;
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;
     if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
@@ -84,8 +87,32 @@ void multiply(const GemmBlock& whole) {
   });
 }
 
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int64_t rows) {
-  return gemm_kernels().grad_scratch(m, n, rows) * static_cast<int64_t>(sizeof(float));
+namespace {
+
+// Blocks of dW [m, n] for threads: equal pieces near the kernel's own size, at least six of them (where the
+// packing of narrow blocks costs little more).
+Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n) {
+  const auto even = [](int64_t size, int64_t most, int64_t unit) {
+    return round_up(ceil_div(std::max<int64_t>(size, 1), ceil_div(std::max<int64_t>(size, 1), most)), unit);
+  };
+  constexpr int64_t kEnough = 6;
+  Grid grid{m, n, even(m, kernels.grad_m, kernels.mr), even(n, kernels.grad_n, kernels.nr)};
+  if (grid.tasks() < kEnough) grid.step_n = even(n, kernels.grad_n / 2, kernels.nr);
+  if (grid.tasks() < kEnough) grid.step_m = even(m, kernels.grad_m / 2, kernels.mr);
+  return grid;
+}
+
+int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {
+  return round_up(kernels.grad_scratch(std::min(grid.m, grid.step_m), std::min(grid.n, grid.step_n), shards), 16);
+}
+
+}  // namespace
+
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards) {
+  const GemmKernels& kernels = gemm_kernels();
+  const Grid grid = gradient_grid(kernels, m, n);
+  const int64_t slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(1, grid.tasks()));
+  return slots * slot_floats(kernels, grid, shards) * static_cast<int64_t>(sizeof(float));
 }
 
 void weight_gradient(const GradBlock& whole) {
@@ -94,36 +121,28 @@ void weight_gradient(const GradBlock& whole) {
   check(!whole.start || whole.shards == 1, "gemm", "start: expected one shard, got ", whole.shards);
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
   const GemmKernels& kernels = gemm_kernels();
-  const int64_t rows = whole.cuts[whole.shards];
-  const int64_t tile_floats = kernels.left_tile(rows), tiles = ceil_div(whole.m, kernels.mr);
-  const int64_t panels = ceil_div(whole.n, kernels.nr);
-  float *left = whole.scratch, *right = left + tiles * tile_floats;
-
-  // Both operands are packed once for all threads.
-  const int64_t tile_step = 64 / kernels.mr, panel_step = 64 / kernels.nr;
-  const int64_t tile_tasks = ceil_div(tiles, tile_step);
-  parallel_for(tile_tasks + ceil_div(panels, panel_step), [&](int64_t task, int) {
-    if (task < tile_tasks) {
-      const int64_t begin = task * tile_step;
-      kernels.pack_left(whole.x, whole.ldx, rows, whole.m, begin, std::min(begin + tile_step, tiles), left);
-    } else {
-      const int64_t begin = (task - tile_tasks) * panel_step;
-      kernels.pack(whole.dy, whole.ldy, rows, whole.n, begin, std::min(begin + panel_step, panels), right);
+  const Grid grid = gradient_grid(kernels, whole.m, whole.n);
+  const int64_t floats = slot_floats(kernels, grid, whole.shards);
+  const int64_t slots = whole.scratch_bytes / (floats * static_cast<int64_t>(sizeof(float)));
+  check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", whole.scratch_bytes);
+  // Each slot of scratch takes blocks until none is left, however many threads there are by now.
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min(slots, grid.tasks()), [&](int64_t slot, int) {
+    for (int64_t task = next++; task < grid.tasks(); task = next++) {
+      const int64_t row = grid.row(task), column = grid.column(task), at = row * whole.ldo + column;
+      GradBlock block = whole;
+      block.x += row;
+      block.dy += column;
+      block.m = grid.rows(task);
+      block.n = grid.columns(task);
+      block.out += at;
+      if (block.start) block.start += at;
+      const float* add[kMaxAdds];
+      for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
+      block.add = add;
+      block.scratch = whole.scratch + slot * floats;
+      kernels.weight_gradient(block);
     }
-  });
-
-  const Grid grid{whole.m, whole.n, 48, 128};
-  parallel_for(grid.tasks(), [&](int64_t task, int) {
-    const int64_t row = grid.row(task), column = grid.column(task), at = row * whole.ldo + column;
-    GradBlock block = whole;
-    block.m = grid.rows(task);
-    block.n = grid.columns(task);
-    block.out += at;
-    if (block.start) block.start += at;
-    const float* add[kMaxAdds];
-    for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
-    block.add = add;
-    kernels.packed_gradient(block, {left + row / kernels.mr * tile_floats, right + column * rows});
   });
 }
 

@@ -34,8 +34,9 @@ struct GemmBlock {
   const float* b = nullptr;  // packed: first panel of the block
   float* c = nullptr;
   int64_t ldc = 0;
-  int64_t m = 0, n = 0, k = 0;  // n counts columns from the first panel's first; the last panel may be partial
-  bool accumulate = false;      // start the chain from C
+  int64_t m = 0, n = 0, k = 0;    // n counts columns from the first panel's first; the last panel may be partial
+  bool accumulate = false;        // start the chain from C
+  const float* next_a = nullptr;  // rows of A that this thread probably wants next: fetched ahead, never used
   Epilogue epilogue;
 };
 
@@ -56,15 +57,10 @@ struct GradBlock {
   const float* start = nullptr;
   const float* const* add = nullptr;  // n_add arrays shaped and strided like out, already at the block
   int n_add = 0;
-  float* scratch = nullptr;  // GemmKernels::grad_scratch(...) floats; of a whole product: grad_scratch_bytes(...)
+  float* scratch = nullptr;   // one thread: GemmKernels::grad_scratch floats; a whole product: grad_scratch_bytes
+  int64_t scratch_bytes = 0;  // of a whole product: what was booked (it bounds the threads that can take part)
 };
 constexpr int kMaxShards = 1024, kMaxAdds = 16;
-
-// Operands of a gradient product after packing: what the threads of a whole product share.
-struct PackedGrad {
-  const float* left = nullptr;   // pack_left of x: first tile of the block
-  const float* right = nullptr;  // pack of dy (plain): first panel of the block
-};
 
 struct GemmKernels {
   int mr, nr;  // register tile: rows of A, columns of a panel
@@ -76,15 +72,12 @@ struct GemmKernels {
                           int64_t panel_end, float* packed);
   void (*multiply)(const GemmBlock& block);
 
-  // dW of a block, operands packed into block.scratch first: grad_scratch(m, n, rows) floats, rows = cuts[shards].
-  int64_t (*grad_scratch)(int64_t m, int64_t n, int64_t rows);
+  // Blocks of dW are worked on at most this large at a time: the best size of a task.
+  int64_t grad_m, grad_n;
+  // dW of a block; block.scratch holds grad_scratch(m, n, shards) floats (the same for all m, n above grad_m,
+  // grad_n).
+  int64_t (*grad_scratch)(int64_t m, int64_t n, int shards);
   void (*weight_gradient)(const GradBlock& block);
-  // The same in pieces, for threads: x [rows, m] into tiles [tile_begin, tile_end) of mr columns, each
-  // left_tile(rows) floats; then blocks of dW (x, dy and scratch of the block are not read).
-  int64_t (*left_tile)(int64_t rows);
-  void (*pack_left)(const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t tile_begin, int64_t tile_end,
-                    float* packed);
-  void (*packed_gradient)(const GradBlock& block, const PackedGrad& packed);
 };
 
 #define MUDD_KERNEL(name, level) \
@@ -105,8 +98,9 @@ int64_t packed_size(int64_t k, int64_t n);
 void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, float* packed);
 // C[m, n] = A[m, k] B (+ epilogue); pointers in `whole` are those of the whole product.
 void multiply(const GemmBlock& whole);
-// dW of a whole product; `scratch` holds grad_scratch_bytes(m, n, rows) bytes.
+// dW of a whole product; `scratch` holds `scratch_bytes` bytes: grad_scratch_bytes(m, n, shards) when it was
+// booked.
 void weight_gradient(const GradBlock& whole);
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int64_t rows);
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards);
 
 }  // namespace mudd

@@ -22,10 +22,25 @@ constexpr int kMr = 2;  // a portable Vec is two or more registers of the baseli
 #endif
 constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
+constexpr int64_t kKc = 256;  // depth of a cache block: a panel of B then fits L1
 
-// c[Rows, kNr] = (start or 0) + a[Rows, k] b[k, kNr], a(r, i) = a[r * row_step + i * depth_step].
-using Micro = void (*)(int64_t k, const float* a, const float* b, const float* start, int64_t start_stride,
-                       float* c, int64_t ldc);
+// Where a tile's chains start and end: c = (add or 0) + ((start or 0) + the sum over k).
+struct Ends {
+  const float* start = nullptr;
+  int64_t start_stride = 0;
+  const float* add = nullptr;
+  int64_t add_stride = 0;
+  float* c = nullptr;
+  int64_t ldc = 0;
+};
+
+// Rows x kNr elements of a[Rows, k] b[k, kNr], a(r, i) = a[r * row_step + i * depth_step].
+using Micro = void (*)(int64_t k, const float* a, const float* b, const Ends& ends);
+
+// Fetches [p, p + floats) into L2 while the tiles at work keep the multipliers busy.
+MUDD_INLINE void fetch_ahead(const float* p, int64_t floats) {
+  for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(p + i, 0, 2);
+}
 
 struct Pair {
   Vec lo, hi;
@@ -40,10 +55,13 @@ MUDD_INLINE void add_product(Pair& c, float a, Vec lo, Vec hi) {
 // RowStep and DepthStep are constants, so that one pointer and displacements reach all of A.
 template <int RowStep, int DepthStep, size_t... R>
 MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a, const float* b,
-                            const float* start, int64_t start_stride, float* c, int64_t ldc) {
+                            const Ends& ends) {
   Pair acc[sizeof...(R)];
-  if (start) {
-    ((acc[R] = {Vec::load(start + R * start_stride), Vec::load(start + R * start_stride + kLanes)}), ...);
+  (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);  // C is stored a thousand cycles later
+  if (ends.start) {
+    ((acc[R] = {Vec::load(ends.start + R * ends.start_stride),
+                Vec::load(ends.start + R * ends.start_stride + kLanes)}),
+     ...);
   } else {
     ((acc[R] = {Vec::zero(), Vec::zero()}), ...);
   }
@@ -64,13 +82,17 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
     a += DepthStep;
     b += kNr;
   }
-  ((acc[R].lo.store(c + R * ldc), acc[R].hi.store(c + R * ldc + kLanes)), ...);
+  if (ends.add) {
+    ((acc[R].lo = Vec::load(ends.add + R * ends.add_stride) + acc[R].lo,
+      acc[R].hi = Vec::load(ends.add + R * ends.add_stride + kLanes) + acc[R].hi),
+     ...);
+  }
+  ((acc[R].lo.store(ends.c + R * ends.ldc), acc[R].hi.store(ends.c + R * ends.ldc + kLanes)), ...);
 }
 
 template <int Rows, int RowStep, int DepthStep>
-void micro(int64_t k, const float* a, const float* b, const float* start, int64_t start_stride, float* c,
-           int64_t ldc) {
-  micro_rows<RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, start, start_stride, c, ldc);
+void micro(int64_t k, const float* a, const float* b, const Ends& ends) {
+  micro_rows<RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, ends);
 }
 
 // table.of[rows - 1]: the tile with that many rows.

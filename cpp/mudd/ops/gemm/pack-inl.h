@@ -6,20 +6,34 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
+// Panels go in groups: rows are read in runs of some cache lines, and there are few write streams, whose distance
+// is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
+constexpr int64_t kGroup = 4, kRowsAhead = 16;
+
+// Panels [panel_begin, panel_end) of b[k, n], panels `depth` rows long.
+void pack_panels(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t depth, int64_t panel_begin,
+                 int64_t panel_end, float* packed) {
+  for (int64_t group = panel_begin; group < panel_end; group += kGroup) {
+    const int64_t end = group + kGroup < panel_end ? group + kGroup : panel_end;
+    const int64_t full = n / kNr < end ? n / kNr : end;
+    for (int64_t i = 0; i < k; ++i) {
+      const float* row = b + i * row_stride;
+      for (int64_t c = group * kNr; c < end * kNr; c += 16) __builtin_prefetch(row + kRowsAhead * row_stride + c);
+      float* to = packed + (group * depth + i) * kNr;
+      int64_t p = group;
+      for (; p < full; ++p, to += depth * kNr) {
+        Vec::load(row + p * kNr).store(to);
+        Vec::load(row + p * kNr + kLanes).store(to + kLanes);
+      }
+      for (; p < end; ++p, to += depth * kNr)
+        for (int64_t j = 0; j < kNr; ++j) to[j] = p * kNr + j < n ? row[p * kNr + j] : 0.0f;
+    }
+  }
+}
+
 void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin, int64_t panel_end,
           float* packed) {
-  // Rows outer: each row of B is read once from left to right, panels are as many write streams.
-  const int64_t first = panel_begin * kNr, full = (n < panel_end * kNr ? n : panel_end * kNr) / kNr;
-  for (int64_t i = 0; i < k; ++i) {
-    const float* row = b + i * row_stride;
-    float* to = packed + first * k + i * kNr;
-    for (int64_t p = panel_begin; p < full; ++p, to += k * kNr) {
-      Vec::load(row + p * kNr).store(to);
-      Vec::load(row + p * kNr + kLanes).store(to + kLanes);
-    }
-    for (int64_t p = full > panel_begin ? full : panel_begin; p < panel_end; ++p, to += k * kNr)
-      for (int64_t j = 0; j < kNr; ++j) to[j] = p * kNr + j < n ? row[p * kNr + j] : 0.0f;
-  }
+  pack_panels(b, row_stride, k, n, k, panel_begin, panel_end, packed);
 }
 
 void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
@@ -39,22 +53,19 @@ void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, i
   }
 }
 
-// x [rows, m] as tiles of kMr columns, [rows][kMr] each. Whole vectors are stored; what they write too much
-// is overwritten by the next row, or lies in the tile's tail.
-int64_t left_tile(int64_t rows) { return (rows * kMr + kLanes + 15) / 16 * 16; }
+// x [rows, m] as tiles of kMr columns, [rows][kMr] each, kLeftTile floats apart, at most kKc rows. Whole vectors
+// are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
+constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
 
-void pack_left(const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t tile_begin, int64_t tile_end,
-               float* packed) {
+void pack_left(const float* x, int64_t ldx, int64_t rows, int64_t m, float* packed) {
   static_assert(kMr <= kLanes);
-  const int64_t step = left_tile(rows);
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = x + r * ldx;
-    float* to = packed + tile_begin * step + r * kMr;
-    for (int64_t t = tile_begin; t < tile_end; ++t, to += step) {
-      const int64_t left = m - t * kMr;
-      if (left >= kLanes) Vec::load(row + t * kMr).store(to);
-      else Vec::load_n(row + t * kMr, static_cast<int>(left < kMr ? left : kMr)).store(to);
-    }
+    float* to = packed + r * kMr;
+    int64_t c = 0;
+    for (; c + kLanes <= m; c += kMr, to += kLeftTile) Vec::load(row + c).store(to);
+    for (; c < m; c += kMr, to += kLeftTile)
+      Vec::load_n(row + c, static_cast<int>(m - c < kMr ? m - c : kMr)).store(to);
   }
 }
 

@@ -60,14 +60,15 @@ class Linear : public Node {
       io.pack(kW, way(false));
       if (wants_x_) io.pack(kW, way(true));
     }
-    // Backward: [dpre][bias sums][packed w, then the operands of dw].
+    // Backward: [dpre][bias sums][packed w, then the scratch of dw].
     bias_at_ = saves_pre_ ? aligned(rows * n_ * kFloat) : 0;
     product_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
     const int64_t packed = packs_ && wants_x_ ? packed_size(n_, k_) * kFloat : 0;
-    const int64_t operands = !wants_w_     ? 0
-                             : transposed_ ? grad_scratch_bytes(n_, k_, rows)
-                                           : grad_scratch_bytes(k_, n_, rows);
-    io.scratch_backward(product_at_ + std::max(packed, operands));
+    const int shards = io.shards().count();
+    product_bytes_ = !wants_w_     ? 0
+                     : transposed_ ? grad_scratch_bytes(n_, k_, shards)
+                                   : grad_scratch_bytes(k_, n_, shards);
+    io.scratch_backward(product_at_ + std::max(packed, product_bytes_));
     io.output(std::move(y));
     kernels_ = &choose(linear_rows());
   }
@@ -193,6 +194,7 @@ class Linear : public Node {
     g.add = sink.add.data();
     g.n_add = sink.n_add;
     g.scratch = scratch;
+    g.scratch_bytes = product_bytes_;
     weight_gradient(g);
   }
 
@@ -201,6 +203,7 @@ class Linear : public Node {
   bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
   int64_t k_ = 0, n_ = 0;
   int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward
+  int64_t product_bytes_ = 0;             // booked for dw
   const LinearKernels* kernels_ = nullptr;
 };
 

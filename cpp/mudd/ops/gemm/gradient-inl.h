@@ -1,0 +1,140 @@
+// dW = X^T dY: a block of dW at a time; of each shard, chunks of rows of both operands are packed into L2 while
+// the next rows are fetched; subtrees of shards wait in compact buffers. Built per level.
+#pragma once
+
+#include "mudd/ops/gemm/multiply-inl.h"
+#include "mudd/ops/gemm/pack-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+constexpr int64_t kGradM = 192, kGradN = 256;  // largest block of dW: partial sums and packed chunks share L2
+constexpr int kMaxLevels = 11;                 // of the tree over kMaxShards, and one for sums in progress
+static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
+
+constexpr MicroTable<1, kMr> kByColumns;
+
+struct Addend {
+  const float* at;
+  int64_t stride;
+};
+
+// c[rows, cols] = last addend + ( ... + (first addend + sums)).
+void add_all(const Addend* addends, int count, const float* sums, int64_t stride, float* c, int64_t ldc, int rows,
+             int cols) {
+  over_tile(rows, cols, [&](int i, int v, int n) {
+    Vec sum = load(sums + i * stride + v, n);
+    for (int a = 0; a < count; ++a) sum = load(addends[a].at + i * addends[a].stride + v, n) + sum;
+    store(c + i * ldc + v, sum, n);
+  });
+}
+
+int64_t padded(int64_t n) { return (n + kNr - 1) / kNr * kNr; }
+int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
+
+// Levels of the tree over shards that wait, and one more for the last shard's sums in progress.
+int levels(int shards) {
+  int n = 1;
+  while ((shards - 1) >> (n - 1)) ++n;
+  return n;
+}
+
+// The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
+struct GradientBlock {
+  const GradBlock& g;
+  Block at;
+  float *left, *right, *waiting;  // packed chunks, then `levels` blocks of sums, rows padded(at.n) apart
+
+  GradientBlock(const GradBlock& whole, const Block& block)
+      : g(whole),
+        at(block),
+        left(whole.scratch),
+        right(left + tiles(at.m) * kLeftTile),
+        waiting(right + kKc * padded(at.n)) {}
+
+  // Level t holds a sum over 2^t shards until its right-hand partner is done.
+  float* level(int t) const { return waiting + t * at.m * padded(at.n); }
+
+  void run() const {
+    for (int s = 0; s < g.shards; ++s) {
+      float* sums = level(s == g.shards - 1 ? levels(g.shards) - 1 : __builtin_ctz(~static_cast<unsigned>(s)));
+      int64_t row = g.cuts[s];
+      do {  // an empty shard counts as zeros
+        const int64_t kc = at_most(kKc, g.cuts[s + 1] - row);
+        chunk(s, row, kc, sums);
+        row += kc;
+      } while (row < g.cuts[s + 1]);
+    }
+  }
+
+  // What is added to the sum of shard s at tile (r, j): the finished subtrees to its left, small ones first; the
+  // last shard takes all of them, then the adds.
+  int addends(int s, int64_t r, int64_t j, Addend* list) const {
+    const bool last = s == g.shards - 1;
+    int count = 0;
+    for (int t = 0; last ? s >> t != 0 : s >> t & 1; ++t)
+      if (s >> t & 1) list[count++] = {level(t) + r * padded(at.n) + j, padded(at.n)};
+    for (int a = 0; last && a < g.n_add; ++a) list[count++] = {g.add[a] + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo};
+    return count;
+  }
+
+  // Rows [row, row + kc) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its level.
+  void chunk(int s, int64_t row, int64_t kc, float* sums) const {
+    const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
+    pack_left(g.x + row * g.ldx + at.r0, g.ldx, kc, at.m, left);
+    pack_panels(g.dy + row * g.ldy + at.j0, g.ldy, kc, at.n, kc, 0, padded(at.n) / kNr, right);
+    const int64_t rows_left = g.cuts[g.shards] - row - kc, next_rows = at_most(rows_left, kKc);
+    const int64_t calls = tiles(at.m) * (padded(at.n) / kNr);
+    int64_t call = 0;
+    for (int64_t j = 0; j < at.n; j += kNr)
+      for (int64_t r = 0; r < at.m; r += kMr, ++call) {
+        fetch_rows(row + kc, next_rows * call / calls, next_rows * (call + 1) / calls);
+        const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
+        finish(s, r, j, rows, cols, kc, first, last, out, sums + r * padded(at.n) + j);
+      }
+  }
+
+  void fetch_rows(int64_t row, int64_t begin, int64_t end) const {
+    for (int64_t i = row + begin; i < row + end; ++i) {
+      fetch_ahead(g.x + i * g.ldx + at.r0, at.m);
+      fetch_ahead(g.dy + i * g.ldy + at.j0, at.n);
+    }
+  }
+
+  void finish(int s, int64_t r, int64_t j, int rows, int cols, int64_t kc, bool first, bool last, bool out,
+              float* sums) const {
+    alignas(64) float tile[kMr * kNr];
+    Addend list[kMaxLevels + kMaxAdds];
+    const int count = last ? addends(s, r, j, list) : 0;
+    // Straight to the place unless the panel is partial, or more addends follow of which one may be that place.
+    const bool direct = !out || (cols == kNr && count <= 1), fused = count > 0 && cols == kNr;
+    float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums;
+    const int64_t ldc = out ? g.ldo : padded(at.n);
+    Ends ends{.start = sums, .start_stride = padded(at.n)};
+    if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, tile) : Ends{};
+    ends.c = direct ? c : tile;
+    ends.ldc = direct ? ldc : kNr;
+    if (fused) {  // the first addend while the sums are in registers
+      ends.add = list[0].at;
+      ends.add_stride = list[0].stride;
+    }
+    kByColumns.of[rows - 1](kc, left + r / kMr * kLeftTile, right + j * kc, ends);
+    if (count > fused || !direct)
+      add_all(list + fused, count - fused, ends.c, ends.ldc, c, ldc, rows, out ? cols : kNr);
+  }
+};
+
+int64_t grad_scratch(int64_t m, int64_t n, int shards) {
+  m = at_most(m, kGradM);
+  n = padded(at_most(n, kGradN));
+  return tiles(m) * kLeftTile + n * kKc + levels(shards) * m * n;
+}
+
+void weight_gradient(const GradBlock& g) {
+  for (int64_t j = 0; j < g.n; j += kGradN)
+    for (int64_t r = 0; r < g.m; r += kGradM)
+      GradientBlock(g, {r, j, at_most(kGradM, g.m - r), at_most(kGradN, g.n - j)}).run();
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA
