@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import mudd_core as mc
 import numpy as np
 import torch
+
+import mudd_core as mc
 
 # B, H, T, hd
 SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), (1, 4, 2048, 64)]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kneser_ney import KneserNey  # noqa: E402
+from kneser_ney import KneserNey
 
 SUM_TOLERANCE = 1e-9
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib  # noqa: E402
-from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, spread  # noqa: E402
+from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib
+from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, spread
 
 
 class Block(nn.Module):
@@ -44,6 +44,7 @@ class Block(nn.Module):
         self.norm_2 = nn.LayerNorm(s.D, eps=1e-5) if self.gpt2 else nn.RMSNorm(s.D, eps=1e-6)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]; cos, sin [T, d/2]."""
         B, T, D = x.shape
         q, k, v = (
             t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
@@ -89,6 +90,7 @@ class Model(nn.Module):
         self.register_buffer("sin", angle.sin())
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of ids [B, T]."""
         x = self.embed(inputs)
         if self.gpt2:
             x = x + self.pos_embed

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from reference import torch_models as tm  # noqa: E402
+from reference import torch_models as tm
 
 Array = NDArray[Any]
 failures: list[str] = []
