@@ -19,7 +19,7 @@ _MOMENTS = ("first_moment", "second_moment")
 class Engine:
     """Trains a model on batches of a batcher (or on given ones).
 
-    config: the whole run's config. batcher: has `.core`, the batcher of the core; None when every step brings its batch.
+    config: the whole run's config. batcher: has `.core`, the batcher of the core; None if each step brings its batch.
     """
 
     def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
@@ -56,7 +56,7 @@ class Engine:
         )
 
     def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
-        """Update number `step` (from 0) at learning rate lr. batch: inputs and targets int32 [B, T], else the batcher's."""
+        """Update `step` (from 0) at learning rate lr. batch: inputs and targets int32 [B, T], else the batcher's."""
         if batch is None:
             report = self._step.run(self._batcher.core, step=step, updates=self.updates, lr=lr)
         else:
@@ -93,7 +93,7 @@ class Engine:
         return "the sum over the batch"
 
     def state_tensors(self) -> dict[str, Array]:
-        """Views of all that a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`."""
+        """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`."""
         tensors = {}
         for name in self.model.store.names():
             tensors[name] = self.model.store.view(0, name)
@@ -137,7 +137,7 @@ def cut_batch(batch_size: int, logical_shards: int, micro_batch: int) -> tuple[i
         raise UserError(f"[config] train.micro_batch: expected a power of two of shards, got {micro_batch}")
     if batch_size % shards:
         raise UserError(
-            f"[config] train.micro_batch: needs shards of equal size, but {batch_size} windows do not divide by {shards}"
+            f"[config] train.micro_batch: needs equal shards, but {batch_size} windows do not divide by {shards}"
         )
     return shards // micro_batch, micro_batch
 

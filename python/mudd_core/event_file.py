@@ -54,7 +54,8 @@ class EventFile:
     def scalars(self, step: int, values: dict[str, float]) -> None:
         """One value for each tag at this step."""
         summary = b"".join(
-            _block(1, _block(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in values.items()
+            _block(1, _block(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
+            for tag, value in values.items()
         )
         self._write(step, _block(5, summary))
 

@@ -24,7 +24,9 @@ class Generator:
         self.store = store
         shape = (1, kv_heads(config), config.max_seq_len, head_width(config))
         self._cache = {
-            f"{which}_cache.{layer}": np.zeros(shape, np.float32) for which in "kv" for layer in range(config.n_layer)
+            f"{which}_cache.{layer}": np.zeros(shape, np.float32)
+            for which in "kv"
+            for layer in range(config.n_layer)
         }
         self._plans: dict[int, tuple[Any, int]] = {}
 
@@ -74,13 +76,21 @@ class Generator:
         return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed)
 
     def _tokens(
-        self, prompt: npt.NDArray[np.int32], max_tokens: int, temperature: float, top_k: int, top_p: float, seed: int
+        self,
+        prompt: npt.NDArray[np.int32],
+        max_tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: int,
     ) -> Iterator[int]:
         row = self.feed(prompt, 0)[-1]
         cached = prompt.size
         for count in range(max_tokens):
             token = int(
-                _core.sample(row, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, position=cached)
+                _core.sample(
+                    row, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, position=cached
+                )
             )
             yield token
             if cached >= self.config.max_seq_len or count + 1 == max_tokens:

@@ -49,7 +49,9 @@ class Model:
         admit: Callable[[int], None] | None = None,
     ) -> None:
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
-            raise ValueError("[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first")
+            raise ValueError(
+                "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
+            )
         self.config = config
         self.store = _core.ParamStore()
         self._plans: dict[tuple[Any, ...], Planned] = {}
@@ -105,7 +107,13 @@ class Model:
         return self._plans[key]
 
     def _record(
-        self, mode: str, samples: int, length: int, shards: int, optional: tuple[str, ...], options: dict[str, Any]
+        self,
+        mode: str,
+        samples: int,
+        length: int,
+        shards: int,
+        optional: tuple[str, ...],
+        options: dict[str, Any],
     ) -> Planned:
         recorder = Recorder(self.store, training=mode == "train", samples=samples, shards=shards)
         shape = (samples, length)
@@ -199,26 +207,36 @@ class Model:
             raise TypeError(f"[model] {name}: expected integers, got {given.dtype}")
         ids = np.atleast_2d(given)
         if ids.ndim != 2 or ids.size == 0:
-            raise ValueError(f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}")
+            raise ValueError(
+                f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}"
+            )
         if ids.shape[1] > self.config.max_seq_len:
-            raise ValueError(f"[model] {name}: expected at most {self.config.max_seq_len} positions, got {ids.shape[1]}")
+            raise ValueError(
+                f"[model] {name}: expected at most {self.config.max_seq_len} positions, got {ids.shape[1]}"
+            )
         high = int(ids.max())
         if high >= self.config.vocab_size or (name != "targets" and int(ids.min()) < 0):
-            raise ValueError(f"[model] {name}: expected ids in [0, {self.config.vocab_size}), got up to {high}")
+            raise ValueError(
+                f"[model] {name}: expected ids in [0, {self.config.vocab_size}), got up to {high}"
+            )
         return np.ascontiguousarray(ids, dtype=np.int32)
 
     def _batch(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
         unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
         if unknown or not {"inputs", "targets"} <= set(batch):
-            raise ValueError(f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
-                             f"got {', '.join(sorted(batch))}")
+            raise ValueError(
+                f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
+                f"got {', '.join(sorted(batch))}"
+            )
         arrays = {name: self._ids(batch[name], name) for name in ("inputs", "targets")}
         optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
         for name in optional:
             arrays[name] = np.ascontiguousarray(np.atleast_2d(np.asarray(batch[name])), dtype=np.int32)
         for name, array in arrays.items():
             if array.shape != arrays["inputs"].shape:
-                raise ValueError(f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}")
+                raise ValueError(
+                    f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}"
+                )
         return arrays, optional
 
 

@@ -34,7 +34,9 @@ def linear(
     """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
     fan_in = x.shape[-1]
     with part(name):
-        w = parameter("w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init="normal", init_scale=std)
+        w = parameter(
+            "w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init="normal", init_scale=std
+        )
         b = (
             parameter("b", (width,), role="bias", fan_in=fan_in, fan_out=width, init="zeros")
             if bias

@@ -58,14 +58,18 @@ class Recorder:
         numbers = self.graph.apply(op, options, self._numbers(op, inputs), prefix())
         return self._values(numbers)
 
-    def custom(self, forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Value]) -> Any:
+    def custom(
+        self, forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Value]
+    ) -> Any:
         """Records a pair of NumPy functions."""
         return self._values(self.graph.custom(forward, backward, self._numbers("custom", inputs), prefix()))
 
     def _numbers(self, op: str, inputs: Sequence[Value | None]) -> list[int]:
         for i, value in enumerate(inputs):
             if value is not None and not isinstance(value, Value):
-                raise TypeError(f"[{op}] input {i}: expected a value of the graph, got {type(value).__name__}")
+                raise TypeError(
+                    f"[{op}] input {i}: expected a value of the graph, got {type(value).__name__}"
+                )
         return [-1 if value is None else value.number for value in inputs]
 
     def _values(self, numbers: list[int]) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tiny_run import write_text
 
 MEMORY = Path("/dev/shm")

@@ -16,7 +16,9 @@ Array = NDArray[Any]
 # name -> (our config, the reference's). Widths that are no multiple of a vector, groups, tied and untied heads.
 CASES: dict[str, tuple[Any, tm.Config]] = {
     "llama_gqa": (
-        TransformerPPConfig(vocab_size=61, max_seq_len=40, d_model=36, n_layer=3, n_head=6, n_kv_head=2, d_ff=52),
+        TransformerPPConfig(
+            vocab_size=61, max_seq_len=40, d_model=36, n_layer=3, n_head=6, n_kv_head=2, d_ff=52
+        ),
         tm.LlamaConfig(vocab_size=61, layers=3, d_model=36, heads=6, kv_heads=2, ffn=52),
     ),
     "llama_tied": (
@@ -43,7 +45,9 @@ def make(name: str, seed: int = 0) -> tuple[Model, tm.Config, dict[str, Array]]:
     return model, theirs, params
 
 
-def make_batch(vocab: int, samples: int, length: int, seed: int = 1, ignored: bool = True) -> dict[str, Array]:
+def make_batch(
+    vocab: int, samples: int, length: int, seed: int = 1, ignored: bool = True
+) -> dict[str, Array]:
     """Random inputs and targets; a few targets are ignored."""
     rng = np.random.default_rng(seed)
     targets = rng.integers(0, vocab, (samples, length)).astype(np.int32)

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import crash_states
 import numpy as np
 import pytest
+
+import crash_states
 from mudd_core import _core, checkpoint
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.errors import FormatError, SaveError, UserError

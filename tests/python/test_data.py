@@ -266,7 +266,7 @@ loader.prepare(Settings, progress=lambda *a: None)
     [
         ("train_bpe", 1, ""), ("_spool", 1, ""), ("_spool", 2, ""), ("_write_h5", 1, ""),
         ("_write_array", 1, ""),
-        ("_write_array", 4, ""), ("_write_array", 6, ""), ("", 0, "after_manifest_write"), 
+        ("_write_array", 4, ""), ("_write_array", 6, ""), ("", 0, "after_manifest_write"),
         ("", 0, "before_rename"),
         ("", 0, "after_rename"),
     ],

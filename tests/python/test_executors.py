@@ -64,13 +64,14 @@ def test_threads_never_change_bits(name: str) -> None:
 
 def test_arena_grows_linearly_with_length() -> None:
     import dataclasses
+    import itertools
 
     from mudd_core.model import Model
 
     ours, _ = CASES["llama_gqa"]
     model = Model(dataclasses.replace(ours, max_seq_len=8192))
     sizes = [model.plan("train", 1, length).executor.arena_bytes for length in (1024, 2048, 4096, 8192)]
-    for shorter, longer in zip(sizes, sizes[1:], strict=False):
+    for shorter, longer in itertools.pairwise(sizes):
         assert longer < 2.05 * shorter
 
 
@@ -99,9 +100,15 @@ def test_a_custom_op_runs_in_both_executors() -> None:
     store.set(0, "gain", gain)
     recorder = Recorder(store, training=True, samples=2, shards=1)
     value = recorder.input("x", (2, 3, 4), "float32")
-    result = ops.custom(double, double_backward, ops.rms_norm(value), recorder.parameter(
-        "gain", (4,), role="gain", fan_in=4, fan_out=4, init="ones"))
-    total = ops.custom(lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), result)
+    result = ops.custom(
+        double,
+        double_backward,
+        ops.rms_norm(value),
+        recorder.parameter("gain", (4,), role="gain", fan_in=4, fan_out=4, init="ones"),
+    )
+    total = ops.custom(
+        lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), result
+    )
     loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), total)
     executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[result.number])
     executor.set("x", x)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from mudd_core import checkpoint
 from mudd_core.config import load_config
 from tiny_run import CONFIG, TinyRun
@@ -51,7 +52,13 @@ def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> 
     assert len(steps) == STEPS
     pattern = r"step +\d+/24  loss [\d.]+  ppl [\d.e+]+  lr [\d.e-]+  grad [\d.]+  [\d,]+ tok/s  \d+% of peak  ETA \w+"
     assert all(re.fullmatch(pattern, line) for line in steps), steps[0]
-    for part in ("train: steps=24", "a sample of what it learned", "threads", "tensorboard --logdir", "--prompt 'def '"):
+    for part in (
+        "train: steps=24",
+        "a sample of what it learned",
+        "threads",
+        "tensorboard --logdir",
+        "--prompt 'def '",
+    ):
         assert part in finished.output, part
 
 
@@ -69,7 +76,10 @@ def test_a_finished_run_prints_its_summary_and_trains_no_further(finished: TinyR
     before = (finished.workdir / "metrics.jsonl").read_bytes()
     run = again(finished, "train.log_every=7")
     assert run.finish() == 0, run.tail
-    assert "holds a finished run" in run.output and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
+    assert (
+        "holds a finished run" in run.output
+        and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
+    )
     assert (finished.workdir / "metrics.jsonl").read_bytes() == before
 
 
@@ -92,7 +102,9 @@ def test_the_printed_sample_command_works(finished: TinyRun) -> None:
     words = line.split(None, 3)[3]
     env = {**os.environ, "PYTHONPATH": str(CONFIG.parents[2] / "python")}
     command = f"{finished.command()[0]} {finished.command()[1]} {words}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
     assert done.returncode == 0 and done.stdout.startswith("def "), done.stderr
 
 
@@ -100,7 +112,10 @@ def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:
     last = [row for row in finished.rows() if "val_loss" in row][-1]
     run = again(finished, "--mode=validation")
     assert run.finish() == 0, run.tail
-    assert f"step 24: validation loss {last['val_loss']:.6f}, {last['val_bits_per_byte']:.6f} bits per byte" in run.output
+    assert (
+        f"step 24: validation loss {last['val_loss']:.6f}, {last['val_bits_per_byte']:.6f} bits per byte"
+        in run.output
+    )
     earlier = again(finished, "validate", "--step=12")
     assert earlier.finish() == 2  # a command stands first
     earlier = again(finished, "--mode=validation", "--step=12")
@@ -118,12 +133,25 @@ def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
 
 
 def test_the_plan_predicts_memory_within_a_tenth(finished: TinyRun, tmp_path: Path) -> None:
-    words = ("train.batch_size=128", "train.steps=3", "train.eval_every=0", "model.d_model=256", "model.d_ff=1024")
+    words = (
+        "train.batch_size=128",
+        "train.steps=3",
+        "train.eval_every=0",
+        "model.d_model=256",
+        "model.d_ff=1024",
+    )
     run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan"))
     assert run.finish() == 0, run.tail
     assert not run.workdir.exists()
     (predicted,) = re.findall(r"memory +([\d,]+) MiB at the peak", run.output)
-    for part in ("parameters", "GFLOP a step", "optimizer moments", "activations", "checkpoint", "an estimate"):
+    for part in (
+        "parameters",
+        "GFLOP a step",
+        "optimizer moments",
+        "activations",
+        "checkpoint",
+        "an estimate",
+    ):
         assert part in run.output
     run = TinyRun(tmp_path / "run", finished.text, words)
     process = run.start()
@@ -173,7 +201,9 @@ def test_bad_text_exits_2_and_names_the_file(make: Callable[[Path], str], tmp_pa
     words = (f"data.path={tmp_path / name}", f"data.cache_dir={tmp_path / 'cache'}")
     run = TinyRun(tmp_path / "run", tmp_path, words)
     assert run.finish() == 2, run.tail
-    assert "Traceback" not in run.output and ("data" in run.tail and (name in run.tail or "corpus" in run.tail))
+    assert "Traceback" not in run.output and (
+        "data" in run.tail and (name in run.tail or "corpus" in run.tail)
+    )
     assert not (run.workdir / "config.json").exists()  # the corrected command may use the same folder
 
 
@@ -198,7 +228,7 @@ def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
 
 def test_a_truncated_cache_exits_65_and_says_what_to_do(finished: TinyRun, tmp_path: Path) -> None:
     shutil.copytree(finished.text.parent / "cache", tmp_path / "cache")
-    (file,) = [path for path in (tmp_path / "cache").rglob("*.h5")]
+    (file,) = (tmp_path / "cache").rglob("*.h5")
     os.truncate(file, file.stat().st_size // 2)
     run = TinyRun(tmp_path / "run", finished.text, (*SHORT, f"data.cache_dir={tmp_path / 'cache'}"))
     assert run.finish() == 65, run.tail
@@ -218,12 +248,18 @@ def test_a_non_finite_loss_ends_with_76_and_a_name(finished: TinyRun, tmp_path: 
     words = ("optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0", "train.steps=40", "train.save_every=0")
     run = TinyRun(tmp_path / "run", finished.text, words)
     assert run.finish() == 76, run.tail
-    assert "the first bad number is in" in run.output and "blocks" in run.output or "embed" in run.output
+    assert ("the first bad number is in" in run.output and "blocks" in run.output) or "embed" in run.output
     assert checkpoint.list_steps(run.checkpoints) == []
 
 
 def test_debugging_names_the_node_at_once(finished: TinyRun, tmp_path: Path) -> None:
-    words = ("optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0", "train.debug_nonfinite=true", "train.max_skips=1")
+    words = (
+        "optim.lr=1e30",
+        "optim.clip=0",
+        "optim.warmup_steps=0",
+        "train.debug_nonfinite=true",
+        "train.max_skips=1",
+    )
     run = TinyRun(tmp_path / "run", finished.text, words)
     assert run.finish() == 76, run.tail
     assert "the first bad number is in" in run.output
@@ -236,7 +272,13 @@ def test_every_kind_of_config_runs(finished: TinyRun, tmp_path: Path) -> None:
     file = tmp_path / "gpt2.json"
     file.write_text(json.dumps(config))
     assert load_config(file).model.family == "gpt2"
-    words = ("train.steps=4", "train.micro_batch=2", "loss.normalize=all_slots", "optim.schedule=wsd", "optim.decay=all")
+    words = (
+        "train.steps=4",
+        "train.micro_batch=2",
+        "loss.normalize=all_slots",
+        "optim.schedule=wsd",
+        "optim.decay=all",
+    )
     run = TinyRun(tmp_path / "run", finished.text, (f"--config={file}", *words, "sample.max_tokens=2"))
     assert run.finish() == 0, run.tail
 

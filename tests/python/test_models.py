@@ -73,8 +73,11 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
 
 
 def test_sampling_depends_on_seed_only() -> None:
-    model, cfg, _ = make("llama_gqa")
-    draw = lambda seed: list(model.generate([1, 2, 3], max_tokens=15, temperature=1.0, top_k=20, top_p=0.9, seed=seed))  # noqa: E731
+    model, _, _ = make("llama_gqa")
+
+    def draw(seed: int) -> list[int]:
+        return list(model.generate([1, 2, 3], max_tokens=15, temperature=1.0, top_k=20, top_p=0.9, seed=seed))
+
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
     assert list(model.generate([1, 2], max_tokens=10, temperature=1.0, top_k=1)) == list(
@@ -83,7 +86,7 @@ def test_sampling_depends_on_seed_only() -> None:
 
 
 def test_generation_stops_at_the_window() -> None:
-    model, cfg, _ = make("gpt2")
+    model, _, _ = make("gpt2")
     assert len(list(model.generate(np.ones(38, np.int32), max_tokens=10))) == 3
 
 

@@ -14,7 +14,8 @@ def model_function(config: Any) -> Callable[[Any, Batch, Cache | None], Hidden]:
     """The page of this config's family."""
     from mudd_core.models import gpt2, transformer_pp
 
-    pages = {"transformer_pp": transformer_pp.model, "gpt2": gpt2.model}
+    pages: dict[str, Any] = {"transformer_pp": transformer_pp.model, "gpt2": gpt2.model}
     if config.family not in pages:
         raise ValueError(f"[model] family: expected one of {', '.join(sorted(pages))}, got '{config.family}'")
-    return pages[config.family]
+    page: Callable[[Any, Batch, Cache | None], Hidden] = pages[config.family]
+    return page

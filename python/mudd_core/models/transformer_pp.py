@@ -37,8 +37,12 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         q = nn.linear(a_BTD, "q", heads * width, std=config.init_std)
         k = nn.linear(a_BTD, "k", groups * width, std=config.init_std)
         v = nn.linear(a_BTD, "v", groups * width, std=config.init_std)
-        q = ops.rope(q, batch.positions, n_head=heads, base=config.rope_base, max_positions=config.max_seq_len)
-        k = ops.rope(k, batch.positions, n_head=groups, base=config.rope_base, max_positions=config.max_seq_len)
+        q = ops.rope(
+            q, batch.positions, n_head=heads, base=config.rope_base, max_positions=config.max_seq_len
+        )
+        k = ops.rope(
+            k, batch.positions, n_head=groups, base=config.rope_base, max_positions=config.max_seq_len
+        )
         o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
         return nn.linear(o, "o", config.d_model, std=config.init_std, residual=x_BTD)
 
@@ -57,5 +61,9 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
         gate_BTF = nn.linear(f_BTD, "gate", config.d_ff, std=config.init_std)
         up_BTF = nn.linear(f_BTD, "up", config.d_ff, std=config.init_std)
         return nn.linear(
-            ops.glu(gate_BTF, up_BTF, activation="silu"), "down", config.d_model, std=config.init_std, residual=x_BTD
+            ops.glu(gate_BTF, up_BTF, activation="silu"),
+            "down",
+            config.d_model,
+            std=config.init_std,
+            residual=x_BTD,
         )
