@@ -8,6 +8,20 @@
 
 namespace mudd::bind {
 
+// An int, or what stands for one (NumPy's integers).
+inline int64_t integer(const std::string& op, const std::string& name, const pybind11::handle& value) {
+  const auto number = pybind11::reinterpret_steal<pybind11::object>(PyNumber_Index(value.ptr()));
+  if (!number) {
+    PyErr_Clear();
+    throw TypeMistake("[" + op + "] " + name + ": expected bool, int, float or str");
+  }
+  int overflow = 0;
+  const int64_t v = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  check(overflow == 0, op.c_str(), name, ": expected an int of 64 bits, got ",
+        std::string(pybind11::str(number)).substr(0, 40));
+  return v;
+}
+
 inline Attributes attributes(const std::string& op, const pybind11::dict& options) {
   namespace py = pybind11;
   Attributes a;
@@ -16,7 +30,7 @@ inline Attributes attributes(const std::string& op, const pybind11::dict& option
     const std::string name = py::cast<std::string>(key);
     if (value.is_none()) continue;
     if (py::isinstance<py::bool_>(value)) a.values[name] = py::cast<bool>(value);
-    else if (py::isinstance<py::int_>(value)) a.values[name] = py::cast<int64_t>(value);
+    else if (PyIndex_Check(value.ptr())) a.values[name] = integer(op, name, value);
     else if (py::isinstance<py::float_>(value)) a.values[name] = py::cast<double>(value);
     else if (py::isinstance<py::str>(value)) a.values[name] = py::cast<std::string>(value);
     else throw TypeMistake("[" + op + "] " + name + ": expected bool, int, float or str");

@@ -169,9 +169,9 @@ void bind_executor(py::module_& m) {
              const ValueId v = e.input(name);
              check(v != kAbsent, "executor", "input: no input is called '", name, "'");
              const Value& value = e.graph().values()[v];
-             check(bind::shape_of(array) == value.spec.shape, name.c_str(), "expected ", value.spec.text());
              py::object hold;
              const Tensor from = bind::tensor(array, value.spec.dtype, "executor", name.c_str(), &hold);
+             check(bind::shape_of(array) == value.spec.shape, "executor", name, ": expected ", value.spec.text());
              const Tensor to = e.value(v);
              const int64_t item = size_of(value.spec.dtype);
              for (int64_t r = 0; r < to.rows; ++r)
@@ -182,8 +182,9 @@ void bind_executor(py::module_& m) {
              const ValueId v = e.input(name);
              check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
              const TensorSpec& spec = e.graph().values()[v].spec;
-             check(bind::shape_of(array) == spec.shape, name.c_str(), "expected ", spec.text());
-             e.attach(name, bind::writable(array, spec.dtype, "attach", name.c_str()).data);
+             const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
+             check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
+             e.attach(name, memory.data);
            }, py::keep_alive<1, 3>(), "Gives an external input its memory: this array, written in place.")
       .def("run", [](Executor& e, int run, int64_t cache_length) {
              StepInput input;

@@ -28,7 +28,7 @@ class Call {
         continue;
       }
       const DType dtype = bind::dtype_of(inputs[i], name_.c_str(), label.c_str());
-      in_.push_back(bind::tensor(inputs[i], dtype, name_.c_str(), label.c_str(), &held_[i]));
+      in_.push_back(input(*node, static_cast<int>(i), inputs[i], dtype, label));
       specs.push_back({bind::shape_of(inputs[i]), dtype});
       check(!specs.back().shape.empty(), name_.c_str(), label, ": expected at least one axis, got a scalar");
     }
@@ -81,6 +81,17 @@ class Call {
   int passes_gradient() const { return call_->node().passes_gradient(); }
 
  private:
+  // Weights and indices come without gaps, as in a parameter store or a batch; activations with their row stride.
+  // What the node writes into is taken as it is.
+  Tensor input(const Node& node, int i, const py::handle& array, DType dtype, const std::string& label) {
+    if (node.writes_input(i)) {
+      held_[i] = py::reinterpret_borrow<py::object>(array);
+      return bind::writable(array, dtype, name_.c_str(), label.c_str());
+    }
+    const bool dense = node.weight_like(i) || dtype != DType::f32;
+    return bind::tensor(array, dtype, name_.c_str(), label.c_str(), &held_[i], dense);
+  }
+
   std::string name_;
   std::unique_ptr<ImmediateCall> call_;
   std::vector<Tensor> in_, out_;

@@ -33,7 +33,8 @@ class CustomNode : public Node {
       zeros[i] = a;
     }
     for (const py::handle& out : results(forward_(*zeros))) {
-      outputs_.push_back({shape_of(out), dtype_of(out, "custom", "output")});
+      const DType dtype = dtype_of(out, "custom", "output");
+      outputs_.push_back({shape_of(out), dtype});
       check(outputs_.back().dtype == DType::f32, "custom", "output: expected float32");
       io.output(outputs_.back());
     }
@@ -93,8 +94,9 @@ class CustomNode : public Node {
   }
 
   static Tensor checked(const py::handle& a, const TensorSpec& spec, py::object* hold) {
+    const Tensor t = tensor(a, DType::f32, "custom", "result", hold);
     check(shape_of(a) == spec.shape, "custom", "result: expected ", spec.text());
-    return tensor(a, DType::f32, "custom", "result", hold);
+    return t;
   }
 
   static void store(const py::handle& a, const Tensor& to, const TensorSpec& spec, bool add) {

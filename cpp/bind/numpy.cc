@@ -88,12 +88,13 @@ py::object empty(const std::vector<int64_t>& shape, DType dtype) {
   return py::reinterpret_steal<py::object>(a);
 }
 
-Tensor tensor(const py::handle& object, DType dtype, const char* where, const char* name, py::object* holder) {
+Tensor tensor(const py::handle& object, DType dtype, const char* where, const char* name, py::object* holder,
+              bool dense) {
   PyArrayObject* a = array_of(object, where, name);
   check_dtype(a, dtype, where, name);
   int64_t stride = 0;
   *holder = py::reinterpret_borrow<py::object>(object);
-  if (!flattens(a, size_of(dtype), &stride)) {
+  if (!flattens(a, size_of(dtype), &stride) || (dense && !PyArray_IS_C_CONTIGUOUS(a))) {
     PyObject* copy = PyArray_NewCopy(a, NPY_CORDER);
     if (!copy) throw py::error_already_set();
     *holder = py::reinterpret_steal<py::object>(copy);

@@ -20,8 +20,10 @@ py::object empty(const std::vector<int64_t>& shape, DType dtype);
 
 // The array behind `object` as a Tensor: rows of the last axis, which must be contiguous; all other axes must
 // flatten to one stride, else a contiguous copy is made. `holder` receives the array to keep alive.
+// dense: a copy also where rows have gaps between them.
 // Wrong dtype: TypeError naming `where` and `name`. float64 input is refused for f32 unless it is a scalar array.
-Tensor tensor(const py::handle& object, DType dtype, const char* where, const char* name, py::object* holder);
+Tensor tensor(const py::handle& object, DType dtype, const char* where, const char* name, py::object* holder,
+              bool dense = false);
 // The same, for memory that will be written: no copies, must be writable and C-contiguous.
 Tensor writable(const py::handle& object, DType dtype, const char* where, const char* name);
 std::vector<int64_t> shape_of(const py::handle& array);

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from mudd_core import tape
 from mudd_core.recording import Value
 
@@ -22,17 +24,64 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Inputs of each op, in order, for messages; those that may be missing end in '?'.
+_INPUTS = {
+    "activation": ("x",),
+    "add": ("a", "b"),
+    "attention": ("q", "k", "v", "segments?", "key_mask?", "k_cache?", "v_cache?"),
+    "cross_entropy": ("h", "head", "targets"),
+    "embedding": ("ids?", "table", "residual?"),
+    "glu": ("gate", "up"),
+    "layer_norm": ("x", "gain?", "bias?"),
+    "linear": ("x", "w", "bias?", "residual?"),
+    "rms_norm": ("x", "gain?"),
+    "rope": ("x", "positions?"),
+}
+_INDICES = {"ids", "key_mask", "positions", "segments", "targets"}
+
+
+def _checked(op: str, name: str, value: Any, dtype: str) -> Any:
+    """A tensor of the tape as it is, anything else as an array; of another dtype: TypeError."""
+    if value is None:
+        raise TypeError(f"[{op}] {name}: expected an array, got None")
+    array = value if isinstance(value, tape.Tensor) else tape.as_array(value)
+    if array.dtype != dtype:
+        raise TypeError(f"[{op}] {name}: expected {dtype}, got {array.dtype}")
+    return array
+
+
+def _inputs(op: str, inputs: list[Any]) -> list[Any]:
+    checked = []
+    for label, value in zip(_INPUTS[op], inputs, strict=False):  # backward has no caches
+        name = label.rstrip("?")
+        missing = value is None and name != label
+        checked.append(
+            None if missing else _checked(op, name, value, "int32" if name in _INDICES else "float32")
+        )
+    return checked
+
+
 def _apply(op: str, inputs: list[Any], **options: Any) -> Any:
+    recorders = [i.recorder for i in inputs if isinstance(i, Value)]
+    if not recorders:
+        inputs = _inputs(op, inputs)
     while inputs and inputs[-1] is None:
         inputs.pop()
-    recorders = [i.recorder for i in inputs if isinstance(i, Value)]
     if recorders:
         return recorders[0].apply(op, inputs, options)
     return tape.call_op(op, inputs, options)
 
 
-def _backward(op: str, gradients: list[Any], inputs: list[Any], **options: Any) -> Any:
-    return tape.backward_of(op, inputs, gradients, options)
+def _backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
+    arrays = [i.data if isinstance(i, tape.Tensor) else i for i in _inputs(op, inputs)]
+    if op == "cross_entropy":  # of its two outputs only the loss has a gradient, by default 1
+        if gradient is not None and np.asarray(gradient).dtype != np.float64:
+            raise TypeError(f"[{op}] dloss: expected float64, got {np.asarray(gradient).dtype}")
+        gradients = [None if gradient is None else np.asarray(gradient), None]
+    else:
+        given = _checked(op, "gradient", gradient, "float32")
+        gradients = [given.data if isinstance(given, tape.Tensor) else given]
+    return tape.backward_of(op, arrays, gradients, options)
 
 
 def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> Any:
@@ -54,7 +103,7 @@ def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
 
 def rms_norm_backward(dy: Any, x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
     """Gradients (dx, dgain) of rms_norm."""
-    return _backward("rms_norm", [dy], [x, gain], eps=eps)
+    return _backward("rms_norm", dy, [x, gain], eps=eps)
 
 
 def layer_norm(x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
@@ -64,11 +113,17 @@ def layer_norm(x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5)
 
 def layer_norm_backward(dy: Any, x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Gradients (dx, dgain, dbias) of layer_norm."""
-    return _backward("layer_norm", [dy], [x, gain, bias], eps=eps)
+    return _backward("layer_norm", dy, [x, gain, bias], eps=eps)
 
 
 def linear(
-    x: Any, w: Any, bias: Any = None, residual: Any = None, *, activation: str = "none", transposed: bool = False
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: str = "none",
+    transposed: bool = False,
 ) -> Any:
     """y = act(x w + bias) + residual. x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
 
@@ -88,7 +143,7 @@ def linear_backward(
     transposed: bool = False,
 ) -> Any:
     """Gradients (dx, dw, dbias, dresidual) of linear."""
-    return _backward("linear", [dy], [x, w, bias, residual], activation=activation, transposed=transposed)
+    return _backward("linear", dy, [x, w, bias, residual], activation=activation, transposed=transposed)
 
 
 def rope(
@@ -104,7 +159,9 @@ def rope(
 
     fraction: share of each head that is rotated. max_positions: largest position + 1; 0 = T.
     """
-    return _apply("rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions)
+    return _apply(
+        "rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
+    )
 
 
 def rope_backward(
@@ -119,7 +176,7 @@ def rope_backward(
 ) -> Any:
     """Gradients (dx, None) of rope."""
     return _backward(
-        "rope", [dy], [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
+        "rope", dy, [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
     )
 
 
@@ -130,17 +187,17 @@ def glu(gate: Any, up: Any, *, activation: str = "silu") -> Any:
 
 def glu_backward(dy: Any, gate: Any, up: Any, *, activation: str = "silu") -> Any:
     """Gradients (dgate, dup) of glu."""
-    return _backward("glu", [dy], [gate, up], activation=activation)
+    return _backward("glu", dy, [gate, up], activation=activation)
 
 
 def activation(x: Any, *, activation: str = "gelu_tanh") -> Any:
     """y = act(x), element by element. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
-    return _apply("activation", [x], activation=activation)
+    return _apply("activation", [x], kind=activation)
 
 
 def activation_backward(dy: Any, x: Any, *, activation: str = "gelu_tanh") -> Any:
     """Gradient (dx,) of activation."""
-    return _backward("activation", [dy], [x], activation=activation)
+    return _backward("activation", dy, [x], kind=activation)
 
 
 def add(a: Any, b: Any) -> Any:
@@ -150,7 +207,7 @@ def add(a: Any, b: Any) -> Any:
 
 def add_backward(dy: Any, a: Any, b: Any) -> Any:
     """Gradients (da, db) of add."""
-    return _backward("add", [dy], [a, b])
+    return _backward("add", dy, [a, b])
 
 
 def embedding(ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
@@ -158,9 +215,11 @@ def embedding(ids: Any, table: Any, residual: Any = None, *, positions: bool = F
     return _apply("embedding", [ids, table, residual], positions=positions)
 
 
-def embedding_backward(dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
+def embedding_backward(
+    dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False
+) -> Any:
     """Gradients (None, dtable, dresidual) of embedding."""
-    return _backward("embedding", [dy], [ids, table, residual], positions=positions)
+    return _backward("embedding", dy, [ids, table, residual], positions=positions)
 
 
 def attention(
@@ -187,7 +246,13 @@ def attention(
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
     cached = k_cache is not None
     return _apply(
-        "attention", inputs, n_head=n_head, n_kv_head=n_kv_head or n_head, scale=scale, causal=causal, cache=cached
+        "attention",
+        inputs,
+        n_head=n_head,
+        n_kv_head=n_kv_head or n_head,
+        scale=scale,
+        causal=causal,
+        cache=cached,
     )
 
 
@@ -207,7 +272,7 @@ def attention_backward(
     """Gradients (dq, dk, dv, None, None) of attention."""
     return _backward(
         "attention",
-        [do],
+        do,
         [q, k, v, segments, key_mask],
         n_head=n_head,
         n_kv_head=n_kv_head or n_head,
@@ -226,4 +291,4 @@ def cross_entropy(h: Any, head: Any, targets: Any) -> Any:
 
 def cross_entropy_backward(dloss: Any, h: Any, head: Any, targets: Any) -> Any:
     """Gradients (dh, dhead, None) of the summed loss, scaled per shard by dloss (None: 1)."""
-    return _backward("cross_entropy", [dloss, None], [h, head, targets])
+    return _backward("cross_entropy", dloss, [h, head, targets])

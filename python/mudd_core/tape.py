@@ -40,6 +40,24 @@ def shards(samples: int, count: int) -> Iterator[None]:
         _cuts.reset(token)
 
 
+@contextmanager
+def cached(length: int) -> Iterator[None]:
+    """Inside: the key and value caches of attention hold `length` positions already; the call's own come behind."""
+    if length < 0:
+        raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
+    token = _cache_length.set(length)
+    try:
+        yield
+    finally:
+        _cache_length.reset(token)
+
+
+def as_array(data: Any) -> Array:
+    """The array itself, or one of a list or number; fractions become float32."""
+    array = np.asarray(data)
+    return array.astype(np.float32) if array.dtype == np.float64 and not isinstance(data, np.ndarray) else array
+
+
 class _Record:
     """One op on the tape: the call, who went in, which gradients came back."""
 
@@ -57,9 +75,7 @@ class Tensor:
     """
 
     def __init__(self, data: npt.ArrayLike, requires_grad: bool = False) -> None:
-        array = np.asarray(data)
-        if array.dtype == np.float64 and not isinstance(data, np.ndarray):
-            array = array.astype(np.float32)
+        array = as_array(data)
         if requires_grad and array.dtype != np.float32:
             raise TypeError(f"[Tensor] data: expected float32 where a gradient is wanted, got {array.dtype}")
         self.data: Array = array
@@ -178,9 +194,9 @@ def _run(make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence
 
 def backward_of(op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: dict[str, Any]) -> Any:
     """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
-    wants = [i is not None and np.asarray(i).dtype == np.float32 for i in inputs]
+    wants = [i is not None and i.dtype == np.float32 for i in inputs]
     call = _core.Call(op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get())
     call.forward()
-    into = [np.empty(np.shape(i), np.float32) if w else None for i, w in zip(inputs, wants, strict=True)]
+    into = [np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs]
     call.backward(list(gradients), into, [False] * len(inputs))
     return tuple(into)

@@ -22,8 +22,18 @@ ImmediateCall::ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec>
   needs_.parameter_.assign(inputs_.size(), false);
   needs_.wants_ = std::move(wants);
   needs_.shards_ = &shards_;
+  check_tokens();
   node_->infer(needs_);
   for (int64_t bytes : needs_.saved_) saved_.emplace_back(aligned(bytes));
+}
+
+// Shards are cuts of samples: every value that is not a weight must hold whole samples, or rows would be lost.
+void ImmediateCall::check_tokens() const {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    check(node_->weight_like(static_cast<int>(i)) || inputs_[i].shape.empty() ||
+              inputs_[i].rows() % shards_.samples() == 0,
+          node_->op(), "input ", i, ": expected a multiple of ", shards_.samples(), " rows (shards), got ",
+          inputs_[i].text());
 }
 
 Run ImmediateCall::bind(const std::vector<Tensor>& in, const std::vector<Tensor>& out) {

@@ -28,6 +28,7 @@ class ImmediateCall {
                 const std::vector<Tensor>& din, const std::vector<bool>& accumulate);
 
  private:
+  void check_tokens() const;
   Run bind(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
 
   std::unique_ptr<Node> node_;

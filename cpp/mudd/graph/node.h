@@ -150,6 +150,8 @@ class Node {
   // Input whose gradient is dout(0) unchanged plus what is there (a residual): -1 for none. Such a node must
   // not touch din of that input: the executor passes or adds it.
   virtual int passes_gradient() const { return -1; }
+  // True for an input that forward writes into (a KV cache): its memory must be the caller's own.
+  virtual bool writes_input(int) const { return false; }
   // Input whose memory output 0 may take over (forward then works in place): -1 for none.
   virtual int in_place_input() const { return -1; }
   // True for a node whose backward also does the work of its forward (the loss): the planned training executor

@@ -56,7 +56,7 @@ void RowSums::finish(float* partials, const GradSink& sink) const {
       }
     }
     for (int64_t i = begin; i < end; ++i) {
-      float v = partials[i];
+      float v = rows_ > 0 ? partials[i] : 0.0f;
       for (int a = 0; a < sink.n_add; ++a) v = sink.add[a][i] + v;
       sink.out[i] = v;
     }

@@ -29,6 +29,7 @@ class ActivationNode : public Node {
 
   void infer(Inference& io) override {
     const TensorSpec& x = io.input(0);
+    check(io.has_input(0), "activation", "inputs: expected x");
     check(x.dtype == DType::f32, "activation", "x: expected float32, got ", name_of(x.dtype));
     io.output(x);
     kernels_ = &choose(activation_rows());

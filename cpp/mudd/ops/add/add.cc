@@ -31,6 +31,7 @@ class Add : public Node {
 
   void infer(Inference& io) override {
     const TensorSpec &a = io.input(kA), &b = io.input(kB);
+    check(io.has_input(kA) && io.has_input(kB), "add", "inputs: expected a and b");
     check(a.dtype == DType::f32, "add", "a: expected float32, got ", name_of(a.dtype));
     check(b.dtype == DType::f32 && b.shape == a.shape, "add", "b: expected ", a.text(), ", got ", b.text());
     io.output(a);

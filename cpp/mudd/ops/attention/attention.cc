@@ -57,6 +57,7 @@ class Attention : public Node {
 
   const char* op() const override { return "attention"; }
   bool backward_reads_output(int i) const override { return i == 0; }
+  bool writes_input(int i) const override { return i == kKeyCache || i == kValueCache; }
   void infer(Inference& io) override;
   void forward(const Run& run) override;
   void backward(const Run& run) override;

@@ -31,6 +31,7 @@ class Glu : public Node {
 
   void infer(Inference& io) override {
     const TensorSpec &gate = io.input(kGate), &up = io.input(kUp);
+    check(io.has_input(kGate) && io.has_input(kUp), "glu", "inputs: expected gate and up");
     check(gate.dtype == DType::f32, "glu", "gate: expected float32, got ", name_of(gate.dtype));
     check(up.dtype == DType::f32 && up.shape == gate.shape, "glu", "up: expected ", gate.text(), ", got ",
           up.text());

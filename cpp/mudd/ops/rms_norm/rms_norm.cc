@@ -38,8 +38,8 @@ class RmsNorm : public Node {
     check(x.dtype == DType::f32, "rms_norm", "x: expected float32, got ", name_of(x.dtype));
     check(!x.shape.empty() && x.cols() > 0, "rms_norm", "x: expected at least one column, got ", x.text());
     if (io.has_input(kGain))
-      check(io.input(kGain).shape == std::vector<int64_t>{x.cols()}, "rms_norm", "gain: expected float32[",
-            x.cols(), "], got ", io.input(kGain).text());
+      check(io.input(kGain).shape == std::vector<int64_t>{x.cols()} && io.input(kGain).dtype == DType::f32,
+            "rms_norm", "gain: expected float32[", x.cols(), "], got ", io.input(kGain).text());
     io.output(x);
     io.saved(x.rows() * static_cast<int64_t>(sizeof(float)));
     if (io.wants_gradient(kGain)) io.scratch_backward(RowSums(io.shards(), x.rows(), x.cols()).bytes());

@@ -37,6 +37,7 @@ void rope_table(int64_t positions, int64_t pairs, double base, float* table) {
 namespace {
 
 enum Input { kX, kPositions };
+constexpr int64_t kMostPositions = 1ll << 24;  // a table of more would not fit into memory
 using Table = std::shared_ptr<const std::vector<float>>;
 
 // One table for all nodes of a process that ask for the same one (every layer's q and k do).
@@ -64,7 +65,8 @@ class Rope : public Node {
     a.only("n_head,base,fraction,max_positions");
     check(base_ > 0, "rope", "base: expected a number > 0, got ", base_);
     check(fraction_ >= 0 && fraction_ <= 1, "rope", "fraction: expected 0 to 1, got ", fraction_);
-    check(max_positions_ >= 0, "rope", "max_positions: expected a number >= 0, got ", max_positions_);
+    check(max_positions_ >= 0 && max_positions_ <= kMostPositions, "rope", "max_positions: expected 0 to ",
+          kMostPositions, ", got ", max_positions_);
   }
 
   const char* op() const override { return "rope"; }

@@ -1,0 +1,408 @@
+"""Every op and its backward on NumPy arrays: against the float64 formulas, and however the arrays lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mudd_core import ops, tape
+from mudd_core._core import op_names
+from reference import numpy_ops as ref
+
+F32 = NDArray[np.float32]
+rng = np.random.default_rng(11)
+
+
+def normal(*shape: int) -> F32:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def integers(high: int, *shape: int) -> NDArray[np.int32]:
+    return rng.integers(0, high, shape).astype(np.int32)
+
+
+class Case(NamedTuple):
+    """One call of an op with what the float64 formulas say of it."""
+
+    op: str
+    inputs: list[Any]
+    options: dict[str, Any]
+    forward: Callable[..., Any]  # of the inputs
+    backward: Callable[..., Any]  # of dy and the inputs: a gradient or None per input
+
+
+def act(name: str, x: Any) -> Any:
+    """Activation in float64."""
+    x = np.asarray(x, np.float64)
+    return {
+        "none": lambda: x,
+        "silu": lambda: ref.silu(x),
+        "gelu_tanh": lambda: ref.gelu(x, "tanh"),
+        "gelu_erf": lambda: ref.gelu(x, "erf"),
+        "relu": lambda: np.maximum(x, 0),
+        "squared_relu": lambda: np.maximum(x, 0) ** 2,
+    }[name]()
+
+
+def act_slope(name: str, x: Any) -> Any:
+    """Derivative of the activation by complex-free central differences in float64, exact to 1e-9."""
+    x = np.asarray(x, np.float64)
+    h = 1e-5
+    return (act(name, x + h) - act(name, x - h)) / (2 * h)
+
+
+ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
+
+
+def norm_cases() -> list[Case]:
+    x, gain, bias = normal(3, 5, 19), normal(19), normal(19)
+    ones, zeros = np.ones(19), np.zeros(19)
+    return [
+        Case("rms_norm", [x, gain], {"eps": 1e-3}, lambda x, g: ref.rms_norm(x, g, 1e-3),
+             lambda dy, x, g: ref.rms_norm_backward(dy, x, g, 1e-3)),
+        Case("rms_norm", [x, None], {}, lambda x, g: ref.rms_norm(x, ones),
+             lambda dy, x, g: (ref.rms_norm_backward(dy, x, ones)[0], None)),
+        Case("layer_norm", [x, gain, bias], {"eps": 1e-3}, lambda x, g, b: ref.layer_norm(x, g, b, 1e-3),
+             lambda dy, x, g, b: ref.layer_norm_backward(dy, x, g, 1e-3)),
+        Case("layer_norm", [x, None, None], {}, lambda x, g, b: ref.layer_norm(x, ones, zeros),
+             lambda dy, x, g, b: (ref.layer_norm_backward(dy, x, ones)[0], None, None)),
+    ]  # fmt: skip
+
+
+def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -> Case:
+    def matrix(w: Any) -> Any:
+        return w.T if transposed else w
+
+    def forward(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return act(activation, ref.linear(x, matrix(w), b)) + (0 if r is None else r)
+
+    def backward(dy: Any, x: Any, w: Any, b: Any, r: Any) -> Any:
+        dpre = dy * act_slope(activation, ref.linear(x, matrix(w), b))
+        dx, dw, db = ref.linear_backward(dpre, x, matrix(w))
+        return dx, matrix(dw), None if b is None else db, None if r is None else dy
+
+    w = normal(17, 23) * 0.3
+    inputs = [normal(2, 9, 17), w.T.copy() if transposed else w, normal(23) if bias else None,
+              normal(2, 9, 23) if residual else None]  # fmt: skip
+    return Case("linear", inputs, {"activation": activation, "transposed": transposed}, forward, backward)
+
+
+def rope_case(four_axes: bool, positions: bool, fraction: float) -> Case:
+    heads, dim, rotary = 3, 8, int(8 * fraction)
+
+    def split(x: Any) -> Any:
+        return np.asarray(x, np.float64).reshape(2, 7, heads, dim)
+
+    def forward(x: Any, p: Any) -> Any:
+        return ref.rope(split(x), p, 500.0, rotary).reshape(x.shape)
+
+    def backward(dy: Any, x: Any, p: Any) -> Any:
+        return ref.rope_backward(split(dy), p, 500.0, rotary).reshape(x.shape), None
+
+    shape = (2, 7, heads, dim) if four_axes else (2, 7, heads * dim)
+    options = {"n_head": heads, "base": 500.0, "fraction": fraction, "max_positions": 40 if positions else 0}
+    return Case(
+        "rope", [normal(*shape), integers(40, 2, 7) if positions else None], options, forward, backward
+    )
+
+
+def attention_case(groups: int, scale: float, segments: bool, mask: bool) -> Case:
+    B, T, H, d = 2, 11, 4, 8
+
+    def heads(x: Any, n: int) -> Any:
+        return np.asarray(x, np.float64).reshape(B, T, n, d)
+
+    def forward(q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
+        return ref.attention(heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m).reshape(
+            q.shape
+        )
+
+    def backward(dy: Any, q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
+        grads = ref.attention_backward(
+            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m
+        )
+        return *(g.reshape(x.shape) for g, x in zip(grads, (q, k, v), strict=True)), None, None
+
+    inputs = [normal(B, T, H * d), normal(B, T, groups * d), normal(B, T, groups * d),
+              np.sort(integers(3, B, T)) if segments else None, integers(2, B, T) if mask else None]  # fmt: skip
+    options = {"n_head": H, "n_kv_head": groups, "scale": scale}
+    return Case("attention", inputs, options, forward, backward)
+
+
+def loss_case(weighted: bool) -> Case:
+    h, head = normal(2, 9, 16), normal(37, 16)
+    targets = integers(37, 2, 9)
+    targets[0, 3:5] = -100
+
+    def forward(h: Any, head: Any, t: Any) -> Any:
+        loss, count = ref.cross_entropy(h.reshape(-1, 16), head, t.reshape(-1))
+        return np.array([loss]), np.array([count])
+
+    def backward(dloss: Any, h: Any, head: Any, t: Any) -> Any:
+        scale = 1.0 if dloss is None else float(dloss[0])
+        dh, dhead = ref.cross_entropy_backward(h.reshape(-1, 16), head, t.reshape(-1), scale)
+        return dh.reshape(h.shape), dhead, None
+
+    case = Case("cross_entropy", [h, head, targets], {}, forward, backward)
+    return case._replace(options={"dloss": np.array([2.5])}) if weighted else case
+
+
+def cases() -> list[Case]:
+    x = normal(3, 4, 33)
+    glu = [
+        Case("glu", [x, normal(3, 4, 33)], {"activation": a}, lambda g, u, a=a: act(a, g) * u,
+             lambda dy, g, u, a=a: (dy * u * act_slope(a, g), dy * act(a, g)))
+        for a in ACTIVATIONS
+    ]  # fmt: skip
+    activations = [
+        Case("activation", [x], {"activation": a}, lambda x, a=a: act(a, x),
+             lambda dy, x, a=a: (dy * act_slope(a, x),))
+        for a in ACTIVATIONS
+    ]  # fmt: skip
+    table, ids = normal(29, 10), integers(29, 3, 7)
+    embeddings = [
+        Case("embedding", [ids, table, None], {}, lambda i, t, r: ref.embedding(i, t),
+             lambda dy, i, t, r: (None, ref.embedding_backward(dy, i, 29), None)),
+        Case("embedding", [None, table, normal(3, 7, 10)], {"positions": True}, lambda i, t, r: t[:7] + r,
+             lambda dy, i, t, r: (None, np.pad(dy.sum(0), ((0, 22), (0, 0))), dy)),
+    ]  # fmt: skip
+    add = Case(
+        "add", [x, normal(3, 4, 33)], {}, lambda a, b: a.astype(np.float64) + b, lambda dy, a, b: (dy, dy)
+    )
+    linears = [linear_case("none", False, False, False), linear_case("gelu_tanh", False, True, False),
+               linear_case("none", True, True, True), linear_case("squared_relu", True, False, True)]  # fmt: skip
+    return [
+        *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
+        rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
+        attention_case(2, 0.7, True, False), attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
+    ]  # fmt: skip
+
+
+CASES = cases()
+IDS = [f"{i}-{c.op}" for i, c in enumerate(CASES)]
+
+
+def close(got: Any, want: Any, name: str = "") -> None:
+    """Equal to 3e-5 of the largest number (float32 sums of at most some hundred terms)."""
+    if want is None:
+        assert got is None, name
+        return
+    assert got.shape == want.shape, name
+    np.testing.assert_allclose(
+        got, want, rtol=0, atol=3e-5 * max(1.0, float(np.abs(want).max())), err_msg=name
+    )
+
+
+def forward_of(case: Case, inputs: list[Any]) -> tuple[Any, ...]:
+    options = {k: v for k, v in case.options.items() if k != "dloss"}
+    y = getattr(ops, case.op)(*inputs, **options)
+    return y if isinstance(y, tuple) else (y,)
+
+
+def backward_of(case: Case, dy: Any, inputs: list[Any]) -> tuple[Any, ...]:
+    options = {k: v for k, v in case.options.items() if k != "dloss"}
+    return tuple(getattr(ops, f"{case.op}_backward")(dy, *inputs, **options))
+
+
+def gradient_for(case: Case) -> Any:
+    """The output gradient of a case: of the loss its weight, else normal numbers."""
+    return (
+        case.options.get("dloss")
+        if case.op == "cross_entropy"
+        else normal(*forward_of(case, case.inputs)[0].shape)
+    )
+
+
+def test_every_op_of_the_face_has_a_case() -> None:
+    face = {name for name in ops.__all__ if not name.endswith("_backward")} - {"custom"}
+    assert face == {case.op for case in CASES}
+    assert face == set(op_names())
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_forward_and_backward_follow_the_formulas(case: Case) -> None:
+    want = case.forward(*case.inputs)
+    for got, exact in zip(
+        forward_of(case, case.inputs), want if isinstance(want, tuple) else (want,), strict=True
+    ):
+        close(got, exact, case.op)
+    dy = gradient_for(case)
+    gradients = backward_of(case, dy, case.inputs)
+    for index, (got, exact) in enumerate(zip(gradients, case.backward(dy, *case.inputs), strict=True)):
+        close(got, exact, f"{case.op}: gradient of input {index}")
+
+
+def wider_rows(a: Any) -> Any:
+    """Each row inside a row three longer."""
+    wide = np.full((*a.shape[:-1], a.shape[-1] + 3), 99, a.dtype)
+    wide[..., 1:-2] = a
+    return wide[..., 1:-2]
+
+
+def every_other(a: Any) -> Any:
+    twice = np.full((*a.shape[:-1], 2 * a.shape[-1]), 99, a.dtype)
+    twice[..., ::2] = a
+    return twice[..., ::2]
+
+
+def backwards(a: Any) -> Any:
+    return np.ascontiguousarray(a[::-1])[::-1]
+
+
+def misaligned(a: Any) -> Any:
+    raw = np.zeros(a.nbytes + 1, np.uint8)
+    b = raw[1:].view(a.dtype).reshape(a.shape)
+    b[...] = a
+    assert not b.flags.aligned
+    return b
+
+
+def fortran(a: Any) -> Any:
+    return np.asfortranarray(a)
+
+
+def read_only(a: Any) -> Any:
+    b = a.copy()
+    b.flags.writeable = False
+    return b
+
+
+@pytest.mark.parametrize("lay", [wider_rows, every_other, backwards, misaligned, fortran, read_only])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_bits_never_depend_on_how_arrays_lie(case: Case, lay: Callable[[Any], Any]) -> None:
+    dy = gradient_for(case)
+    other = [None if i is None else lay(i) for i in case.inputs]
+    before = [None if i is None else i.copy() for i in other]
+    for a, b in zip(forward_of(case, case.inputs), forward_of(case, other), strict=True):
+        assert np.array_equal(a, b)
+    gradients = backward_of(case, None if dy is None else lay(dy), other)
+    for a, b in zip(backward_of(case, dy, case.inputs), gradients, strict=True):
+        assert (a is None and b is None) or np.array_equal(a, b)
+    for a, b in zip(other, before, strict=True):
+        assert a is None or np.array_equal(a, b), "an input was changed"
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_results_are_new_arrays_of_plain_float32(case: Case) -> None:
+    for y in forward_of(case, case.inputs):
+        assert y.flags.c_contiguous and y.flags.writeable
+        assert all(i is None or not np.shares_memory(y, i) for i in case.inputs)
+        assert y.dtype == (np.float64 if case.op == "cross_entropy" else np.float32)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_no_rows_are_fine(case: Case) -> None:
+    """A batch of nothing gives nothing, and weights get a gradient of zero."""
+    weights = {
+        "rms_norm": {1},
+        "layer_norm": {1, 2},
+        "linear": {1, 2},
+        "embedding": {1},
+        "cross_entropy": {1},
+    }
+    tokens = [i for i in range(len(case.inputs)) if i not in weights.get(case.op, set())]
+    inputs = [i if n not in tokens or i is None else i[:0] for n, i in enumerate(case.inputs)]
+    y = forward_of(case, inputs)
+    dy = case.options.get("dloss") if case.op == "cross_entropy" else np.zeros(y[0].shape, np.float32)
+    for given, gradient in zip(inputs, backward_of(case, dy, inputs), strict=True):
+        assert gradient is None or (gradient.shape == given.shape and not gradient.any())
+
+
+# ---------------------------------------------------------------- caches, tape, shards
+
+
+def test_decoding_with_a_cache_equals_the_full_pass() -> None:
+    q, k, v = normal(2, 6, 32), normal(2, 6, 16), normal(2, 6, 16)
+    options = {"n_head": 4, "n_kv_head": 2}
+    full = ops.attention(q, k, v, **options)
+    k_cache, v_cache = np.zeros((2, 2, 9, 8), np.float32), np.zeros((2, 2, 9, 8), np.float32)
+    at = 0
+    for take in (3, 1, 2):
+        with tape.cached(at):
+            part = [np.ascontiguousarray(x[:, at : at + take]) for x in (q, k, v)]
+            y = ops.attention(*part, k_cache=k_cache, v_cache=v_cache, **options)
+        assert np.array_equal(y, full[:, at : at + take])
+        at += take
+    assert np.array_equal(k_cache[:, :, :6].swapaxes(1, 2).reshape(2, 6, 16), k)
+    with tape.cached(at + 3), pytest.raises(ValueError, match=r"\[attention\] cache_length"):
+        ops.attention(*part, k_cache=k_cache, v_cache=v_cache, **options)
+
+
+@pytest.mark.parametrize("lay", [read_only, wider_rows, fortran])
+def test_a_cache_that_cannot_be_written_in_place_is_refused(lay: Callable[[Any], Any]) -> None:
+    q, cache = normal(1, 2, 8), np.zeros((1, 2, 4, 4), np.float32)
+    with pytest.raises(ValueError, match=r"\[attention\].*writable C-contiguous"):
+        ops.attention(q, q, q, k_cache=lay(cache), v_cache=cache, n_head=2)
+
+
+def composition(x: Any, gain: Any, w: Any, table: Any, ids: Any) -> Any:
+    """A small net in which a weight is used twice and a value has three consumers."""
+    h = ops.add(x, ops.embedding(ids, table))
+    n = ops.rms_norm(h, gain)
+    h = ops.linear(ops.glu(ops.linear(n, w), n), w, None, h)
+    return ops.cross_entropy(ops.rms_norm(h, gain), table, ids)[0]
+
+
+def test_tape_gradients_of_a_composition() -> None:
+    import torch
+
+    x, gain, w, table, ids = normal(2, 5, 8), normal(8), normal(8, 8) * 0.3, normal(13, 8), integers(13, 2, 5)
+    leaves = [tape.Tensor(a, requires_grad=True) for a in (x, gain, w, table)]
+    loss = composition(*leaves, ids)
+    loss.backward()
+
+    def norm(h: Any, g: Any) -> Any:
+        return h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6) * g
+
+    tx, tg, tw, tt = (torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in (x, gain, w, table))
+    index = torch.tensor(ids, dtype=torch.int64)
+    h = tx + tt[index]
+    n = norm(h, tg)
+    h = (torch.nn.functional.silu(n @ tw) * n) @ tw + h
+    want = torch.nn.functional.cross_entropy(
+        (norm(h, tg) @ tt.T).flatten(0, 1), index.flatten(), reduction="sum"
+    )
+    want.backward()
+    close(loss.data, want.detach().numpy().reshape(1), "loss")
+    for leaf, exact in zip(leaves, (tx, tg, tw, tt), strict=True):
+        assert exact.grad is not None
+        close(leaf.grad, exact.grad.numpy())
+
+
+def test_backward_again_adds_to_grad() -> None:
+    a = tape.Tensor(normal(3, 4), requires_grad=True)
+    for _ in range(2):
+        ops.activation(a, activation="relu").backward()
+    assert a.grad is not None
+    assert np.array_equal(a.grad, 2.0 * (a.data > 0))
+
+
+def test_only_leaves_that_ask_get_gradients() -> None:
+    a, b = tape.Tensor(normal(3, 4), requires_grad=True), tape.Tensor(normal(3, 4))
+    y = ops.add(a, b)
+    y.backward(np.full((3, 4), 2.0, np.float32))
+    assert a.grad is not None and (a.grad == 2).all() and b.grad is None
+    assert not isinstance(ops.add(a.data, b.data), tape.Tensor)
+    with pytest.raises(ValueError, match=r"\[backward\]"):
+        ops.add(b, b).backward()
+
+
+def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
+    x, w, dy = normal(8, 30, 64), normal(64, 48), normal(8, 30, 48)
+    plain = ops.linear_backward(dy, x, w)
+    with tape.shards(8, 4):
+        cut = ops.linear_backward(dy, x, w)
+    assert np.array_equal(plain[0], cut[0])
+    assert not np.array_equal(plain[1], cut[1])
+    np.testing.assert_allclose(plain[1], cut[1], atol=1e-3)
+    with (
+        tape.shards(8, 4),
+        pytest.raises(ValueError, match=r"\[linear\] input 0: expected a multiple of 8 rows"),
+    ):
+        ops.linear(normal(9, 64), w)
+    with pytest.raises(ValueError, match=r"\[shards\] count"), tape.shards(8, 3):
+        pass

@@ -1,0 +1,228 @@
+"""What a wrong call of an op says, and that no call of any kind ends in anything but a value or a clear error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from mudd_core import ops, tape
+
+X = np.ones((2, 3, 8), np.float32)
+IDS = np.zeros((2, 3), np.int32)
+TABLE = np.ones((5, 8), np.float32)
+
+# call, arguments, options, error, what its message must hold: the op, the argument and the rule.
+MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]] = [
+    ("rms_norm", [X.astype(np.float64)], {}, TypeError, ["[rms_norm] x", "expected float32", "float64"]),
+    ("rms_norm", [X, np.ones(8, np.int32)], {}, TypeError, ["[rms_norm] gain", "expected float32", "int32"]),
+    ("rms_norm", [X, np.ones(7, np.float32)], {}, ValueError, ["[rms_norm] gain", "float32[8]", "float32[7]"]),
+    ("rms_norm", [None], {}, TypeError, ["[rms_norm] x", "expected an array", "None"]),
+    ("rms_norm", ["text"], {}, TypeError, ["[rms_norm] x", "expected float32"]),
+    ("rms_norm", [np.float32(3)], {}, ValueError, ["[rms_norm]", "expected at least one axis"]),
+    ("rms_norm", [X[..., :0]], {}, ValueError, ["[rms_norm] x", "at least one column"]),
+    ("rms_norm", [X], {"eps": -1.0}, ValueError, ["[rms_norm] eps", ">= 0"]),
+    ("rms_norm", [X], {"eps": float("nan")}, ValueError, ["[rms_norm] eps", ">= 0"]),
+    ("rms_norm", [X], {"eps": "small"}, TypeError, ["[rms_norm] eps", "expected a number"]),
+    ("rms_norm", [X], {"eps": [1]}, TypeError, ["[rms_norm] eps", "expected bool, int, float or str"]),
+    ("layer_norm", [X, None, TABLE], {}, ValueError, ["[layer_norm] bias", "float32[8]", "float32[5, 8]"]),
+    ("linear", [X, TABLE], {}, ValueError, ["[linear] w", "8 rows", "float32[5, 8]"]),
+    ("linear", [X, TABLE.T, X[0, 0]], {}, ValueError, ["[linear] bias", "float32[5]", "float32[8]"]),
+    ("linear", [X, TABLE, None, X], {"transposed": True}, ValueError, ["[linear] residual", "[2, 3, 5]"]),
+    ("linear", [X, TABLE], {"activation": "gelu"}, ValueError, ["[linear] activation", "gelu_tanh", "'gelu'"]),
+    ("linear", [X, TABLE], {"transposed": "yes"}, TypeError, ["[linear] transposed", "expected a bool"]),
+    ("linear", [X, X], {}, ValueError, ["[linear] w", "expected a matrix"]),
+    ("rope", [X], {"n_head": 3}, ValueError, ["[rope] x", "divisible by 3"]),
+    ("rope", [X], {"n_head": 2**70}, ValueError, ["[rope] n_head", "64 bits"]),
+    ("rope", [X], {"n_head": 2.0}, TypeError, ["[rope] n_head", "expected an int"]),
+    ("rope", [X, IDS + 9], {"n_head": 2}, ValueError, ["[rope] positions", "0 to 2", "got 9"]),
+    ("rope", [X, IDS[:1]], {"n_head": 2}, ValueError, ["[rope] positions", "[2, 3]"]),
+    ("rope", [X], {"n_head": 2, "fraction": 0.25}, ValueError, ["[rope] fraction", "even"]),
+    ("rope", [X], {"n_head": 2, "max_positions": 2**62}, ValueError, ["[rope] max_positions"]),
+    ("rope", [X], {"n_head": 2, "base": float("nan")}, ValueError, ["[rope] base", "> 0"]),
+    ("glu", [X, X[:1]], {}, ValueError, ["[glu] up", "float32[2, 3, 8]", "float32[1, 3, 8]"]),
+    ("glu", [X, None], {}, TypeError, ["[glu] up", "expected an array"]),
+    ("activation", [X], {"activation": 3}, TypeError, ["[activation]", "expected a str"]),
+    ("activation", [X], {"activation": "softmax"}, ValueError, ["[activation] activation", "'softmax'"]),
+    ("add", [X, IDS], {}, TypeError, ["[add] b", "expected float32", "int32"]),
+    ("add", [X, X[0]], {}, ValueError, ["[add] b", "float32[2, 3, 8]"]),
+    ("embedding", [IDS + 5, TABLE], {}, ValueError, ["[embedding] ids", "[0, 5)", "got 5 at [0, 0]"]),
+    ("embedding", [IDS - 1, TABLE], {}, ValueError, ["[embedding] ids", "[0, 5)", "got -1 at [0, 0]"]),
+    ("embedding", [IDS.astype(np.int64), TABLE], {}, TypeError, ["[embedding] ids", "int32", "int64"]),
+    ("embedding", [None, TABLE], {}, ValueError, ["[embedding] ids", "nothing"]),
+    ("embedding", [IDS, TABLE], {"positions": True}, ValueError, ["[embedding] ids", "none"]),
+    ("embedding", [None, TABLE[:2], X], {"positions": True}, ValueError, ["[embedding] positions", "at most 2"]),
+    ("attention", [X, X, X], {"n_head": 3}, ValueError, ["[attention] q", "divisible by 3"]),
+    ("attention", [X, X, X], {"n_head": 2, "n_kv_head": 4}, ValueError, ["[attention] k", "B, T, hd"]),
+    ("attention", [X, X, X[:1]], {"n_head": 2}, ValueError, ["[attention] v", "shape of k"]),
+    ("attention", [X, X, X, IDS[0]], {"n_head": 2}, ValueError, ["[attention] segments", "[2, 3]"]),
+    ("attention", [X, X, X], {"n_head": 2, "scale": float("inf")}, ValueError, ["[attention] scale"]),
+    ("attention", [X, X, X, None, None, None, X], {"n_head": 2}, ValueError, ["[attention] v_cache"]),
+    ("attention", [X, X, X, None, None, X], {"n_head": 2}, ValueError, ["[attention] k_cache", "Tmax"]),
+    ("cross_entropy", [X, TABLE, IDS + 5], {}, ValueError, ["[cross_entropy] targets", "below 5", "got 5"]),
+    ("cross_entropy", [X, TABLE[:, :7], IDS], {}, ValueError, ["[cross_entropy] head", "[V, 8]"]),
+    ("cross_entropy", [X, TABLE, X], {}, TypeError, ["[cross_entropy] targets", "int32", "float32"]),
+    ("cross_entropy", [X, TABLE, IDS[:1]], {}, ValueError, ["[cross_entropy] targets", "[2, 3]", "[1, 3]"]),
+    ("add_backward", [None, X, X], {}, TypeError, ["[add] gradient", "expected an array"]),
+    ("add_backward", [X[:1], X, X], {}, ValueError, ["[add] gradient", "float32[2, 3, 8]"]),
+    ("glu_backward", [IDS, X, X], {}, TypeError, ["[glu] gradient", "expected float32", "int32"]),
+    ("cross_entropy_backward", [X, X, TABLE, IDS], {}, TypeError, ["[cross_entropy] dloss", "float64"]),
+    ("cross_entropy_backward", [np.ones(2), X, TABLE, IDS], {}, ValueError, ["[cross_entropy] gradient", "[1]"]),
+    ("custom", [abs, abs, "text"], {}, TypeError, ["[custom] input 0"]),
+    ("custom", [3, abs, X], {}, ValueError, ["[custom] forward", "functions"]),
+    ("custom", [lambda x: x.tolist(), abs, X], {}, TypeError, ["[custom] output", "numpy array", "list"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "arguments", "options", "error", "parts"), MISTAKES)
+def test_messages_name_op_argument_and_rule(
+    call: str, arguments: list[Any], options: dict[str, Any], error: type[Exception], parts: list[str]
+) -> None:
+    with pytest.raises(error) as caught:
+        getattr(ops, call)(*arguments, **options)
+    assert type(caught.value) is error
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_unknown_names_are_errors() -> None:
+    from mudd_core import _core
+
+    with pytest.raises(TypeError, match="epsilon"):
+        ops.rms_norm(X, epsilon=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"\[rms_norm\] option 'epsilon' is unknown; known: eps"):
+        _core.Call("rms_norm", {"epsilon": 1}, [X], [False])
+    with pytest.raises(ValueError, match="no op is called 'softmax'"):
+        _core.Call("softmax", {}, [X], [False])
+
+
+def test_numpy_integers_are_ints() -> None:
+    assert np.array_equal(ops.rope(X, n_head=np.int64(2)), ops.rope(X, n_head=2))
+
+
+def test_a_custom_backward_must_give_what_is_wanted() -> None:
+    for backward, rule in [
+        (lambda d, x: None, "gradient of input 0 is wanted"),
+        (lambda d, x: (d, d), "expected 1 gradients, got 2"),
+        (lambda d, x: d[:1], r"result: expected float32\[2, 3, 8\]"),
+    ]:
+        y = ops.custom(lambda x: 2 * x, backward, tape.Tensor(X, requires_grad=True))
+        with pytest.raises(ValueError, match=rule):
+            y.backward()
+
+
+# ---------------------------------------------------------------- anything at all
+
+DTYPES = (
+    [np.float32] * 6 + [np.int32] * 3 + [np.float64, np.float16, np.int64, np.uint8, np.bool_, np.complex64]
+)
+SHAPES = st.one_of(
+    st.sampled_from([(2, 3, 8), (2, 3), (8,), (8, 8), (5, 8), (2, 3, 2, 4), (2, 2, 6, 4)]),
+    hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=9),
+)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> Any:
+    """Any array of up to five axes, laid out in any way; values small enough to be ids now and then."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(SHAPES)
+    seed = draw(st.integers(0, 5))
+    array = (np.random.default_rng(seed).integers(-1, 6, shape) if seed else np.zeros(shape)).astype(dtype)
+    if dtype == np.float32 and draw(st.booleans()):
+        array = np.where(array > 3, np.float32(draw(st.sampled_from([np.nan, np.inf, -np.inf, 3e38]))), array)
+    lay = draw(
+        st.sampled_from(["as it is", "transposed", "reversed", "broadcast", "read-only", "sliced", "swapped"])
+    )
+    if lay == "transposed":
+        array = array.T
+    elif lay == "reversed":
+        array = array[::-1] if array.ndim else array
+    elif lay == "broadcast":
+        array = np.broadcast_to(array[..., :1], array.shape) if array.ndim and array.size else array
+    elif lay == "read-only":
+        array.flags.writeable = False
+    elif lay == "sliced" and array.ndim:
+        array = np.repeat(array, 2, axis=-1)[..., ::2]
+    elif lay == "swapped":
+        array = array.astype(dtype.newbyteorder())
+    return array
+
+
+THINGS = st.one_of(
+    arrays(), arrays(), arrays(), arrays(), st.none(), st.sampled_from([[[1.0], [2.0]], "x", 3, {}])
+)
+NUMBERS = st.one_of(
+    st.integers(-3, 9), st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none(),
+    st.sampled_from([1, 2, 2, 4, 1e-5, 1.0, np.int64(2), np.float32(0.5), (1,), "silu", "none", "relu"]),
+)  # fmt: skip
+OPTIONS = {
+    "activation": ["activation"], "add": [], "cross_entropy": [], "embedding": ["positions"], "glu": ["activation"],
+    "layer_norm": ["eps"], "linear": ["activation", "transposed"], "rms_norm": ["eps"],
+    "rope": ["n_head", "base", "fraction", "max_positions"],
+    "attention": ["n_head", "n_kv_head", "scale", "causal"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", OPTIONS)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -> None:
+    names = ops._INPUTS[op]
+    backward = data.draw(st.booleans())
+    inputs = data.draw(st.lists(THINGS, min_size=len(names), max_size=len(names)))
+    if data.draw(st.booleans()):  # nearer to a right call: the wanted dtype wherever there is an array
+        wanted = [np.int32 if n.rstrip("?") in ops._INDICES else np.float32 for n in names]
+        with np.errstate(all="ignore"):
+            inputs = [
+                np.abs(i).astype(w) if isinstance(i, np.ndarray) and i.dtype.kind in "fiu" else i
+                for i, w in zip(inputs, wanted, strict=True)
+            ]
+    options = {o: data.draw(NUMBERS) for o in OPTIONS[op] if o == "n_head" or data.draw(st.booleans())}
+    if isinstance(options.get("max_positions"), int) and 4096 < options["max_positions"] <= 2**24:
+        options["max_positions"] = 4096  # a table of gigabytes is a value too, but a slow one
+    if backward:
+        inputs = [data.draw(THINGS), *(inputs[:5] if op == "attention" else inputs)]
+    try:
+        result = getattr(ops, f"{op}_backward" if backward else op)(*inputs, **options)
+    except (TypeError, ValueError) as error:
+        assert str(error)
+        return
+    for array in result if isinstance(result, tuple) else (result,):
+        assert array is None or isinstance(array, np.ndarray)
+
+
+def right_arguments(op: str) -> tuple[list[Any], dict[str, Any]]:
+    """A right call, to be spoiled in one place."""
+    return {
+        "activation": ([X], {}),
+        "add": ([X, X], {}),
+        "attention": ([X, X, X, IDS, IDS], {"n_head": 2}),
+        "cross_entropy": ([X, TABLE, IDS], {}),
+        "embedding": ([IDS, TABLE, X], {}),
+        "glu": ([X, X], {}),
+        "layer_norm": ([X, X[0, 0], X[0, 0]], {}),
+        "linear": ([X, TABLE.T, X[0, 0, :5], X[..., :5]], {}),
+        "rms_norm": ([X, X[0, 0]], {}),
+        "rope": ([X, IDS], {"n_head": 2}),
+    }[op]
+
+
+@pytest.mark.parametrize("op", OPTIONS)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_one_wrong_argument_of_a_right_call(op: str, data: st.DataObject) -> None:
+    inputs, options = right_arguments(op)
+    y = getattr(ops, op)(*inputs, **options)
+    gradient = None if op == "cross_entropy" else np.ones_like(y)
+    backward = data.draw(st.booleans())
+    arguments = [gradient, *inputs] if backward else list(inputs)
+    arguments[data.draw(st.integers(0, len(arguments) - 1))] = data.draw(arrays())
+    try:
+        getattr(ops, f"{op}_backward" if backward else op)(*arguments, **options)
+    except (TypeError, ValueError) as error:
+        assert str(error).startswith("["), error
