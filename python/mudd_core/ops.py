@@ -238,10 +238,10 @@ def attention(
 ) -> Any:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
-    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a query sees
-    keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing gives zeros.
-    scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values are stored behind
-    the cached ones, and all of them are seen.
+    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
+    query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
+    gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
+    are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
     """
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
     cached = k_cache is not None

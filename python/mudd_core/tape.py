@@ -55,7 +55,9 @@ def cached(length: int) -> Iterator[None]:
 def as_array(data: Any) -> Array:
     """The array itself, or one of a list or number; fractions become float32."""
     array = np.asarray(data)
-    return array.astype(np.float32) if array.dtype == np.float64 and not isinstance(data, np.ndarray) else array
+    return (
+        array.astype(np.float32) if array.dtype == np.float64 and not isinstance(data, np.ndarray) else array
+    )
 
 
 class _Record:
@@ -105,7 +107,9 @@ class Tensor:
     def backward(self, gradient: npt.ArrayLike | None = None) -> None:
         """Walk the tape back from here. gradient: that of this tensor, ones by default."""
         if self._record is None:
-            raise ValueError("[backward] this tensor is not the result of an op on tensors that require gradients")
+            raise ValueError(
+                "[backward] this tensor is not the result of an op on tensors that require gradients"
+            )
         seed = np.ones(self.shape, self.dtype) if gradient is None else np.array(gradient, self.dtype)
         if seed.shape != self.shape:
             raise ValueError(f"[backward] gradient: expected shape {self.shape}, got {seed.shape}")
@@ -176,7 +180,9 @@ def call_custom(forward: Callable[..., Any], backward: Callable[..., Any], input
     return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
 
 
-def _run(make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence[Tensor | Array | None]) -> Any:
+def _run(
+    make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence[Tensor | Array | None]
+) -> Any:
     tensors = [i if i is None or isinstance(i, Tensor) else Tensor(i) for i in inputs]
     wants = [t is not None and t._wants for t in tensors]
     call = make([None if t is None else t.data for t in tensors], wants)
@@ -192,11 +198,15 @@ def _run(make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence
     return out[0] if len(out) == 1 else tuple(out)
 
 
-def backward_of(op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: dict[str, Any]) -> Any:
+def backward_of(
+    op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: dict[str, Any]
+) -> Any:
     """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
     wants = [i is not None and i.dtype == np.float32 for i in inputs]
     call = _core.Call(op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get())
     call.forward()
-    into = [np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs]
+    into = [
+        np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs
+    ]
     call.backward(list(gradients), into, [False] * len(inputs))
     return tuple(into)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from mudd_core import _core
 from mudd_core.assemble import Parts
 from mudd_core.config import Config

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mudd_core
 import pytest
+
+import mudd_core
 from mudd_core import cli, cli_commands
 from mudd_core.config import Config, GPT2Config
 from mudd_core.config.fields import walk

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mudd_core as mc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import mudd_core as mc
 from mudd_core.config import (
     Config,
     GPT2Config,

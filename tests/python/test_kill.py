@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from mudd_core import checkpoint
 from mudd_core.errors import FormatError
 from tiny_run import TinyRun

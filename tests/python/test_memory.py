@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from mudd_core import memory
 from mudd_core.errors import UserError
 

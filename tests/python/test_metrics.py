@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.flops import flops_per_token
 from mudd_core.metrics import Board, MetricsLog, read_rows
@@ -70,8 +71,9 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
 
 def events_of(folder: Path) -> list[Any]:
     """Events of the only file in the folder, checksums verified, read with the usual library's schema."""
-    from mudd_core import _core
     from tensorboardX.proto.event_pb2 import Event
+
+    from mudd_core import _core
 
     def masked(data: bytes) -> int:
         crc = _core.crc32c(data)

@@ -106,7 +106,7 @@ def test_a_bad_batch_changes_nothing() -> None:
 
 
 def test_normalisation_of_the_loss() -> None:
-    model, cfg, _ = make("llama_gqa")
+    _, cfg, _ = make("llama_gqa")
     batch = batches(cfg.vocab_size, 1)[0]
     counted = int((batch["targets"] >= 0).sum())
     losses = {}

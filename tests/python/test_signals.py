@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from mudd_core import checkpoint
 from tiny_run import TinyRun
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from fake_engine import FakeEngine, fake_assembly
 from mudd_core import _core, checkpoint, signals
 from mudd_core.config import Config, load_config

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from mudd_core import _core, workdir
 from mudd_core.errors import SaveError, UserError
 from mudd_core.workdir import Workdir, write_json
