@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -192,3 +193,26 @@ def test_every_public_name_resolves_and_others_do_not() -> None:
         assert getattr(mudd_core, name) is not None and name in dir(mudd_core)
     with pytest.raises(AttributeError, match="no attribute 'Trainr'"):
         mudd_core.Trainr  # noqa: B018
+
+
+WAITING = """
+import os
+from mudd_core import _core
+print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+
+def test_the_environment_is_left_as_it_was() -> None:
+    def printed(**wanted: str) -> list[str]:
+        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_DISPLAY_ENV")
+        env = {name: value for name, value in os.environ.items() if name not in names}
+        env = {**env, "PYTHONPATH": PACKAGES, "OMP_DISPLAY_ENV": "verbose", **wanted}
+        done = subprocess.run(
+            [sys.executable, "-c", WAITING], env=env, capture_output=True, text=True, check=True
+        )
+        (count,) = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
+        return [*done.stdout.split(), count]
+
+    assert printed() == ["None", "None", "2000"]
+    assert printed(GOMP_SPINCOUNT="77") == ["77", "None", "77"]
+    assert printed(OMP_WAIT_POLICY="passive") == ["None", "passive", "0"]
