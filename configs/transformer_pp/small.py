@@ -1,16 +1,22 @@
-"""The first real run: a Transformer++ trained to a useful loss within twenty minutes."""
+"""The first real run: a Transformer++ trained to a useful loss within twenty minutes.
 
-from mudd_core.config import Config, DataConfig, OptimConfig, TrainConfig, TransformerPPConfig
+Few parameters and many tokens: at this budget (about 1.4e14 FLOPs) width is worth less than reading the corpus more
+than twice. Warm-up counts in updates: with 12 instead of 58 of them a run of 600 thousand tokens ended at 2.00
+instead of 1.91 bits per byte.
+"""
+
+from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig, TransformerPPConfig
 
 
 def get_config() -> Config:
-    """6.9 M parameters, 1,300 updates of 2,048 tokens."""
+    """4.2 M parameters, 5,800 updates of 1,024 tokens."""
     return Config(
         name="small",
-        model=TransformerPPConfig(d_model=256, n_layer=6, n_head=4, d_ff=704),
+        model=TransformerPPConfig(d_model=192, n_layer=6, n_head=3, d_ff=512),
         data=DataConfig(vocab_size=4096),
         train=TrainConfig(
-            steps=1300, batch_size=8, seq_len=256, save_every=325, eval_every=325, log_every=10
+            steps=5800, batch_size=4, seq_len=256, save_every=1450, eval_every=1450, log_every=20
         ),
-        optim=OptimConfig(lr=2e-3, warmup_steps=60, schedule="cosine", final_lr_ratio=0.05),
+        optim=OptimConfig(lr=2.5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0),
+        eval=EvalConfig(batch_size=8),
     )
