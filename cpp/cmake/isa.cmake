@@ -37,17 +37,37 @@ function(add_op op)
   endforeach()
 endfunction()
 
+# Sources of one level and the flags of that level: object library <name>.
+function(mudd_level_library name level)
+  add_library(${name} OBJECT ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cpp)
+  target_compile_definitions(${name} PRIVATE MUDD_ISA=${level} ${MUDD_VEC_${level}})
+  target_compile_options(${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
+                         -fno-exceptions -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized ${MUDD_FLAGS_${level}})
+endfunction()
+
 # After all add_op calls: one object library mudd_level_<level> each.
 function(mudd_finish_levels)
   set(objects "")
   foreach(level ${MUDD_LEVELS})
     get_property(sources GLOBAL PROPERTY MUDD_SOURCES_${level})
-    add_library(mudd_level_${level} OBJECT ${sources})
-    target_include_directories(mudd_level_${level} PRIVATE ${PROJECT_SOURCE_DIR}/cpp)
-    target_compile_definitions(mudd_level_${level} PRIVATE MUDD_ISA=${level} ${MUDD_VEC_${level}})
-    target_compile_options(mudd_level_${level} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
-                           -fno-exceptions -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized ${MUDD_FLAGS_${level}})
+    mudd_level_library(mudd_level_${level} ${level} ${sources})
     list(APPEND objects $<TARGET_OBJECTS:mudd_level_${level}>)
   endforeach()
   set(MUDD_LEVEL_OBJECTS ${objects} PARENT_SCOPE)
+endfunction()
+
+# Kernels of a test: <folder>/<name>-inl.h built for every level; the objects' names go into <out>.
+function(mudd_test_levels folder name out)
+  set(objects "")
+  if(EXISTS ${folder}/${name}-inl.h)
+    foreach(level ${MUDD_LEVELS})
+      set(file ${CMAKE_BINARY_DIR}/levels/${name}_${level}.cc)
+      file(CONFIGURE OUTPUT ${file} CONTENT "#include \"${name}-inl.h\"\n" @ONLY)
+      mudd_level_library(${name}_${level} ${level} ${file})
+      target_include_directories(${name}_${level} PRIVATE ${folder})
+      list(APPEND objects $<TARGET_OBJECTS:${name}_${level}>)
+    endforeach()
+  endif()
+  set(${out} ${objects} PARENT_SCOPE)
 endfunction()

@@ -1,0 +1,138 @@
+// Elementary functions over Vec at every level against the C library's double: the errors that math.h states.
+#include "simd_math_test.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "compare.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+std::span<const KernelRow<MathKernels>> rows() {
+  static const KernelRow<MathKernels> all[] = {
+#define MUDD_MATH_ROW(level) {"simd_math_f32", #level, &level::simd_math_f32},
+      MUDD_MATH_LEVELS(MUDD_MATH_ROW)
+#undef MUDD_MATH_ROW
+  };
+  return all;
+}
+
+constexpr float kSmallest = 1.17549435e-38f;  // normal number
+
+struct Worst {
+  double ulp = 0;
+  float at = 0;
+};
+
+// Largest error in units of the last place over floats in [low, high], every `step`-th bit pattern of either sign,
+// where the result is a normal number.
+template <class Want>
+Worst worst(MathKernels::Function f, Want want, float low, float high, uint32_t step = 4099) {
+  Worst w;
+  std::vector<float> x, y;
+  const auto flush = [&] {
+    x.resize((x.size() + 15) / 16 * 16, low);
+    y.resize(x.size());
+    f(x.data(), y.data(), static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = want(static_cast<double>(x[i]));
+      const float near = static_cast<float>(std::fabs(expected));
+      if (near < kSmallest) continue;
+      const double ulp = std::fabs(y[i] - expected) / (std::nextafter(near, INFINITY) - near);
+      if (!(ulp <= w.ulp)) w = {ulp, x[i]};  // also keeps NaN
+    }
+    x.clear();
+  };
+  for (uint32_t sign : {0u, 0x80000000u})
+    for (uint64_t bits = 0; bits <= 0x7f7fffff; bits += step) {
+      const float v = std::bit_cast<float>(static_cast<uint32_t>(bits) | sign);
+      if (v < low || v > high) continue;
+      x.push_back(v);
+      if (x.size() == 4096) flush();
+    }
+  flush();
+  return w;
+}
+
+float at(MathKernels::Function f, float x) {
+  const std::vector<float> in(16, x);
+  std::vector<float> out(16);
+  f(in.data(), out.data(), 16);
+  return out[15];
+}
+
+double logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+}  // namespace
+
+TEST_CASE("errors stay below those that math.h states") {
+  for_each_row(rows(), [](const auto& row) {
+    const MathKernels& k = *row.kernels;
+    const auto exp = [](double x) { return std::exp(x); };
+    const auto log = [](double x) { return std::log(x); };
+    const auto tanh = [](double x) { return std::tanh(x); };
+    const auto erf = [](double x) { return std::erf(x); };
+    const auto holds = [](const char* what, Worst w, double bound) {
+      std::printf("    %-8s %.2f ulp at %.9g\n", what, w.ulp, static_cast<double>(w.at));
+      CHECK(w.ulp <= bound);
+    };
+    holds("exp", worst(k.exp, exp, -87.33f, 88.72f), 1.2);
+    holds("log", worst(k.log, log, kSmallest, 3.4e38f), 2.2);
+    holds("log", worst(k.log, log, 0.7f, 1.5f, 61), 2.2);  // around its zero
+    holds("tanh", worst(k.tanh, tanh, -3.4e38f, 3.4e38f), 1.8);
+    holds("tanh", worst(k.tanh, tanh, 0.3f, 2.0f, 61), 1.8);  // around the change of branch
+    holds("erf", worst(k.erf, erf, -3.4e38f, 3.4e38f), 2.5);
+    holds("erf", worst(k.erf, erf, 0.5f, 2.0f, 61), 2.5);
+    holds("sigmoid", worst(k.sigmoid, logistic, -87.33f, 3.4e38f), 2.5);
+  });
+}
+
+TEST_CASE("limits, zeros and NaN") {
+  for_each_row(rows(), [](const auto& row) {
+    const MathKernels& k = *row.kernels;
+    for (const MathKernels::Function f : {k.exp, k.tanh, k.erf, k.sigmoid}) CHECK(std::isnan(at(f, NAN)));
+    CHECK(at(k.exp, 0.0f) == 1.0f);
+    CHECK(at(k.exp, -INFINITY) == 0.0f);
+    CHECK(at(k.exp, -88.0f) == 0.0f);
+    CHECK(std::isfinite(at(k.exp, 88.72f)));
+    CHECK(at(k.exp, 88.8f) == INFINITY);
+    CHECK(at(k.exp, INFINITY) == INFINITY);
+    CHECK(at(k.log, 1.0f) == 0.0f);
+    for (const float sign : {1.0f, -1.0f}) {
+      CHECK(at(k.tanh, sign * INFINITY) == sign);
+      CHECK(at(k.erf, sign * INFINITY) == sign);
+      CHECK(at(k.tanh, sign * 0.0f) == 0.0f);
+      CHECK(at(k.erf, sign * 0.0f) == 0.0f);
+    }
+    CHECK(at(k.sigmoid, 0.0f) == 0.5f);
+    CHECK(at(k.sigmoid, INFINITY) == 1.0f);
+    CHECK(at(k.sigmoid, -INFINITY) == 0.0f);
+  });
+}
+
+TEST_CASE("levels with fma give equal bits") {
+  const auto x = numbers(1, 4096);
+  std::vector<float> positive, wide;
+  for (float v : x) positive.push_back(std::fabs(v) * 50 + 1e-3f), wide.push_back(v * 30);
+  const KernelRow<MathKernels>* first = nullptr;
+  for (const auto& row : rows()) {
+    if (!row.runs_here() || std::string(row.level) == "portable") continue;
+    if (!first) first = &row;
+    const MathKernels &a = *first->kernels, &b = *row.kernels;
+    const auto same = [&](MathKernels::Function f, MathKernels::Function g, const std::vector<float>& in) {
+      std::vector<float> u(in.size()), v(in.size());
+      f(in.data(), u.data(), static_cast<int64_t>(in.size()));
+      g(in.data(), v.data(), static_cast<int64_t>(in.size()));
+      return u == v;
+    };
+    CHECK(same(a.exp, b.exp, wide));
+    CHECK(same(a.log, b.log, positive));
+    CHECK(same(a.tanh, b.tanh, wide));
+    CHECK(same(a.erf, b.erf, wide));
+    CHECK(same(a.sigmoid, b.sigmoid, wide));
+  }
+}

@@ -1,0 +1,23 @@
+// Rows of the elementary functions over Vec, for simd_math_test only: each level's base/simd/math.h on an array.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+struct MathKernels {
+  using Function = void (*)(const float* x, float* y, int64_t n);  // n a multiple of 16
+  Function exp, log, tanh, erf, sigmoid;
+};
+
+#define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable) row(emu16)
+#define MUDD_MATH_DECLARE(level)          \
+  namespace level {                       \
+  extern const MathKernels simd_math_f32; \
+  }
+MUDD_MATH_LEVELS(MUDD_MATH_DECLARE)
+#undef MUDD_MATH_DECLARE
+
+}  // namespace mudd
