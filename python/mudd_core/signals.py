@@ -8,22 +8,59 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from mudd_core import _core
 
+_taken = False  # the command line has installed its handlers
+
 
 @contextlib.contextmanager
 def handlers() -> Iterator[None]:
     """Take SIGINT, SIGTERM, SIGUSR1 (stop) and SIGUSR2 (save) while the block runs."""
+    global _taken
     _core.clear_requests()
     _core.install_stop_handlers()
+    _taken = True
     try:
         yield
     finally:
+        _taken = False
         _core.remove_stop_handlers()
         _core.clear_requests()
+
+
+@contextlib.contextmanager
+def interrupt_later() -> Iterator[None]:
+    """Ctrl-C inside the block asks for a stop, and becomes KeyboardInterrupt only when the block ends.
+
+    For notebooks and programs without `handlers`: an interrupt between the update of the weights and the count of the
+    step would leave a trainer that repeats a step. Does nothing beside other threads' or other people's handlers.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or _taken or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed = False
+
+    def on_interrupt(*_: object) -> None:
+        nonlocal pressed
+        if pressed:  # the second one does not wait
+            raise KeyboardInterrupt
+        pressed = True
+        _core.request_stop()
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pressed:
+            _core.clear_requests()
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def stop_reason(stop_file: Path | None) -> str | None:

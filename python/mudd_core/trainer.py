@@ -84,7 +84,8 @@ class Trainer:
 
     def step(self) -> StepRecord:
         """One update. StopRequestedError if a stop dropped it, DivergedError after too many bad ones."""
-        record = self._step()
+        with signals.interrupt_later():
+            record = self._step()
         if record is None:
             raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
         return record
@@ -141,8 +142,13 @@ class Trainer:
     def fit(self) -> Summary:
         """Train to the end, or until a stop is asked for; saves, and returns how it ended.
 
-        Raises SaveError if the last save failed.
+        Raises SaveError if the last save failed. Ctrl-C without the command line's handlers ends the step, saves, and
+        is a KeyboardInterrupt then.
         """
+        with signals.interrupt_later():
+            return self._fit()
+
+    def _fit(self) -> Summary:
         train = self.config.train
         self._stop = None
         while True:

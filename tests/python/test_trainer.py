@@ -159,6 +159,39 @@ def test_signals_stop_and_save(tmp_path: Path) -> None:
     assert not _core.stop_requested()
 
 
+def test_ctrl_c_in_a_notebook_ends_the_step_saves_and_is_an_interrupt(tmp_path: Path) -> None:
+    whole = unbroken(tmp_path / "whole")
+
+    def press(step: int) -> None:
+        if step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "run", FakeEngine(before_step=press)) as trainer:
+        trainer.fit()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and not _core.stop_requested()
+    assert checkpoint.list_steps(tmp_path / "run" / "checkpoints") == [5, 6]
+    with make(tmp_path / "run") as trainer:
+        assert trainer.fit().final_hash == whole
+
+
+def test_ctrl_c_after_the_update_does_not_repeat_the_step() -> None:
+    engine = FakeEngine()
+    plain = engine.train_step
+
+    def late(step: int, lr: float) -> Any:
+        report = plain(step, lr)
+        os.kill(os.getpid(), signal.SIGINT)
+        return report
+
+    engine.train_step = late  # type: ignore[method-assign]
+    with make(None, engine) as trainer:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.step()
+        assert trainer.step_done == 1
+        engine.train_step = plain  # type: ignore[method-assign]
+        assert trainer.step().step == 2
+
+
 def test_a_stop_file_stops_once(tmp_path: Path) -> None:
     def touch(step: int) -> None:
         if step == 5:
