@@ -233,12 +233,11 @@ def report(request: Request) -> int:
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
     from mudd_core.assemble import validation_batches
-    from mudd_core.engine import Engine
     from mudd_core.evaluate import evaluate
 
     config, cache, model, step = _load(request)
     result = evaluate(
-        Engine(config, model, None),
+        model,
         validation_batches(config, cache),
         step=step,
         bytes_per_target=cache.valid_bytes / (cache.n_valid_tokens - 1),

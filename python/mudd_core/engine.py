@@ -73,11 +73,7 @@ class Engine:
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
-        planned = self.model.plan("evaluate", *batch["inputs"].shape)
-        planned.fill(batch)
-        planned.executor.run()
-        loss, count = (float(_core.tree_sum(planned.executor.get(number))) for number in planned.outputs)
-        return loss, int(count)
+        return self.model.evaluate(batch)
 
     def first_nonfinite(self, step: int) -> str:
         """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""

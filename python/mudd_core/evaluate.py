@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mudd_core.records import Engine, Validation
+from mudd_core.records import Evaluator, Validation
 
 LN2 = 0.6931471805599453
 
 
 def evaluate(
-    engine: Engine,
+    evaluator: Evaluator,
     batches: Iterable[Any],
     *,
     step: int,
@@ -30,7 +30,7 @@ def evaluate(
     for batch in batches:
         if stop():
             return None
-        batch_nats, batch_targets = engine.evaluate(batch)
+        batch_nats, batch_targets = evaluator.evaluate(batch)
         nats += batch_nats
         targets += batch_targets
     loss = nats / targets if targets else math.nan

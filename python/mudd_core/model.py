@@ -138,6 +138,14 @@ class Model:
         result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if np.ndim(tokens) == 1 else result
 
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T], taken as they are."""
+        planned = self.plan("evaluate", *batch["inputs"].shape)
+        planned.fill(batch)
+        planned.executor.run()
+        loss, count = (_tree(planned.executor.get(number)) for number in planned.outputs)
+        return loss, int(count)
+
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
         """Mean loss in nats over the counted targets of a batch (see loss_and_gradients)."""
         arrays, optional = self._batch(batch)

@@ -32,14 +32,18 @@ class StepReport(Protocol):
         """True: a stop was asked for and nothing has changed."""
 
 
-class Engine(Protocol):
+class Evaluator(Protocol):
+    """A model or an engine, as far as validation goes."""
+
+    def evaluate(self, batch: Any) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch."""
+
+
+class Engine(Evaluator, Protocol):
     """The part of the engine that the loop uses; tests put a small one in its place."""
 
     def train_step(self, step: int, lr: float) -> StepReport:
         """Update number `step`, from 0."""
-
-    def evaluate(self, batch: Any) -> tuple[float, int]:
-        """Summed nats and counted targets of a batch."""
 
     def state_tensors(self) -> Tensors:
         """All that a checkpoint holds; weights have names without a slash."""
