@@ -68,7 +68,9 @@ class Picture:
         share = (value - self.y_low) / (self.y_high - self.y_low)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
-    def text(self, x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, color: str = INK) -> None:
+    def text(
+        self, x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, color: str = INK
+    ) -> None:
         """A line of text at pixels."""
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{color}">'
@@ -95,11 +97,11 @@ class Picture:
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"/>')
 
     def dots(self, points: list[Point], labels: list[str], color: str) -> None:
-        """A dot for each point, with its label above."""
+        """A dot for each point, with its label below."""
         for (x, y), label in zip(points, labels, strict=True):
             self.parts.append(f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5" fill="{color}"/>')
             near_end = x > 0.9 * self.x_end
-            self.text(self.x(x), self.y(y) - 10, label, anchor="end" if near_end else "middle", color=color)
+            self.text(self.x(x), self.y(y) + 20, label, anchor="end" if near_end else "middle", color=color)
 
     def finish(self) -> str:
         """The whole file."""
@@ -114,7 +116,9 @@ def draw(folder: Path) -> str:
     losses = [(row["tokens"] / 1e6, row["loss"]) for row in train if row["loss"] is not None]
     checked = [(row["step"] * tokens_per_step / 1e6, row["val_loss"]) for row in valid]
     seen = [y for _, y in [*losses, *checked]]
-    picture = Picture(title(config, train, valid), losses[-1][0], math.floor(min(seen)), math.ceil(max(seen)))
+    picture = Picture(
+        title(config, train, valid), losses[-1][0], math.floor(min(seen) - 0.3), math.ceil(max(seen))
+    )
     picture.axes("tokens seen (millions)", "loss (nats per token)")
     picture.line(losses, TRAIN, 1.2)
     picture.line(running_mean(losses, 10), MEAN, 2.2)
@@ -134,7 +138,9 @@ def title(config: dict[str, Any], train: list[dict[str, Any]], valid: list[dict[
 
 def main() -> None:
     """Reads a work directory, writes the picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("workdir", type=Path, help="a run's work directory")
     parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
     asked = parser.parse_args()
