@@ -4,11 +4,11 @@ from mudd_core.config import Config, DataConfig, GPT2Config, OptimConfig, TrainC
 
 
 def get_config() -> Config:
-    """1.1 M parameters, 300 updates of 1,024 tokens."""
+    """1.1 M parameters, 500 updates of 1,024 tokens."""
     return Config(
         name="gpt2-tiny",
         model=GPT2Config(d_model=128, n_layer=4, n_head=4, d_ff=512),
         data=DataConfig(vocab_size=2048),
-        train=TrainConfig(steps=300, batch_size=8, seq_len=128, save_every=150, eval_every=150, log_every=10),
+        train=TrainConfig(steps=500, batch_size=8, seq_len=128, save_every=250, eval_every=250, log_every=10),
         optim=OptimConfig(lr=2e-3, warmup_steps=20, schedule="cosine", final_lr_ratio=0.1),
     )

@@ -56,12 +56,12 @@ class Clock:
 
     def _left(self, what: str, step: int) -> int:
         every = self._every[what]
-        periodic = self._steps // every - step // every if every else 0
-        at_end = step < self._steps and (not every or self._steps % every != 0)
+        periodic = self._steps // every - max(step - 1, 0) // every if every else 0
+        at_end = not every or self._steps % every != 0
         return periodic + int(at_end)
 
     def seconds_left(self, step: int) -> float:
-        """Training, validating and saving from behind `step` to the end; NaN before the first step."""
+        """From behind the update `step` to the end, what is due at this step included; NaN before the first."""
         # A forward pass is about a third of a step.
         eval_seconds = self._last.get("eval", self._eval_ratio * self._step_seconds / 3)
         save_seconds = self._last.get("save", 0.0)
