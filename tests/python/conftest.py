@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run the program as a subprocess."""
+"""Fixtures that several test files share: folders, texts, one token cache."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mudd_core.data import TokenCache, prepare, synthetic
+from text_settings import Settings, quiet
 from tiny_run import write_text
 
 MEMORY = Path("/dev/shm")
@@ -30,3 +32,19 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "text"
     folder.mkdir()
     return write_text(folder)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write_folder(tmp_path_factory.mktemp("text") / "docs", 60, 1500)
+
+
+@pytest.fixture(scope="session")
+def cache(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenCache:
+    return prepare(Settings(str(folder), str(tmp_path_factory.mktemp("cache"))), progress=quiet)
+
+
+@pytest.fixture
+def copy(cache: TokenCache, tmp_path: Path) -> Path:
+    """A cache folder to damage."""
+    return Path(shutil.copytree(cache.path, tmp_path / cache.fingerprint))

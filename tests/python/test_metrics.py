@@ -136,7 +136,9 @@ def test_time_left_counts_steps_validations_and_saves() -> None:
     assert clock.seconds_left(20) == pytest.approx(80 * 2 + 4 * 7 + 2 * 3)
     assert clock.seconds_left(99) == pytest.approx(2 + 7 + 3)
     assert clock.seconds_left(100) == pytest.approx(7 + 3)
-    assert clock.seconds_left(50) == pytest.approx(50 * 2 + 3 * 7 + 2 * 3)  # the save of step 50 is still to come
+    assert clock.seconds_left(50) == pytest.approx(
+        50 * 2 + 3 * 7 + 2 * 3
+    )  # the save of step 50 is still to come
 
 
 def test_time_left_forgets_slowly() -> None:

@@ -1,4 +1,4 @@
-"""From text to batches: corpus rules, caches under kills and damage, order of samples, bad input."""
+"""Token caches: contents, kills, damage, full disks, trust in what is there; the HDF5 module."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,162 +22,7 @@ from mudd_core import _core, _h5
 from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
 from mudd_core.data.listing import list_files
 from mudd_core.errors import FormatError, SaveError, UserError
-
-SOURCES = Path(__file__).parents[2] / "python"
-
-
-@dataclass(frozen=True)
-class Settings:
-    path: str
-    cache_dir: str
-    tokenizer: str = "bpe"
-    vocab_size: int = 300
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """No progress on the terminal."""
-
-
-def age(path: Path) -> None:
-    """Sets modification times back; the ctime stays new, which is what `settle` waits for."""
-    for p in [path, *path.rglob("*")]:
-        os.utime(p, (1e9, 1e9))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic.write_folder(tmp_path_factory.mktemp("text") / "docs", 60, 1500)
-
-
-@pytest.fixture(scope="module")
-def cache(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenCache:
-    return prepare(Settings(str(folder), str(tmp_path_factory.mktemp("cache"))), progress=quiet)
-
-
-@pytest.fixture
-def copy(cache: TokenCache, tmp_path: Path) -> Path:
-    """A cache folder to damage."""
-    return Path(shutil.copytree(cache.path, tmp_path / cache.fingerprint))
-
-
-# Corpus
-
-
-def test_default_corpus_follows_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lib = tmp_path / "lib"
-    taken = {
-        "b.py": b"b = 1\n",
-        "pkg/a.py": b"a = 1\n",
-        "pkg/testing/t.py": b"t\n",
-        "B.py": b"",
-        "conf.py": b"\xc3\xa9\n",
-    }
-    left = (
-        "site-packages/x.py", "dist-packages/x.py", "test/x.py", "pkg/tests/x.py", "pkg/idle_test/x.py",
-        "encodings/x.py", "pydoc_data/x.py", "__pycache__/x.py", "config-3.11-x/x.py", "_sysconfigdata_x.py",
-        "data.txt", "x.pyc",
-    )  # fmt: skip
-    for name, data in [*taken.items(), *((n, b"no\n") for n in left), ("latin.py", b"\xe9\n")]:
-        (lib / name).parent.mkdir(parents=True, exist_ok=True)
-        (lib / name).write_bytes(data)
-    (lib / "link.py").symlink_to(lib / "b.py")
-    (lib / "linked").symlink_to(lib / "pkg")
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(lib))
-    found = corpus.scan("")
-    names = [os.path.relpath(os.fsdecode(d.path), lib) for d in (*found.train, *found.valid)]
-    assert sorted(names) == sorted(taken)
-    assert found.left_out == 1
-    h = hashlib.sha256()
-    for name in ["B.py", "b.py", "conf.py", "pkg/a.py", "pkg/testing/t.py"]:  # sorted as bytes
-        h.update(len(taken[name]).to_bytes(8, "little") + taken[name])
-    assert found.hash == h.hexdigest()
-
-
-def test_held_out_documents_are_those_with_digest_7_mod_20(folder: Path) -> None:
-    found = corpus.scan(str(folder))
-    files = sorted(folder.iterdir())
-    held = [f for f in files if int(hashlib.sha256(f.read_bytes()).hexdigest(), 16) % 20 == 7]
-    assert 0 < len(held) < len(files)
-    assert [Path(os.fsdecode(d.path)) for d in found.valid] == held
-    assert len(found.train) + len(found.valid) == len(files)
-
-
-@pytest.mark.parametrize("size", [3000, 20_000, 400_000])
-def test_one_file_is_cut_into_documents_that_join_to_the_file(tmp_path: Path, size: int) -> None:
-    file = tmp_path / "a.txt"
-    data = (synthetic.text(size // 2) + "é" * (size // 4) + "\n" + "x" * (size // 2)).encode()
-    file.write_bytes(data)
-    found = corpus.scan(str(file))
-    documents = sorted((*found.train, *found.valid), key=lambda d: d.start)
-    assert b"".join(d.read() for d in documents) == data
-    for d in documents:
-        d.read().decode("utf-8")
-    assert found.valid
-    assert max(d.size for d in documents) <= 4 * max(512, size * 2 // 256) + 4
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    shutil.copy(file, alone)
-    assert corpus.scan(str(alone)).hash == found.hash
-
-
-def test_something_is_always_held_out(tmp_path: Path) -> None:
-    for i in range(2):
-        (tmp_path / f"{i}.txt").write_text(f"document {i} ")
-    found = corpus.scan(str(tmp_path))
-    assert len(found.train) == len(found.valid) == 1
-
-
-def test_folder_leaves_out_links_dots_and_binaries(tmp_path: Path) -> None:
-    synthetic.write_folder(tmp_path / "in", 3, 200)
-    before = corpus.scan(str(tmp_path / "in"))
-    (tmp_path / "in" / ".hidden").write_text("no")
-    (tmp_path / "in" / "binary").write_bytes(b"a\0b")
-    (tmp_path / "in" / "latin.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "in" / "link.txt").symlink_to(tmp_path / "in" / "part-0000.txt")
-    after = corpus.scan(str(tmp_path / "in"))
-    assert after.hash == before.hash
-    assert after.left_out == 2
-
-
-def test_a_document_that_changes_after_hashing_is_an_error(tmp_path: Path) -> None:
-    synthetic.write_folder(tmp_path, 3, 200)
-    found = corpus.scan(str(tmp_path))
-    Path(os.fsdecode(found.train[0].path)).write_text("other")
-    with pytest.raises(UserError, match="changed while"):
-        found.train[0].read()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda p: str(p / "nowhere"), "No such file"),
-        (lambda p: str(p), "empty corpus"),
-        (lambda p: _written(p / "empty.txt", b""), "empty corpus"),
-        (lambda p: _written(p / "latin.txt", b"caf\xe9 " * 100), "UTF-8"),
-        (lambda p: _written(p / "short.txt", b"one document only"), "corpus too small"),
-        (lambda p: "a\0b", "NUL"),
-    ],
-)
-def test_unusable_text_is_a_user_error(tmp_path: Path, make: Any, words: str) -> None:
-    (tmp_path / "here").mkdir()
-    with pytest.raises(UserError, match=words) as e:
-        prepare(Settings(make(tmp_path / "here"), str(tmp_path / "cache")), progress=quiet)
-    assert e.value.exit_code == 2
-    assert not (tmp_path / "cache").exists()
-
-
-def _written(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
-    return str(path)
-
-
-def test_corpus_shorter_than_one_window(cache: TokenCache) -> None:
-    with pytest.raises(UserError, match="corpus shorter than one window"):
-        Batcher(cache, "train", cache.n_train_tokens)
-    assert Batcher(cache, "train", cache.n_train_tokens - 1).windows == 1
+from text_settings import SOURCES, Settings, age, quiet
 
 
 def test_settings_that_name_no_tokenizer(folder: Path, tmp_path: Path) -> None:
@@ -188,9 +32,6 @@ def test_settings_that_name_no_tokenizer(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 257"):
         prepare(replace(base, vocab_size=256), progress=quiet)
     assert not [p for p in tmp_path.iterdir() if p.is_dir()]
-
-
-# Cache
 
 
 def test_cache_holds_the_documents_each_with_its_end(cache: TokenCache, folder: Path) -> None:
@@ -487,7 +328,8 @@ with h5py.File(sys.argv[1]) as f:
 
 
 def test_offset_is_where_h5py_finds_the_bytes(cache: TokenCache) -> None:
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(cache.file) as f:
         assert f["train/ids"].id.get_offset() == cache.train.offset
     assert _h5.dataset_offset(str(cache.file), "train/ids") == (
@@ -500,7 +342,8 @@ def test_offset_is_where_h5py_finds_the_bytes(cache: TokenCache) -> None:
 
 
 def test_only_contiguous_datasets_have_an_offset(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "x.h5", "w", libver=("v110", "v110")) as f:
         f.create_dataset("chunked", data=np.arange(1000), chunks=(10,))
         f.create_dataset("flat", data=np.arange(1000))
@@ -519,103 +362,3 @@ def test_core_does_not_load_hdf5() -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(SOURCES)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True)
-
-
-# Batches
-
-
-def test_batches_depend_on_the_index_only(cache: TokenCache) -> None:
-    a, b = Batcher(cache, "train", 64, seed=3), Batcher(cache, "train", 64, seed=3)
-    n = a.windows
-    inputs, targets = a.batch(0, 2 * n)
-    assert (inputs[:, 1:] == targets[:, :-1]).all()
-    for sample in (2 * n - 1, 0, n, 7):
-        x, y = b.batch(sample, 1)
-        assert (x[0] == inputs[sample]).all()
-        assert (y[0] == targets[sample]).all()
-    ids = cache.tokens("train")
-    starts = np.array([a.core.start_of(i) for i in range(2 * n)])
-    for i in range(2 * n):
-        assert (inputs[i] == ids[starts[i] : starts[i] + 64]).all()
-    assert len(set(starts[:n])) == len(set(starts[n:])) == n
-    assert (starts[:n] % 64 == starts[0] % 64).all()
-    assert starts[0] % 64 != starts[n] % 64
-    assert list(starts[:n]) != sorted(starts[:n])
-    other = Batcher(cache, "train", 64, seed=4)
-    assert [other.core.start_of(i) for i in range(n)] != list(starts[:n])
-
-
-def test_validation_covers_every_token_once(cache: TokenCache) -> None:
-    batches = Batcher(cache, "valid", 50)
-    ids = cache.tokens("valid").astype(np.int32)
-    inputs = np.empty((batches.windows + 1, 50), np.int32)
-    targets = np.empty_like(inputs)
-    assert batches.fill(0, inputs, targets) == len(ids) - 1
-    assert (inputs.reshape(-1)[: len(ids) - 1] == ids[:-1]).all()
-    assert (targets.reshape(-1)[: len(ids) - 1] == ids[1:]).all()
-    assert (targets.reshape(-1)[len(ids) - 1 :] == -1).all()
-    assert (inputs.reshape(-1)[len(ids) - 1 :] == cache.eos_id).all()
-
-
-def test_an_id_outside_the_vocabulary_is_found_at_batch_time(cache: TokenCache) -> None:
-    liar = replace(cache, vocab_size=int(cache.tokens("train").max()))
-    with pytest.raises(FormatError, match="outside the vocabulary"):
-        Batcher(replace(liar, eos_id=0), "train", 64).batch(0, Batcher(cache, "train", 64).windows)
-
-
-def test_fill_refuses_wrong_arrays(cache: TokenCache) -> None:
-    batches = Batcher(cache, "train", 16)
-    good = np.empty((4, 16), np.int32)
-    for bad in (np.empty((4, 15), np.int32), np.empty((3, 16), np.int32), np.empty(64, np.int32),
-                np.empty((16, 4), np.int32).T):  # fmt: skip
-        with pytest.raises(ValueError, match="targets"):
-            batches.fill(0, good, bad)
-    with pytest.raises(TypeError, match="int32"):
-        batches.fill(0, good, np.empty((4, 16), np.int64))  # type: ignore[arg-type]
-    frozen = np.empty((4, 16), np.int32)
-    frozen.flags.writeable = False
-    with pytest.raises(ValueError, match="writable"):
-        batches.fill(0, good, frozen)
-    with pytest.raises(ValueError, match="samples"):
-        batches.fill(-1, good, good)
-    with pytest.raises(ValueError, match="split"):
-        Batcher(cache, "test", 16)  # type: ignore[arg-type]
-    assert batches.fill(0, good[:0], good[:0]) == 0
-
-
-def test_one_batcher_in_two_threads_is_an_error_or_right(cache: TokenCache) -> None:
-    batches = Batcher(cache, "train", 32)
-    wanted = batches.batch(0, 500)[0]
-    refused, wrong = [], []
-
-    def work() -> None:
-        for _ in range(50):
-            try:
-                if not (batches.batch(0, 500)[0] == wanted).all():
-                    wrong.append(1)
-            except RuntimeError as e:
-                refused.append(str(e))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
-    assert all("two threads" in r for r in refused)
-
-
-# Random numbers
-
-
-def test_philox_and_permutation_from_python() -> None:
-    assert list(_core.philox([0, 0, 0, 0], [0, 0])) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
-    images = [_core.permute(i, 1000, seed=1, purpose="data.order") for i in range(1000)]
-    assert sorted(images) == list(range(1000))
-    assert images != sorted(images)
-    with pytest.raises(ValueError, match="permute"):
-        _core.permute(5, 5, seed=0, purpose="x")
-    whole = _core.random_normal(0, 1001, seed=9, purpose="w", stddev=0.02)
-    part = _core.random_normal(333, 1001, seed=9, purpose="w", stddev=0.02)
-    assert (whole[333:] == part).all()
-    assert abs(whole.std() - 0.02) < 0.002
