@@ -1,23 +1,12 @@
-"""The published distilgpt2 shape: 6 blocks, 768 wide, 50,257 tokens, 1,024 positions."""
+"""The published distilgpt2 shape: gpt2 with 6 blocks."""
 
-from mudd_core.config import Config, DataConfig, GPT2Config, LossConfig, OptimConfig, TrainConfig
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
     """The shape of distilgpt2; give data.tokenizer the model's tokenizer.json to get its ids."""
-    return Config(
-        name="distilgpt2",
-        model=GPT2Config(vocab_size=50257, max_seq_len=1024, d_model=768, n_layer=6, n_head=12, d_ff=3072),
-        data=DataConfig(vocab_size=50257),
-        train=TrainConfig(steps=5000, batch_size=16, seq_len=256, save_every=1000, eval_every=1000),
-        optim=OptimConfig(
-            lr=3e-5,
-            beta2=0.98,
-            weight_decay=0.01,
-            decay="no_norm_no_bias",
-            clip=0.0,
-            schedule="linear",
-            final_lr_ratio=0.0,
-        ),
-        loss=LossConfig(normalize="all_slots"),
-    )
+    gpt2 = read_config(Path(__file__).parent / "gpt2.py")
+    return replace(gpt2, name="distilgpt2", model=replace(gpt2.model, n_layer=6))

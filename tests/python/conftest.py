@@ -9,12 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mudd_core.data import TokenCache, prepare, synthetic
 from text_settings import Settings, quiet
 from tiny_run import write_text
 
 MEMORY = Path("/dev/shm")
+# Times say nothing on a busy machine; the same examples every time, so that a failure is the change's.
+settings.register_profile(
+    "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("house")
 NEED = 32 << 20  # containers often have 64 MiB there
 
 

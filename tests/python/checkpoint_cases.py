@@ -1,0 +1,54 @@
+"""Small checkpoints, and faults under their file calls, for the tests of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mudd_core import _core, checkpoint
+
+RUN = {"run_id": "run-a", "config_hash": "cafe"}
+
+
+def tiny_tensors(step: int = 1) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(step)
+    return {
+        "embed": rng.normal(size=(7, 5)).astype(np.float32),
+        "blocks.0.norm.gain": rng.normal(size=5).astype(np.float32),
+        "m/embed": rng.normal(size=(7, 5)).astype(np.float32),
+        "counts": np.arange(3, dtype=np.int64),
+        "empty": np.zeros((3, 0), np.float32),
+    }
+
+
+STATE = {"step": 1, "rng_seed": 7, "sums": [0.1, 1e-300, -2.5], "skips": {}}
+
+
+def save(directory: Path, step: int, **changes: Any) -> Path:
+    return checkpoint.save(directory, step, tiny_tensors(step), STATE, **{**RUN, **changes})
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return found.keys() == wanted.keys() and all(
+        found[name].dtype == wanted[name].dtype
+        and found[name].shape == wanted[name].shape
+        and found[name].tobytes() == wanted[name].tobytes()
+        for name in wanted
+    )
+
+
+@contextmanager
+def faults(**settings: Any) -> Iterator[_core.FaultFiles]:
+    """All file calls go through a FaultFiles with the given settings, e.g. fail_at=(3, errno.EIO)."""
+    files = _core.FaultFiles()
+    for name, value in settings.items():
+        getattr(files, name)(*value)
+    _core.use_files(files)
+    try:
+        yield files
+    finally:
+        _core.use_files(None)

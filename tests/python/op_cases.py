@@ -1,0 +1,179 @@
+"""One call of every op, in all its forms, with what the float64 formulas say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference import numpy_ops as ref
+
+F32 = NDArray[np.float32]
+rng = np.random.default_rng(11)
+
+
+def normal(*shape: int) -> F32:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def integers(high: int, *shape: int) -> NDArray[np.int32]:
+    return rng.integers(0, high, shape).astype(np.int32)
+
+
+class Case(NamedTuple):
+    """One call of an op with what the float64 formulas say of it."""
+
+    op: str
+    inputs: list[Any]
+    options: dict[str, Any]
+    forward: Callable[..., Any]  # of the inputs
+    backward: Callable[..., Any]  # of dy and the inputs: a gradient or None per input
+
+
+def act(name: str, x: Any) -> Any:
+    """Activation in float64."""
+    x = np.asarray(x, np.float64)
+    return {
+        "none": lambda: x,
+        "silu": lambda: ref.silu(x),
+        "gelu_tanh": lambda: ref.gelu(x, "tanh"),
+        "gelu_erf": lambda: ref.gelu(x, "erf"),
+        "relu": lambda: np.maximum(x, 0),
+        "squared_relu": lambda: np.maximum(x, 0) ** 2,
+    }[name]()
+
+
+def act_slope(name: str, x: Any) -> Any:
+    """Derivative of the activation by complex-free central differences in float64, exact to 1e-9."""
+    x = np.asarray(x, np.float64)
+    h = 1e-5
+    return (act(name, x + h) - act(name, x - h)) / (2 * h)
+
+
+ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
+
+
+def norm_cases() -> list[Case]:
+    x, gain, bias = normal(3, 5, 19), normal(19), normal(19)
+    ones, zeros = np.ones(19), np.zeros(19)
+    return [
+        Case("rms_norm", [x, gain], {"eps": 1e-3}, lambda x, g: ref.rms_norm(x, g, 1e-3),
+             lambda dy, x, g: ref.rms_norm_backward(dy, x, g, 1e-3)),
+        Case("rms_norm", [x, None], {}, lambda x, g: ref.rms_norm(x, ones),
+             lambda dy, x, g: (ref.rms_norm_backward(dy, x, ones)[0], None)),
+        Case("layer_norm", [x, gain, bias], {"eps": 1e-3}, lambda x, g, b: ref.layer_norm(x, g, b, 1e-3),
+             lambda dy, x, g, b: ref.layer_norm_backward(dy, x, g, 1e-3)),
+        Case("layer_norm", [x, None, None], {}, lambda x, g, b: ref.layer_norm(x, ones, zeros),
+             lambda dy, x, g, b: (ref.layer_norm_backward(dy, x, ones)[0], None, None)),
+    ]  # fmt: skip
+
+
+def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -> Case:
+    def matrix(w: Any) -> Any:
+        return w.T if transposed else w
+
+    def forward(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return act(activation, ref.linear(x, matrix(w), b)) + (0 if r is None else r)
+
+    def backward(dy: Any, x: Any, w: Any, b: Any, r: Any) -> Any:
+        dpre = dy * act_slope(activation, ref.linear(x, matrix(w), b))
+        dx, dw, db = ref.linear_backward(dpre, x, matrix(w))
+        return dx, matrix(dw), None if b is None else db, None if r is None else dy
+
+    w = normal(17, 23) * 0.3
+    inputs = [normal(2, 9, 17), w.T.copy() if transposed else w, normal(23) if bias else None,
+              normal(2, 9, 23) if residual else None]  # fmt: skip
+    return Case("linear", inputs, {"activation": activation, "transposed": transposed}, forward, backward)
+
+
+def rope_case(four_axes: bool, positions: bool, fraction: float) -> Case:
+    heads, dim, rotary = 3, 8, int(8 * fraction)
+
+    def split(x: Any) -> Any:
+        return np.asarray(x, np.float64).reshape(2, 7, heads, dim)
+
+    def forward(x: Any, p: Any) -> Any:
+        return ref.rope(split(x), p, 500.0, rotary).reshape(x.shape)
+
+    def backward(dy: Any, x: Any, p: Any) -> Any:
+        return ref.rope_backward(split(dy), p, 500.0, rotary).reshape(x.shape), None
+
+    shape = (2, 7, heads, dim) if four_axes else (2, 7, heads * dim)
+    options = {"n_head": heads, "base": 500.0, "fraction": fraction, "max_positions": 40 if positions else 0}
+    return Case(
+        "rope", [normal(*shape), integers(40, 2, 7) if positions else None], options, forward, backward
+    )
+
+
+def attention_case(groups: int, scale: float, segments: bool, mask: bool) -> Case:
+    B, T, H, d = 2, 11, 4, 8
+
+    def heads(x: Any, n: int) -> Any:
+        return np.asarray(x, np.float64).reshape(B, T, n, d)
+
+    def forward(q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
+        return ref.attention(heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m).reshape(
+            q.shape
+        )
+
+    def backward(dy: Any, q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
+        grads = ref.attention_backward(
+            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m
+        )
+        return *(g.reshape(x.shape) for g, x in zip(grads, (q, k, v), strict=True)), None, None
+
+    inputs = [normal(B, T, H * d), normal(B, T, groups * d), normal(B, T, groups * d),
+              np.sort(integers(3, B, T)) if segments else None, integers(2, B, T) if mask else None]  # fmt: skip
+    options = {"n_head": H, "n_kv_head": groups, "scale": scale}
+    return Case("attention", inputs, options, forward, backward)
+
+
+def loss_case(weighted: bool) -> Case:
+    h, head = normal(2, 9, 16), normal(37, 16)
+    targets = integers(37, 2, 9)
+    targets[0, 3:5] = -100
+
+    def forward(h: Any, head: Any, t: Any) -> Any:
+        loss, count = ref.cross_entropy(h.reshape(-1, 16), head, t.reshape(-1))
+        return np.array([loss]), np.array([count])
+
+    def backward(dloss: Any, h: Any, head: Any, t: Any) -> Any:
+        scale = 1.0 if dloss is None else float(dloss[0])
+        dh, dhead = ref.cross_entropy_backward(h.reshape(-1, 16), head, t.reshape(-1), scale)
+        return dh.reshape(h.shape), dhead, None
+
+    case = Case("cross_entropy", [h, head, targets], {}, forward, backward)
+    return case._replace(options={"dloss": np.array([2.5])}) if weighted else case
+
+
+def cases() -> list[Case]:
+    x = normal(3, 4, 33)
+    glu = [
+        Case("glu", [x, normal(3, 4, 33)], {"activation": a}, lambda g, u, a=a: act(a, g) * u,
+             lambda dy, g, u, a=a: (dy * u * act_slope(a, g), dy * act(a, g)))
+        for a in ACTIVATIONS
+    ]  # fmt: skip
+    activations = [
+        Case("activation", [x], {"activation": a}, lambda x, a=a: act(a, x),
+             lambda dy, x, a=a: (dy * act_slope(a, x),))
+        for a in ACTIVATIONS
+    ]  # fmt: skip
+    table, ids = normal(29, 10), integers(29, 3, 7)
+    embeddings = [
+        Case("embedding", [ids, table, None], {}, lambda i, t, r: ref.embedding(i, t),
+             lambda dy, i, t, r: (None, ref.embedding_backward(dy, i, 29), None)),
+        Case("embedding", [None, table, normal(3, 7, 10)], {"positions": True}, lambda i, t, r: t[:7] + r,
+             lambda dy, i, t, r: (None, np.pad(dy.sum(0), ((0, 22), (0, 0))), dy)),
+    ]  # fmt: skip
+    add = Case(
+        "add", [x, normal(3, 4, 33)], {}, lambda a, b: a.astype(np.float64) + b, lambda dy, a, b: (dy, dy)
+    )
+    linears = [linear_case("none", False, False, False), linear_case("gelu_tanh", False, True, False),
+               linear_case("none", True, True, True), linear_case("squared_relu", True, False, True)]  # fmt: skip
+    return [
+        *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
+        rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
+        attention_case(2, 0.7, True, False), attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
+    ]  # fmt: skip
