@@ -124,5 +124,5 @@ def test_cuts_of_the_batch() -> None:
     assert cut_batch(1, 8, 4) == (1, 1)
     with pytest.raises(UserError, match="power of two"):
         cut_batch(8, 8, 3)
-    with pytest.raises(UserError, match="equal size"):
+    with pytest.raises(UserError, match="equal shards"):
         cut_batch(6, 4, 1)
