@@ -73,7 +73,8 @@ class Engine:
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
-        return self.model.evaluate(batch)
+        sums: tuple[float, int] = self.model.evaluate(batch)
+        return sums
 
     def first_nonfinite(self, step: int) -> str:
         """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""
