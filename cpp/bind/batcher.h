@@ -13,8 +13,7 @@ namespace mudd::bind {
 class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-    if (flag_.exchange(true))
-      throw StateError("[batcher] called from two threads at once; use one object each");
+    if (flag_.exchange(true)) throw StateError("[batcher] called from two threads at once; use one object each");
   }
   ~Busy() { flag_ = false; }
 

@@ -28,10 +28,12 @@ void translate(std::exception_ptr raised) {
 
 void bind_base(py::module_& m) {
   py::register_exception_translator(translate);
-  m.def("isa", [] { return std::string(mudd::name_of(mudd::active_isa())); },
-        "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
-  m.def("detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
-        "Instruction-set level of this CPU.");
+  m.def(
+      "isa", [] { return std::string(mudd::name_of(mudd::active_isa())); },
+      "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
+  m.def(
+      "detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
+      "Instruction-set level of this CPU.");
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
   m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
         "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");

@@ -15,9 +15,9 @@ namespace py = pybind11;
 
 namespace {
 
+using mudd::check;
 using mudd::bind::Busy;
 using mudd::bind::PyBatcher;
-using mudd::check;
 
 std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width,
                                         int64_t vocab_size, std::vector<uint32_t> block_crcs, bool shuffled,

@@ -10,7 +10,6 @@
 #include "mudd/graph/executor.h"
 #include "mudd/train/init.h"
 
-
 namespace py = pybind11;
 using namespace mudd;
 
@@ -59,37 +58,44 @@ py::dict describe(const ParamStore& s, const std::string& name) {
 void bind_store(py::module_& m) {
   py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat fp32 planes (0 = master).")
       .def(py::init<>())
-      .def("declare",
-           [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
-              int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
-             Parameter p;
-             p.name = name;
-             p.shape = std::move(shape);
-             p.role = parse_role(role);
-             p.fan_in = fan_in;
-             p.fan_out = fan_out;
-             p.init = init;
-             p.init_scale = init_scale;
-             p.trainable = trainable;
-             return s.declare(p);
-           },
-           py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
-           py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
-      .def("scale", [](ParamStore& s, const std::string& name, double lr, double eps, double decay) {
-             Parameter& p = s.at(index_of(s, name));
-             p.lr_scale = lr;
-             p.eps_scale = eps;
-             p.decay_scale = decay;
-           },
-           py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
-           "Factors of the optimizer for one parameter.")
+      .def(
+          "declare",
+          [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
+             int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
+            Parameter p;
+            p.name = name;
+            p.shape = std::move(shape);
+            p.role = parse_role(role);
+            p.fan_in = fan_in;
+            p.fan_out = fan_out;
+            p.init = init;
+            p.init_scale = init_scale;
+            p.trainable = trainable;
+            return s.declare(p);
+          },
+          py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
+          py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
+      .def(
+          "scale",
+          [](ParamStore& s, const std::string& name, double lr, double eps, double decay) {
+            Parameter& p = s.at(index_of(s, name));
+            p.lr_scale = lr;
+            p.eps_scale = eps;
+            p.decay_scale = decay;
+          },
+          py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
+          "Factors of the optimizer for one parameter.")
       .def("allocate", &ParamStore::allocate)
       .def_property_readonly("allocated", &ParamStore::allocated)
-      .def("initialize", [](ParamStore& s, uint64_t seed) {
-             py::gil_scoped_release release;
-             initialize(s, seed);
-           }, py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
-      .def("names", [](const ParamStore& s) {
+      .def(
+          "initialize",
+          [](ParamStore& s, uint64_t seed) {
+            py::gil_scoped_release release;
+            initialize(s, seed);
+          },
+          py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
+      .def("names",
+           [](const ParamStore& s) {
              py::list names;
              for (int i = 0; i < s.count(); ++i) names.append(s.at(i).name);
              return names;
@@ -110,18 +116,20 @@ void bind_recording(py::module_& m) {
              return std::make_unique<Graph>(training, Shards::cut(samples, shards));
            }),
            py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"))
-      .def("input", [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
-                       bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })
-      .def("parameter", [](Graph& g, ParamStore& s, const std::string& name) {
+      .def("input",
+           [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
+              bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })
+      .def("parameter",
+           [](Graph& g, ParamStore& s, const std::string& name) {
              const int i = index_of(s, name);
              return g.parameter(name, {s.at(i).shape, DType::f32}, i, s.at(i).trainable);
            })
-      .def("apply", [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,
-                       const std::string& label) {
-             return g.apply(op, bind::attributes(op, options), inputs, label);
-           })
-      .def("custom", [](Graph& g, py::object forward, py::object backward, const std::vector<ValueId>& inputs,
-                        const std::string& label) {
+      .def("apply",
+           [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,
+              const std::string& label) { return g.apply(op, bind::attributes(op, options), inputs, label); })
+      .def("custom",
+           [](Graph& g, py::object forward, py::object backward, const std::vector<ValueId>& inputs,
+              const std::string& label) {
              return g.apply(bind::custom_node(std::move(forward), std::move(backward)), inputs, label);
            })
       .def("shape", [](const Graph& g, ValueId v) { return py::tuple(py::cast(g.values().at(v).spec.shape)); })
@@ -164,8 +172,10 @@ void bind_executor(py::module_& m) {
   py::class_<Executor>(m, "Executor", "A planned graph with its arena.")
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
-           py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false, py::keep_alive<1, 3>())
-      .def("set", [](Executor& e, const std::string& name, const py::object& array) {
+           py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
+           py::keep_alive<1, 3>())
+      .def("set",
+           [](Executor& e, const std::string& name, const py::object& array) {
              const ValueId v = e.input(name);
              check(v != kAbsent, "executor", "input: no input is called '", name, "'");
              const Value& value = e.graph().values()[v];
@@ -178,25 +188,34 @@ void bind_executor(py::module_& m) {
                std::memcpy(static_cast<std::byte*>(to.data) + r * to.stride * item,
                            static_cast<std::byte*>(from.data) + r * from.stride * item, to.cols * item);
            })
-      .def("attach", [](Executor& e, const std::string& name, const py::object& array) {
-             const ValueId v = e.input(name);
-             check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
-             const TensorSpec& spec = e.graph().values()[v].spec;
-             const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
-             check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
-             e.attach(name, memory.data);
-           }, py::keep_alive<1, 3>(), "Gives an external input its memory: this array, written in place.")
-      .def("run", [](Executor& e, int run, int64_t cache_length) {
-             StepInput input;
-             input.cache_length = cache_length;
-             py::gil_scoped_release release;
-             e.run(input, run);
-           }, py::arg("run") = 0, py::arg("cache_length") = 0)
-      .def("get", [](py::object self, ValueId v) {
-             auto& e = self.cast<Executor&>();
-             const Tensor t = e.value(v);
-             return bind::view(t.data, e.graph().values()[v].spec.shape, t.dtype, std::move(self), false);
-           }, "A read-only view of a kept value; the next run overwrites it.")
+      .def(
+          "attach",
+          [](Executor& e, const std::string& name, const py::object& array) {
+            const ValueId v = e.input(name);
+            check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
+            const TensorSpec& spec = e.graph().values()[v].spec;
+            const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
+            check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
+            e.attach(name, memory.data);
+          },
+          py::keep_alive<1, 3>(), "Gives an external input its memory: this array, written in place.")
+      .def(
+          "run",
+          [](Executor& e, int run, int64_t cache_length) {
+            StepInput input;
+            input.cache_length = cache_length;
+            py::gil_scoped_release release;
+            e.run(input, run);
+          },
+          py::arg("run") = 0, py::arg("cache_length") = 0)
+      .def(
+          "get",
+          [](py::object self, ValueId v) {
+            auto& e = self.cast<Executor&>();
+            const Tensor t = e.value(v);
+            return bind::view(t.data, e.graph().values()[v].spec.shape, t.dtype, std::move(self), false);
+          },
+          "A read-only view of a kept value; the next run overwrites it.")
       .def("gradient", &summed_gradient, py::arg("name"))
       .def("first_non_finite", &Executor::first_non_finite)
       .def("text", [](const Executor& e) { return e.graph().text(); })

@@ -59,8 +59,8 @@ class Call {
   void backward(const py::list& dout, const py::list& into, const std::vector<bool>& accumulate) {
     std::vector<Tensor> d, di;
     std::vector<py::object> hold(dout.size());
-    check(dout.size() == out_.size() && into.size() == in_.size() && accumulate.size() == in_.size(), name_.c_str(),
-          "backward: expected ", out_.size(), " output gradients and ", in_.size(), " places");
+    check(dout.size() == out_.size() && into.size() == in_.size() && accumulate.size() == in_.size(),
+          name_.c_str(), "backward: expected ", out_.size(), " output gradients and ", in_.size(), " places");
     for (size_t i = 0; i < dout.size(); ++i) {
       if (!dout[i].is_none())
         check(bind::shape_of(dout[i]) == call_->outputs()[i].shape, name_.c_str(), "gradient of output ", i,
@@ -69,9 +69,10 @@ class Call {
                                     : bind::tensor(dout[i], out_[i].dtype, name_.c_str(), "dout", &hold[i]));
     }
     for (size_t i = 0; i < into.size(); ++i) {
-      di.push_back(into[i].is_none() ? Tensor{} : bind::writable(into[i], in_[i].dtype, name_.c_str(), "gradient"));
-      check(into[i].is_none() || bind::shape_of(into[i]) == specs_[i].shape, name_.c_str(), "gradient of input ", i,
-            ": expected ", specs_[i].text());
+      di.push_back(into[i].is_none() ? Tensor{}
+                                     : bind::writable(into[i], in_[i].dtype, name_.c_str(), "gradient"));
+      check(into[i].is_none() || bind::shape_of(into[i]) == specs_[i].shape, name_.c_str(), "gradient of input ",
+            i, ": expected ", specs_[i].text());
     }
     py::gil_scoped_release release;
     call_->backward(in_, out_, d, di, accumulate);
@@ -108,14 +109,15 @@ void bind_ops(py::module_& m) {
              return std::make_unique<Call>(make_node(op, bind::attributes(op, options)), inputs, std::move(wants),
                                            std::move(cuts), cache_length);
            }),
-           py::arg("op"), py::arg("options"), py::arg("inputs"), py::arg("wants"), py::arg("cuts") = std::vector<int64_t>{},
-           py::arg("cache_length") = 0)
-      .def_static("custom",
-                  [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
-                    return std::make_unique<Call>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                                  std::move(wants), std::vector<int64_t>{}, 0);
-                  },
-                  py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
+           py::arg("op"), py::arg("options"), py::arg("inputs"), py::arg("wants"),
+           py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0)
+      .def_static(
+          "custom",
+          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
+            return std::make_unique<Call>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
+                                          std::move(wants), std::vector<int64_t>{}, 0);
+          },
+          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
       .def("forward", &Call::forward, "Runs the op; returns its outputs as new arrays.")
       .def("backward", &Call::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
            "Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array.")

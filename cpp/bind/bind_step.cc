@@ -38,8 +38,8 @@ StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int
   });
 }
 
-StepReport run_arrays(TrainStep& s, const py::object& inputs, const py::object& targets, int64_t step, int64_t updates,
-                      double lr, int64_t batch_size) {
+StepReport run_arrays(TrainStep& s, const py::object& inputs, const py::object& targets, int64_t step,
+                      int64_t updates, double lr, int64_t batch_size) {
   py::object hold_inputs, hold_targets;
   const Tensor from[2] = {bind::tensor(inputs, DType::i32, "train_step", "inputs", &hold_inputs),
                           bind::tensor(targets, DType::i32, "train_step", "targets", &hold_targets)};
@@ -52,7 +52,8 @@ StepReport run_arrays(TrainStep& s, const py::object& inputs, const py::object& 
     const char* names[2] = {"inputs", "targets"};
     for (int i = 0; i < 2; ++i) {
       const Tensor to = e.value(e.input(names[i]));
-      check(from[i].cols == to.cols, "train_step", names[i], ": expected ", to.cols, " positions, got ", from[i].cols);
+      check(from[i].cols == to.cols, "train_step", names[i], ": expected ", to.cols, " positions, got ",
+            from[i].cols);
       for (int64_t r = 0; r < to.rows; ++r)
         std::memcpy(to.i32() + r * to.stride, from[i].i32() + (run * to.rows + r) * from[i].stride, to.cols * 4);
     }
@@ -72,25 +73,32 @@ void bind_step(py::module_& m) {
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, AdamW and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
                        double weight_decay, double clip, const std::string& normalize, bool decay_independent) {
-             TrainStepOptions o{.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay,
-                                .decay_independent = decay_independent, .clip = clip,
+             TrainStepOptions o{.beta1 = beta1,
+                                .beta2 = beta2,
+                                .eps = eps,
+                                .weight_decay = weight_decay,
+                                .decay_independent = decay_independent,
+                                .clip = clip,
                                 .normalize = parse_normalize(normalize)};
              return std::make_unique<TrainStep>(e, loss, count, o);
            }),
-           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"), py::arg("beta2"),
-           py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
+           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
+           py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
            py::arg("decay_independent") = false, py::keep_alive<1, 2>())
-      .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"), py::arg("lr"))
+      .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
+           py::arg("lr"))
       .def("run_on", &run_arrays, py::arg("inputs"), py::arg("targets"), py::kw_only(), py::arg("step"),
            py::arg("updates"), py::arg("lr"), py::arg("batch_size"))
-      .def_property_readonly("moment_planes", [](const TrainStep& s) {
-        return py::make_tuple(s.first_moment(), s.second_moment());
-      });
+      .def_property_readonly(
+          "moment_planes", [](const TrainStep& s) { return py::make_tuple(s.first_moment(), s.second_moment()); });
   m.def("fill_inputs", &fill_from, py::arg("batcher"), py::arg("executor"), py::arg("first_sample"),
         "Fills the inputs of a graph run from a batcher.");
-  m.def("tree_sum", [](const py::object& values) {
-          py::object hold;
-          const Tensor t = bind::tensor(values, DType::f64, "tree_sum", "values", &hold);
-          return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
-        }, py::arg("values"), "Sum of float64 [S] by the balanced binary tree over shards.");
+  m.def(
+      "tree_sum",
+      [](const py::object& values) {
+        py::object hold;
+        const Tensor t = bind::tensor(values, DType::f64, "tree_sum", "values", &hold);
+        return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
+      },
+      py::arg("values"), "Sum of float64 [S] by the balanced binary tree over shards.");
 }

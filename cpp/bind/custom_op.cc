@@ -44,7 +44,8 @@ class CustomNode : public Node {
     py::gil_scoped_acquire gil;
     const py::tuple given = arguments(run);
     const py::tuple got = results(forward_(*given));
-    check(got.size() == outputs_.size(), "custom", "forward: expected ", outputs_.size(), " outputs, got ", got.size());
+    check(got.size() == outputs_.size(), "custom", "forward: expected ", outputs_.size(), " outputs, got ",
+          got.size());
     for (size_t i = 0; i < outputs_.size(); ++i) store(got[i], run.out(static_cast<int>(i)), outputs_[i], false);
   }
 
@@ -62,7 +63,8 @@ class CustomNode : public Node {
     }
     for (const py::handle& a : arguments(run)) given.append(a);
     const py::tuple got = results(backward_(*py::tuple(given)));
-    check(got.size() == inputs_.size(), "custom", "backward: expected ", inputs_.size(), " gradients, got ", got.size());
+    check(got.size() == inputs_.size(), "custom", "backward: expected ", inputs_.size(), " gradients, got ",
+          got.size());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const int j = static_cast<int>(i);
       if (!run.wants(j)) continue;

@@ -61,7 +61,10 @@ bool flattens(PyArrayObject* a, int64_t item, int64_t* stride) {
 Tensor describe(PyArrayObject* a, DType dtype, int64_t stride) {
   const int n = PyArray_NDIM(a);
   const int64_t cols = n == 0 ? 1 : PyArray_DIM(a, n - 1);
-  return {.data = PyArray_DATA(a), .rows = cols ? PyArray_SIZE(a) / cols : 0, .cols = cols, .stride = stride,
+  return {.data = PyArray_DATA(a),
+          .rows = cols ? PyArray_SIZE(a) / cols : 0,
+          .cols = cols,
+          .stride = stride,
           .dtype = dtype};
 }
 

@@ -1,4 +1,5 @@
-// Steps three to ten of a training run allocate nothing: malloc, operator new and mmap are counted over all threads.
+// Steps three to ten of a training run allocate nothing: malloc, operator new and mmap are counted over all
+// threads.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -71,7 +72,8 @@ struct Recorded {
 constexpr int64_t kSamples = 2, kTime = 40, kWidth = 32, kVocabulary = 97;
 
 int declare(ParamStore& store, const char* name, std::vector<int64_t> shape, Role role) {
-  return store.declare({.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.1});
+  return store.declare(
+      {.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.1});
 }
 
 // One block with every op of Transformer++ and GPT-2, over a tied embedding.

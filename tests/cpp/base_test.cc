@@ -20,7 +20,11 @@ TEST_CASE("parallel_for runs every task once and rethrows") {
       seen[static_cast<size_t>(i)] += 1;
     });
     for (int n : seen) CHECK(n == 1);
-    CHECK_THROWS_AS(parallel_for(10, [](int64_t i, int) { if (i == 7) fail("test", "seven"); }), Error);
+    CHECK_THROWS_AS(parallel_for(10,
+                                 [](int64_t i, int) {
+                                   if (i == 7) fail("test", "seven");
+                                 }),
+                    Error);
   }
   set_num_threads(0);
 }

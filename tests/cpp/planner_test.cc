@@ -65,7 +65,8 @@ Built build(ParamStore& store, int64_t samples, int shards) {
 ParamStore make_store() {
   ParamStore store;
   for (int i = 0; i < 3; ++i)
-    store.declare({.name = "gain" + std::to_string(i), .shape = {8}, .role = Role::gain, .fan_in = 8, .fan_out = 8});
+    store.declare(
+        {.name = "gain" + std::to_string(i), .shape = {8}, .role = Role::gain, .fan_in = 8, .fan_out = 8});
   store.allocate();
   for (int i = 0; i < 3; ++i)
     for (int k = 0; k < 8; ++k) store.master(i)[k] = 1.0f + 0.1f * number(9, 8 * i + k);
@@ -106,7 +107,11 @@ TEST_CASE("random lifetimes never overlap, and reuse saves memory") {
     for (int i = 0; i < 60; ++i) {
       const int first = static_cast<int>((number(seed, 3 * i) + 1) * 20);
       const int last = first + static_cast<int>((number(seed, 3 * i + 1) + 1) * 5);
-      buffers.push_back({.bytes = 64 * static_cast<int64_t>((number(seed, 3 * i + 2) + 1) * 50), .first = first, .last = last, .what = "", .kind = 'r'});
+      buffers.push_back({.bytes = 64 * static_cast<int64_t>((number(seed, 3 * i + 2) + 1) * 50),
+                         .first = first,
+                         .last = last,
+                         .what = "",
+                         .kind = 'r'});
       total += buffers.back().bytes;
     }
     auto apart = buffers;

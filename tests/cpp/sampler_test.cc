@@ -18,7 +18,8 @@ TEST_CASE("frequencies follow the softmax, and top_k and top_p cut it") {
     ++counts[1][sample_token(logits, 4, position, {.top_k = 2})];
     ++counts[2][sample_token(logits, 4, position, {.top_p = 0.5})];
   }
-  for (int i = 0; i < 4; ++i) CHECK(counts[0][i] == doctest::Approx(1000.0 * (i == 1 ? 2 : i == 2 ? 4 : 1)).epsilon(0.1));
+  for (int i = 0; i < 4; ++i)
+    CHECK(counts[0][i] == doctest::Approx(1000.0 * (i == 1 ? 2 : i == 2 ? 4 : 1)).epsilon(0.1));
   CHECK(counts[1][0] + counts[1][3] == 0);
   CHECK(counts[1][2] == doctest::Approx(8000.0 * 2 / 3).epsilon(0.05));
   CHECK(counts[2][2] == 8000);

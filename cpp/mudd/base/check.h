@@ -30,7 +30,9 @@ class FormatError : public std::runtime_error {
  public:
   FormatError(std::string file, int64_t offset, std::string reason)
       : std::runtime_error(file + " at byte " + std::to_string(offset) + ": " + reason),
-        file_(std::move(file)), offset_(offset), reason_(std::move(reason)) {}
+        file_(std::move(file)),
+        offset_(offset),
+        reason_(std::move(reason)) {}
   const std::string& file() const { return file_; }
   int64_t offset() const { return offset_; }
   const std::string& reason() const { return reason_; }

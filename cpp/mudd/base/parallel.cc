@@ -16,9 +16,9 @@
 namespace mudd {
 namespace {
 
-std::atomic<int> g_threads{0};          // 0: not asked for
-std::atomic<bool> g_computed{false};    // a parallel region has run in this process
-std::atomic<bool> g_forked{false};      // we are the child of a process that had computed
+std::atomic<int> g_threads{0};        // 0: not asked for
+std::atomic<bool> g_computed{false};  // a parallel region has run in this process
+std::atomic<bool> g_forked{false};    // we are the child of a process that had computed
 
 void in_child() {
   if (g_computed.load()) g_forked.store(true);

@@ -37,11 +37,11 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   DType dtype = DType::f32;
 
-  int64_t size() const;                                            // number of elements
-  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }  // last axis
+  int64_t size() const;                                               // number of elements
+  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }   // last axis
   int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }  // all other axes, flattened
   int64_t bytes() const { return size() * size_of(dtype); }
-  std::string text() const;                                        // "f32[2, 8, 64]"
+  std::string text() const;  // "f32[2, 8, 64]"
 };
 
 // How the elements of a view lie: rows of `cols` elements `stride` apart, or a GEMM's packed panels.

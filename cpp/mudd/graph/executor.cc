@@ -88,7 +88,10 @@ void Executor::place_gradients() {
 Tensor Executor::tensor(ValueId v, int buffer) const {
   if (v == kAbsent) return {};
   const Value& value = graph_.values()[v];
-  Tensor t{.rows = value.spec.rows(), .cols = value.spec.cols(), .stride = value.spec.cols(), .dtype = value.spec.dtype};
+  Tensor t{.rows = value.spec.rows(),
+           .cols = value.spec.cols(),
+           .stride = value.spec.cols(),
+           .dtype = value.spec.dtype};
   if (value.kind == ValueKind::parameter && buffer == -1) t.data = store_.master(value.slot);
   else if (value.external) t.data = attached_[v];
   else if (buffer >= 0) t.data = arena_.data() + plan_.buffers[buffer].offset;
@@ -106,7 +109,8 @@ void Executor::bind(size_t position) {
     run.in_.push_back(tensor(v, step.in[j]));
     const bool parameter = v != kAbsent && graph_.values()[v].kind == ValueKind::parameter;
     run.packed_plain_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::plain) : nullptr);
-    run.packed_transposed_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::transposed) : nullptr);
+    run.packed_transposed_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::transposed)
+                                               : nullptr);
   }
   for (size_t j = 0; j < n.outputs.size(); ++j) run.out_.push_back(tensor(n.outputs[j], step.out[j]));
   for (int b : step.saved) run.saved_.push_back(arena_.data() + plan_.buffers[b].offset);
@@ -150,7 +154,8 @@ const float* Executor::gradient(int parameter, int use) const { return sums_[par
 
 void Executor::run(const StepInput& input, int run) {
   for (ValueId v : graph_.inputs())
-    check(!graph_.values()[v].external || attached_[v], "executor", graph_.values()[v].name, ": nothing is attached");
+    check(!graph_.values()[v].external || attached_[v], "executor", graph_.values()[v].name,
+          ": nothing is attached");
   input_ = input;
   if (graph_.training()) bind_sinks(run);
   first_non_finite_.clear();
@@ -175,7 +180,8 @@ void Executor::note_non_finite(const PlanStep& step, const Run& run) {
   else
     for (const Tensor& t : run.din_) fine = fine && (!t || all_finite(t));
   if (!fine)
-    first_non_finite_ = graph_.nodes()[step.node].label + (step.phase == Phase::forward ? " (forward)" : " (backward)");
+    first_non_finite_ =
+        graph_.nodes()[step.node].label + (step.phase == Phase::forward ? " (forward)" : " (backward)");
 }
 
 Tensor Executor::value(ValueId id) const {
@@ -196,7 +202,8 @@ Tensor Executor::value(ValueId id) const {
 
 void Executor::attach(const std::string& name, void* data) {
   const ValueId v = input(name);
-  check(v != kAbsent && graph_.values()[v].external, "executor", "attach: no external input is called '", name, "'");
+  check(v != kAbsent && graph_.values()[v].external, "executor", "attach: no external input is called '", name,
+        "'");
   attached_[v] = data;
   for (size_t i = 0; i < runs_.size(); ++i) {
     const std::vector<ValueId>& inputs = graph_.nodes()[plan_.schedule[i].node].inputs;

@@ -14,9 +14,9 @@ namespace mudd {
 
 struct ExecutorOptions {
   PlanOptions plan;
-  int runs_per_step = 1;        // graph runs that make up one batch, a power of two (contracts 2)
-  bool poison = false;          // fills the arena with NaN before every run (tests)
-  bool check_finite = false;    // after every node; stops with the name of the first non-finite one
+  int runs_per_step = 1;      // graph runs that make up one batch, a power of two (contracts 2)
+  bool poison = false;        // fills the arena with NaN before every run (tests)
+  bool check_finite = false;  // after every node; stops with the name of the first non-finite one
 };
 
 class Executor {
@@ -60,8 +60,8 @@ class Executor {
   ExecutorOptions options_;
   Plan plan_;
   Arena arena_, gradients_;
-  std::vector<void*> attached_;  // per value
-  std::vector<Run> runs_;  // one per schedule position
+  std::vector<void*> attached_;                         // per value
+  std::vector<Run> runs_;                               // one per schedule position
   std::vector<std::vector<std::vector<float*>>> sums_;  // [parameter][use][level of the binary counter]
   StepInput input_;
   std::string first_non_finite_;

@@ -18,10 +18,10 @@ enum class ValueKind : uint8_t { input, parameter, result };
 struct Value {
   TensorSpec spec;
   ValueKind kind = ValueKind::result;
-  std::string name;     // of inputs and parameters; "<label>.<i>" for results
-  int slot = -1;        // input: position in Graph::inputs(); parameter: index in the ParamStore
-  int producer = -1;    // result: node number
-  int output = -1;      // result: which output of the producer
+  std::string name;   // of inputs and parameters; "<label>.<i>" for results
+  int slot = -1;      // input: position in Graph::inputs(); parameter: index in the ParamStore
+  int producer = -1;  // result: node number
+  int output = -1;    // result: which output of the producer
   bool wants_gradient = false;
   bool external = false;  // input whose memory is attached by the caller (a KV cache), not in the arena
 };

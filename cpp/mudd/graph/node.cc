@@ -37,8 +37,8 @@ const Attribute* find(const Attributes& a, const char* name) {
 
 Shards Shards::cut(int64_t samples, int wanted) {
   check(samples >= 1, "shards", "samples: expected at least 1, got ", samples);
-  check(wanted >= 1 && (wanted & (wanted - 1)) == 0, "shards",
-        "logical_shards: expected a power of two, got ", wanted);
+  check(wanted >= 1 && (wanted & (wanted - 1)) == 0, "shards", "logical_shards: expected a power of two, got ",
+        wanted);
   int64_t n = wanted;
   while (n > samples) n /= 2;
   Shards s;

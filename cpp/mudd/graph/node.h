@@ -101,10 +101,14 @@ class Run {
   const Tensor& out(int i) const { return out_[i]; }
   std::byte* saved(int i) const { return saved_[i]; }
   template <class T>
-  T* saved_as(int i) const { return reinterpret_cast<T*>(saved_[i]); }
+  T* saved_as(int i) const {
+    return reinterpret_cast<T*>(saved_[i]);
+  }
   std::byte* scratch() const { return scratch_; }
   template <class T>
-  T* scratch_as() const { return reinterpret_cast<T*>(scratch_); }
+  T* scratch_as() const {
+    return reinterpret_cast<T*>(scratch_);
+  }
 
   // Gradients. dout(i) is empty when nobody consumed output i (treat as zero).
   const Tensor& dout(int i) const { return dout_[i]; }

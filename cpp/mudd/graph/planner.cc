@@ -13,16 +13,21 @@ class Builder {
  public:
   Builder(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
           const PlanOptions& options)
-      : graph_(graph), options_(options), current_(graph.values().size(), -1),
-        gradient_(graph.values().size(), -1), stale_(graph.values().size(), false),
-        kept_(graph.values().size(), false), saved_(graph.nodes().size()) {
+      : graph_(graph),
+        options_(options),
+        current_(graph.values().size(), -1),
+        gradient_(graph.values().size(), -1),
+        stale_(graph.values().size(), false),
+        kept_(graph.values().size(), false),
+        saved_(graph.nodes().size()) {
     for (ValueId v : keep) kept_[v] = true;
     mark_active(losses);
   }
 
   Plan build(const std::vector<ValueId>& keep) {
     for (ValueId v : graph_.inputs())
-      if (!graph_.values()[v].external) current_[v] = buffer(graph_.values()[v].spec.bytes(), 'i', graph_.values()[v].name);
+      if (!graph_.values()[v].external)
+        current_[v] = buffer(graph_.values()[v].spec.bytes(), 'i', graph_.values()[v].name);
     for (int i = 0; i < count(); ++i)
       if (!(graph_.training() && node(i).computes_in_backward())) forward(i);
     if (graph_.training()) {
@@ -71,7 +76,8 @@ class Builder {
     std::vector<bool> reached(graph_.values().size(), false);
     for (ValueId v : losses) reached[v] = true;
     for (int i = count() - 1; i >= 0; --i) {
-      for (ValueId v : entry(i).outputs) active_[i] = active_[i] || (reached[v] && graph_.values()[v].wants_gradient);
+      for (ValueId v : entry(i).outputs)
+        active_[i] = active_[i] || (reached[v] && graph_.values()[v].wants_gradient);
       if (active_[i])
         for (ValueId v : entry(i).inputs)
           if (v != kAbsent) reached[v] = true;
@@ -118,8 +124,8 @@ class Builder {
     for (ValueId v : entry(i).outputs) {
       const Value& value = graph_.values()[v];
       const ValueId source = place >= 0 && value.output == 0 ? entry(i).inputs[place] : kAbsent;
-      const bool over = source != kAbsent && free_after(i, source) &&
-                        graph_.values()[source].spec.bytes() == value.spec.bytes();
+      const bool over =
+          source != kAbsent && free_after(i, source) && graph_.values()[source].spec.bytes() == value.spec.bytes();
       current_[v] = over ? current_[source] : buffer(value.spec.bytes(), 'r', value.name);
       stale_[v] = false;
       step.out.push_back(touch(current_[v]));
@@ -168,7 +174,8 @@ class Builder {
     if (node(i).computes_in_backward()) make_outputs(step, i);
     else
       for (size_t j = 0; j < entry(i).outputs.size(); ++j)
-        step.out.push_back(node(i).backward_reads_output(static_cast<int>(j)) ? touch(current_[entry(i).outputs[j]]) : -1);
+        step.out.push_back(
+            node(i).backward_reads_output(static_cast<int>(j)) ? touch(current_[entry(i).outputs[j]]) : -1);
     bind_saved(step, i);
     bind_scratch(step, i, entry(i).needs.scratch_backward_);
     for (ValueId v : entry(i).outputs) step.dout.push_back(touch(gradient_[v]));
@@ -191,7 +198,8 @@ class Builder {
       }
       step.din.back() = touch(gradient_[v]);
     }
-    if (pass < 0 || pass >= static_cast<int>(entry(i).inputs.size()) || !receives(entry(i).inputs[pass]) || whole < 0)
+    if (pass < 0 || pass >= static_cast<int>(entry(i).inputs.size()) || !receives(entry(i).inputs[pass]) ||
+        whole < 0)
       return;
     const ValueId v = entry(i).inputs[pass];
     if (gradient_[v] < 0) gradient_[v] = whole;  // handed on in the same memory
@@ -225,7 +233,8 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options)
   std::vector<Buffer*> order;
   for (Buffer& b : buffers) order.push_back(&b);
   if (options.reuse)
-    std::stable_sort(order.begin(), order.end(), [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
   std::vector<const Buffer*> placed;  // by offset
   for (Buffer* b : order) {
     int64_t at = options.reuse ? 0 : top;
@@ -238,7 +247,8 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options)
     b->offset = at;
     top = std::max(top, at + b->bytes);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [](const Buffer* x, const Buffer* y) { return x->offset < y->offset; }), b);
+                                   [](const Buffer* x, const Buffer* y) { return x->offset < y->offset; }),
+                  b);
   }
   for (Buffer& b : buffers) b.offset += options.shift;
   return top + options.shift;

@@ -15,9 +15,9 @@
 namespace mudd {
 
 struct PlanOptions {
-  bool reuse = true;        // false: every buffer keeps memory of its own (for debugging)
-  bool recompute = false;   // run cheap nodes again in backward instead of keeping their results
-  int64_t shift = 0;        // moves every buffer by this many bytes (multiple of 4; for alignment tests)
+  bool reuse = true;       // false: every buffer keeps memory of its own (for debugging)
+  bool recompute = false;  // run cheap nodes again in backward instead of keeping their results
+  int64_t shift = 0;       // moves every buffer by this many bytes (multiple of 4; for alignment tests)
 };
 
 // A piece of the arena.
@@ -25,8 +25,8 @@ struct Buffer {
   int64_t bytes = 0;
   int first = 0, last = 0;  // schedule positions at which it is alive, inclusive
   int64_t offset = -1;
-  std::string what;         // for the memory table: "blocks.0.attn:attention.0"
-  char kind = 'r';          // r result, s saved, x scratch, g gradient
+  std::string what;  // for the memory table: "blocks.0.attn:attention.0"
+  char kind = 'r';   // r result, s saved, x scratch, g gradient
 };
 
 enum class Phase : uint8_t { forward, backward };
@@ -37,8 +37,8 @@ struct PlanStep {
   Phase phase = Phase::forward;
   std::vector<int> in, out, saved, dout, din;  // buffer numbers; inputs and parameters have none (-1)
   int scratch = -1;
-  std::vector<uint8_t> accumulate;             // per input
-  int pass_from = -1, pass_to = -1;            // executor adds buffer pass_from to pass_to (a passed gradient)
+  std::vector<uint8_t> accumulate;   // per input
+  int pass_from = -1, pass_to = -1;  // executor adds buffer pass_from to pass_to (a passed gradient)
 };
 
 struct Plan {

@@ -15,8 +15,8 @@ class RowSums {
  public:
   RowSums(const Shards& shards, int64_t rows, int64_t width) : shards_(shards), rows_(rows), width_(width) {}
 
-  int64_t blocks() const;                            // number of block tasks over all shards
-  int64_t bytes() const;                             // scratch that `partials` must have
+  int64_t blocks() const;                                         // number of block tasks over all shards
+  int64_t bytes() const;                                          // scratch that `partials` must have
   void range(int64_t block, int64_t* begin, int64_t* end) const;  // its rows
   float* partial(float* partials, int64_t block) const { return partials + block * width_; }
   // Sums all blocks into sink (or does nothing when sink.out is null). Overwrites partials.

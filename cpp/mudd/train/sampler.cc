@@ -21,13 +21,16 @@ int64_t sample_token(const float* logits, int64_t n, int64_t position, const Sam
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   const int64_t kept = options.top_k > 0 ? std::min(options.top_k, n) : n;
-  const auto likelier = [&](int64_t a, int64_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  const auto likelier = [&](int64_t a, int64_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
   std::partial_sort(order.begin(), order.begin() + kept, order.end(), likelier);
 
   std::vector<double> weights(kept);
   double total = 0;
   for (int64_t i = 0; i < kept; ++i)
-    total += weights[i] = math::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / options.temperature);
+    total += weights[i] =
+        math::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / options.temperature);
   double nucleus = 0;  // weight of the tokens that stay
   int64_t last = 0;
   while (last < kept && (last == 0 || nucleus < options.top_p * total)) nucleus += weights[last++];

@@ -27,7 +27,8 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
   for (int i = 0; i < store.count(); ++i) {
     if (executor_.uses(i) == 0) continue;
     const Parameter& p = store.at(i);
-    check(executor_.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ", executor_.uses(i));
+    check(executor_.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ",
+          executor_.uses(i));
     AdamwParameter a{};
     a.rows = p.rows();
     a.cols = p.cols();
@@ -68,8 +69,8 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
     executor_.run(input, r);
     const Tensor loss = executor_.value(loss_), count = executor_.value(count_);
     const double counted = shard_sum(static_cast<double*>(count.data), static_cast<int>(count.rows * count.cols));
-    report.loss_sum = sum_over_runs(loss_levels_, r, shard_sum(static_cast<double*>(loss.data),
-                                                              static_cast<int>(loss.rows * loss.cols)));
+    report.loss_sum = sum_over_runs(
+        loss_levels_, r, shard_sum(static_cast<double*>(loss.data), static_cast<int>(loss.rows * loss.cols)));
     report.weight_sum = sum_over_runs(count_levels_, r, counted);
     if (r == 0) first_count = counted;
     check(options_.normalize != Normalize::micro_mean || counted == first_count, "train_step",
@@ -101,7 +102,8 @@ void TrainStep::update(int64_t updates, double lr, double grad_scale) {
     parameters_[k].lr = rate;
     parameters_[k].decay = (options_.decay_independent ? 1.0 : rate) * options_.weight_decay * p.decay_scale;
   }
-  adamw_step(parameters_, {.beta1 = options_.beta1, .beta2 = options_.beta2,
+  adamw_step(parameters_, {.beta1 = options_.beta1,
+                           .beta2 = options_.beta2,
                            .bias_correction1 = bias_correction(options_.beta1, updates + 1),
                            .bias_correction2 = bias_correction(options_.beta2, updates + 1),
                            .grad_scale = grad_scale});

@@ -34,7 +34,8 @@ struct StepReport {
 
 class TrainStep {
  public:
-  // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps loss and count (f64[S]).
+  // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps loss and count
+  // (f64[S]).
   TrainStep(Executor& executor, ValueId loss, ValueId count, const TrainStepOptions& options);
 
   // Fills the inputs of graph run `run` of this step.

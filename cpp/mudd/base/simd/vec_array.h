@@ -14,8 +14,10 @@ constexpr int kArrayLanes = 16;
 constexpr int kArrayLanes = 8;
 #endif
 
+typedef int32_t Ints __attribute__((vector_size(kArrayLanes * 4)));
+
 struct Mask {
-  bool on[kArrayLanes];
+  Ints on;  // all bits of a lane or none
 };
 
 struct Vec {
@@ -74,70 +76,33 @@ inline Vec fma(Vec a, Vec b, Vec c) {
 }
 inline Vec fnma(Vec a, Vec b, Vec c) { return fma(Vec{-a.v}, b, c); }
 
-template <class F>
-inline Vec each(Vec a, F f) {
+inline Vec min(Vec a, Vec b) { return {a.v < b.v ? a.v : b.v}; }
+inline Vec max(Vec a, Vec b) { return {a.v > b.v ? a.v : b.v}; }
+inline Vec sqrt(Vec a) {
   Vec r;
-  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = f(a.v[i]);
+  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = __builtin_sqrtf(a.v[i]);
   return r;
 }
 
-inline Vec min(Vec a, Vec b) {
-  Vec r;
-  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
-  return r;
-}
-inline Vec max(Vec a, Vec b) {
-  Vec r;
-  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
-  return r;
-}
-inline Vec sqrt(Vec a) { return each(a, [](float x) { return __builtin_sqrtf(x); }); }
-inline Vec abs(Vec a) { return each(a, [](float x) { return __builtin_fabsf(x); }); }
+// The same bits seen as integers or as floats.
+inline Ints bits_of(Vec a) { return reinterpret_cast<Ints>(a.v); }
+inline Vec from_bits(Ints bits) { return {reinterpret_cast<Vec::Lanes>(bits)}; }
 
-// 1.5 * 2^23 pushes the fraction out of the mantissa with the current (nearest-even) rounding.
+inline Vec abs(Vec a) { return from_bits(bits_of(a) & 0x7fffffff); }
+
+// 1.5 * 2^23 pushes the fraction out of the mantissa with the current (nearest-even) rounding; no flag in use
+// lets the compiler cancel the two. Above 2^22 the shift would lose bits: there x stays (its fractions, halves at
+// most, are never asked for).
 inline Vec round(Vec a) {
-  return each(a, [](float x) {
-    if (__builtin_fabsf(x) >= 4194304.0f) return x;
-    volatile float shifted = x + 12582912.0f;
-    return shifted - 12582912.0f;
-  });
+  const Vec::Lanes shifted = (a.v + 12582912.0f) - 12582912.0f;
+  return {abs(a).v < 4194304.0f ? shifted : a.v};
 }
 
-inline Vec pow2(Vec n) {
-  return each(n, [](float x) {
-    const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(x) + 127) << 23;
-    float r;
-    std::memcpy(&r, &bits, 4);
-    return r;
-  });
-}
-inline Vec exponent(Vec a) {
-  return each(a, [](float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    return static_cast<float>(static_cast<int32_t>(bits >> 23) - 127);
-  });
-}
-inline Vec mantissa(Vec a) {
-  return each(a, [](float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    bits = (bits & 0x007fffffu) | 0x3f800000u;
-    float r;
-    std::memcpy(&r, &bits, 4);
-    return r;
-  });
-}
+inline Vec pow2(Vec n) { return from_bits((__builtin_convertvector(n.v, Ints) + 127) << 23); }
+inline Vec exponent(Vec a) { return {__builtin_convertvector((bits_of(a) >> 23) - 127, Vec::Lanes)}; }
+inline Vec mantissa(Vec a) { return from_bits((bits_of(a) & 0x007fffff) | 0x3f800000); }
 
-inline Mask less(Vec a, Vec b) {
-  Mask m;
-  for (int i = 0; i < Vec::kLanes; ++i) m.on[i] = a.v[i] < b.v[i];
-  return m;
-}
-inline Vec select(Mask m, Vec a, Vec b) {
-  Vec r;
-  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = m.on[i] ? a.v[i] : b.v[i];
-  return r;
-}
+inline Mask less(Vec a, Vec b) { return {a.v < b.v}; }
+inline Vec select(Mask m, Vec a, Vec b) { return {m.on ? a.v : b.v}; }
 
 }  // namespace mudd::MUDD_ISA
