@@ -97,7 +97,9 @@ def parse() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=10, help="timed steps")
     p.add_argument("--warmup", type=int, default=3, help="steps before the clock starts")
     p.add_argument(
-        "--micro-batch", type=int, help="train.micro_batch: shards of one run, 0 = all; default: half of the batch"
+        "--micro-batch",
+        type=int,
+        help="train.micro_batch: shards of one run, 0 = all; default: half of the batch",
     )
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
