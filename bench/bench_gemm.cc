@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,18 @@ constexpr Product kProducts[] = {
     {"162M", "down", 1024, 2048, 768, 2}, {"162M", "head", 1024, 768, 50304, 2},
 };
 
-std::vector<float> filled(int64_t n, float scale) {
-  std::vector<float> v(static_cast<size_t>(n));
+// Memory as the arena gives it: on cache lines.
+template <class T>
+struct OnLines {
+  using value_type = T;
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t{64}); }
+  bool operator==(const OnLines&) const { return true; }
+};
+using Floats = std::vector<float, OnLines<float>>;
+
+Floats filled(int64_t n, float scale) {
+  Floats v(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = scale * static_cast<float>(i % 1013 - 506);
   return v;
 }
@@ -79,11 +90,11 @@ void report(const Product& p, const char* form, Pair best, double peak) {
 }
 
 void run(const Product& p, int rounds, double peak) {
-  const std::vector<float> x = filled(p.rows * p.k, 1e-3f), w = filled(p.k * p.n, 2e-3f);
-  const std::vector<float> dy = filled(p.rows * p.n, 3e-3f);
-  std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
-  std::vector<float> packed(static_cast<size_t>(std::max(packed_size(p.k, p.n), packed_size(p.n, p.k))));
-  std::vector<float> scratch(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards)) / sizeof(float));
+  const Floats x = filled(p.rows * p.k, 1e-3f), w = filled(p.k * p.n, 2e-3f);
+  const Floats dy = filled(p.rows * p.n, 3e-3f);
+  Floats y(dy.size()), dx(x.size()), dw(w.size());
+  Floats packed(static_cast<size_t>(std::max(packed_size(p.k, p.n), packed_size(p.n, p.k))));
+  Floats scratch(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards)) / sizeof(float));
   std::vector<int64_t> cuts;
   for (int s = 0; s <= p.shards; ++s) cuts.push_back(p.rows * s / p.shards);
 

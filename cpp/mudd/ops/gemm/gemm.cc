@@ -89,16 +89,19 @@ void multiply(const GemmBlock& whole) {
 
 namespace {
 
-// Blocks of dW [m, n] for threads: equal pieces near the kernel's own size, at least six of them (where the
-// packing of narrow blocks costs little more).
-Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n) {
-  const auto even = [](int64_t size, int64_t most, int64_t unit) {
-    return round_up(ceil_div(std::max<int64_t>(size, 1), ceil_div(std::max<int64_t>(size, 1), most)), unit);
-  };
-  constexpr int64_t kEnough = 6;
+int64_t even(int64_t size, int64_t most, int64_t unit) {
+  size = std::max<int64_t>(size, 1);
+  return round_up(ceil_div(size, ceil_div(size, most)), unit);
+}
+
+// Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, at least `enough` of them while
+// they are not tiny (more would pack the operands more often). How dW is cut never enters a sum, so it may follow the number of threads.
+Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t enough) {
   Grid grid{m, n, even(m, kernels.grad_m, kernels.mr), even(n, kernels.grad_n, kernels.nr)};
-  if (grid.tasks() < kEnough) grid.step_n = even(n, kernels.grad_n / 2, kernels.nr);
-  if (grid.tasks() < kEnough) grid.step_m = even(m, kernels.grad_m / 2, kernels.mr);
+  while (grid.tasks() < enough && (grid.step_m > 64 || grid.step_n > 64)) {
+    if (grid.step_m >= grid.step_n) grid.step_m = even(m, ceil_div(grid.step_m, 2), kernels.mr);
+    else grid.step_n = even(n, ceil_div(grid.step_n, 2), kernels.nr);
+  }
   return grid;
 }
 
@@ -110,8 +113,8 @@ int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {
 
 int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards) {
   const GemmKernels& kernels = gemm_kernels();
-  const Grid grid = gradient_grid(kernels, m, n);
-  const int64_t slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(1, grid.tasks()));
+  const Grid grid = gradient_grid(kernels, m, n, num_threads());
+  const int64_t slots = std::clamp<int64_t>(grid.tasks(), 1, num_threads());
   return slots * slot_floats(kernels, grid, shards) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -121,9 +124,13 @@ void weight_gradient(const GradBlock& whole) {
   check(!whole.start || whole.shards == 1, "gemm", "start: expected one shard, got ", whole.shards);
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
   const GemmKernels& kernels = gemm_kernels();
-  const Grid grid = gradient_grid(kernels, whole.m, whole.n);
-  const int64_t floats = slot_floats(kernels, grid, whole.shards);
-  const int64_t slots = whole.scratch_bytes / (floats * static_cast<int64_t>(sizeof(float)));
+  const int64_t booked = whole.scratch_bytes / static_cast<int64_t>(sizeof(float));
+  // Booked for more threads than there are now: blocks must still fit into one slot.
+  int64_t enough = num_threads();
+  Grid grid = gradient_grid(kernels, whole.m, whole.n, enough);
+  while (slot_floats(kernels, grid, whole.shards) > booked && enough < grid.m * grid.n)
+    grid = gradient_grid(kernels, whole.m, whole.n, enough *= 2);
+  const int64_t floats = slot_floats(kernels, grid, whole.shards), slots = booked / floats;
   check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", whole.scratch_bytes);
   // Each slot of scratch takes blocks until none is left, however many threads there are by now.
   std::atomic<int64_t> next{0};

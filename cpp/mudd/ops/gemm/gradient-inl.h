@@ -8,7 +8,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-constexpr int64_t kGradM = 192, kGradN = 256;  // largest block of dW: partial sums and packed chunks share L2
+constexpr int64_t kGradM = 384, kGradN = 768;  // largest block of dW: then x and dy are read from memory once or twice
 constexpr int kMaxLevels = 11;                 // of the tree over kMaxShards, and one for sums in progress
 static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
 
@@ -29,6 +29,9 @@ void add_all(const Addend* addends, int count, const float* sums, int64_t stride
   });
 }
 
+// The next address on a cache line of its own: vectors of a panel must not straddle lines.
+float* on_line(float* p) { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64); }
+
 int64_t padded(int64_t n) { return (n + kNr - 1) / kNr * kNr; }
 int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
 
@@ -39,6 +42,29 @@ int levels(int shards) {
   return n;
 }
 
+// The rows that are packed next, fetched a few cache lines at a time: evenly, or they would fill all buffers for
+// misses and hold up the tiles.
+struct Rows {
+  const GradBlock& g;
+  const Block& at;
+  int64_t row, end, line = 0;
+
+  int64_t x_lines() const { return (at.m + 15) / 16; }
+  int64_t row_lines() const { return x_lines() + (at.n + 15) / 16; }
+  int64_t lines() const { return (end - row) * row_lines(); }
+
+  MUDD_INLINE void fetch(int64_t count) {
+    for (; count > 0 && row < end; --count) {
+      const float* p = line < x_lines() ? g.x + row * g.ldx + at.r0 + line * 16
+                                        : g.dy + row * g.ldy + at.j0 + (line - x_lines()) * 16;
+      __builtin_prefetch(p);
+      if (++line < row_lines()) continue;
+      line = 0;
+      ++row;
+    }
+  }
+};
+
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
 struct GradientBlock {
   const GradBlock& g;
@@ -48,7 +74,7 @@ struct GradientBlock {
   GradientBlock(const GradBlock& whole, const Block& block)
       : g(whole),
         at(block),
-        left(whole.scratch),
+        left(on_line(whole.scratch)),
         right(left + tiles(at.m) * kLeftTile),
         waiting(right + kKc * padded(at.n)) {}
 
@@ -83,22 +109,14 @@ struct GradientBlock {
     const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
     pack_left(g.x + row * g.ldx + at.r0, g.ldx, kc, at.m, left);
     pack_panels(g.dy + row * g.ldy + at.j0, g.ldy, kc, at.n, kc, 0, padded(at.n) / kNr, right);
-    const int64_t rows_left = g.cuts[g.shards] - row - kc, next_rows = at_most(rows_left, kKc);
-    const int64_t calls = tiles(at.m) * (padded(at.n) / kNr);
-    int64_t call = 0;
+    Rows ahead{g, at, row + kc, row + kc + at_most(g.cuts[g.shards] - row - kc, kKc)};
+    const int64_t calls = tiles(at.m) * (padded(at.n) / kNr), lines = ahead.lines() / calls + 1;
     for (int64_t j = 0; j < at.n; j += kNr)
-      for (int64_t r = 0; r < at.m; r += kMr, ++call) {
-        fetch_rows(row + kc, next_rows * call / calls, next_rows * (call + 1) / calls);
+      for (int64_t r = 0; r < at.m; r += kMr) {
+        ahead.fetch(lines);
         const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
         finish(s, r, j, rows, cols, kc, first, last, out, sums + r * padded(at.n) + j);
       }
-  }
-
-  void fetch_rows(int64_t row, int64_t begin, int64_t end) const {
-    for (int64_t i = row + begin; i < row + end; ++i) {
-      fetch_ahead(g.x + i * g.ldx + at.r0, at.m);
-      fetch_ahead(g.dy + i * g.ldy + at.j0, at.n);
-    }
   }
 
   void finish(int s, int64_t r, int64_t j, int rows, int cols, int64_t kc, bool first, bool last, bool out,
@@ -127,7 +145,7 @@ struct GradientBlock {
 int64_t grad_scratch(int64_t m, int64_t n, int shards) {
   m = at_most(m, kGradM);
   n = padded(at_most(n, kGradN));
-  return tiles(m) * kLeftTile + n * kKc + levels(shards) * m * n;
+  return 16 + tiles(m) * kLeftTile + n * kKc + levels(shards) * m * n;
 }
 
 void weight_gradient(const GradBlock& g) {
