@@ -95,7 +95,8 @@ int64_t even(int64_t size, int64_t most, int64_t unit) {
 }
 
 // Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, at least `enough` of them while
-// they are not tiny (more would pack the operands more often). How dW is cut never enters a sum, so it may follow the number of threads.
+// they are not tiny (more would pack the operands more often). How dW is cut never enters a sum, so it may follow
+// the number of threads.
 Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t enough) {
   Grid grid{m, n, even(m, kernels.grad_m, kernels.mr), even(n, kernels.grad_n, kernels.nr)};
   while (grid.tasks() < enough && (grid.step_m > 64 || grid.step_n > 64)) {

@@ -8,16 +8,12 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-constexpr int64_t kGradM = 384, kGradN = 768;  // largest block of dW: then x and dy are read from memory once or twice
-constexpr int kMaxLevels = 11;                 // of the tree over kMaxShards, and one for sums in progress
+constexpr int64_t kGradM = 384,
+                  kGradN = 384;  // largest block of dW: then x and dy are read from memory once or twice
+constexpr int kMaxLevels = 11;   // of the tree over kMaxShards, and one for sums in progress
 static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
 
 constexpr MicroTable<1, kMr> kByColumns;
-
-struct Addend {
-  const float* at;
-  int64_t stride;
-};
 
 // c[rows, cols] = last addend + ( ... + (first addend + sums)).
 void add_all(const Addend* addends, int count, const float* sums, int64_t stride, float* c, int64_t ldc, int rows,
@@ -124,21 +120,17 @@ struct GradientBlock {
     alignas(64) float tile[kMr * kNr];
     Addend list[kMaxLevels + kMaxAdds];
     const int count = last ? addends(s, r, j, list) : 0;
-    // Straight to the place unless the panel is partial, or more addends follow of which one may be that place.
-    const bool direct = !out || (cols == kNr && count <= 1), fused = count > 0 && cols == kNr;
+    const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums;
     const int64_t ldc = out ? g.ldo : padded(at.n);
     Ends ends{.start = sums, .start_stride = padded(at.n)};
     if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, tile) : Ends{};
     ends.c = direct ? c : tile;
     ends.ldc = direct ? ldc : kNr;
-    if (fused) {  // the first addend while the sums are in registers
-      ends.add = list[0].at;
-      ends.add_stride = list[0].stride;
-    }
+    ends.addends = list;
+    ends.count = direct ? count : 0;
     kByColumns.of[rows - 1](kc, left + r / kMr * kLeftTile, right + j * kc, ends);
-    if (count > fused || !direct)
-      add_all(list + fused, count - fused, ends.c, ends.ldc, c, ldc, rows, out ? cols : kNr);
+    if (!direct) add_all(list, count, tile, kNr, c, ldc, rows, cols);
   }
 };
 

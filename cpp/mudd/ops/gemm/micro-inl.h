@@ -24,12 +24,18 @@ constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
 constexpr int64_t kKc = 256;  // depth of a cache block: a panel of B then fits L1
 
-// Where a tile's chains start and end: c = (add or 0) + ((start or 0) + the sum over k).
+struct Addend {
+  const float* at = nullptr;
+  int64_t stride = 0;
+};
+
+// Where a tile's chains start and end: c = last addend + ( ... + (first addend + ((start or 0) + the sum over
+// k))). All addends are read before c is written, which may be one of them.
 struct Ends {
   const float* start = nullptr;
   int64_t start_stride = 0;
-  const float* add = nullptr;
-  int64_t add_stride = 0;
+  const Addend* addends = nullptr;
+  int count = 0;
   float* c = nullptr;
   int64_t ldc = 0;
 };
@@ -57,7 +63,10 @@ template <int RowStep, int DepthStep, size_t... R>
 MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a, const float* b,
                             const Ends& ends) {
   Pair acc[sizeof...(R)];
-  (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);  // C is stored a thousand cycles later
+  // What is needed a thousand cycles from now, after the sums.
+  (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
+  for (int i = 0; i < ends.count; ++i)
+    (__builtin_prefetch(ends.addends[i].at + R * ends.addends[i].stride, 0, 3), ...);
   if (ends.start) {
     ((acc[R] = {Vec::load(ends.start + R * ends.start_stride),
                 Vec::load(ends.start + R * ends.start_stride + kLanes)}),
@@ -82,9 +91,11 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
     a += DepthStep;
     b += kNr;
   }
-  if (ends.add) {
-    ((acc[R].lo = Vec::load(ends.add + R * ends.add_stride) + acc[R].lo,
-      acc[R].hi = Vec::load(ends.add + R * ends.add_stride + kLanes) + acc[R].hi),
+  for (int i = 0; i < ends.count; ++i) {
+    const float* add = ends.addends[i].at;
+    const int64_t stride = ends.addends[i].stride;
+    ((acc[R].lo = Vec::load(add + R * stride) + acc[R].lo,
+      acc[R].hi = Vec::load(add + R * stride + kLanes) + acc[R].hi),
      ...);
   }
   ((acc[R].lo.store(ends.c + R * ends.ldc), acc[R].hi.store(ends.c + R * ends.ldc + kLanes)), ...);

@@ -89,10 +89,10 @@ void cache_block(const GemmBlock& g, const Block& at, const float* next_rows) {
         const bool direct = last && sum_only && cols == kNr;
         ends.c = direct ? c : last ? tile : sums;
         ends.ldc = direct ? g.ldc : last ? kNr : kNc;
-        if (direct && e.residual) {
-          ends.add = e.residual + (at.r0 + r) * e.residual_stride + at.j0 + j;
-          ends.add_stride = e.residual_stride;
-        }
+        const Addend residual{e.residual ? e.residual + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
+                              e.residual_stride};
+        ends.addends = &residual;
+        ends.count = direct && e.residual;
         kByRows.of[rows - 1](kc, left + r * kLeftStride, b, ends);
         if (last && !direct) finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
       }
