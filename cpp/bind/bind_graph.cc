@@ -35,7 +35,8 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
   check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
   float* to = s.plane(plane, i);
-  for (int64_t r = 0; r < t.rows; ++r) std::memcpy(to + r * t.cols, t.f32() + r * t.stride, t.cols * 4);
+  // memmove: a checkpoint may have been read into this very memory.
+  for (int64_t r = 0; r < t.rows; ++r) std::memmove(to + r * t.cols, t.f32() + r * t.stride, t.cols * 4);
   if (plane == 0) s.repack(i);
 }
 

@@ -65,13 +65,13 @@ def train(request: Request) -> int:
             return 0
         progress = Progress()
         progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
-        with signals.handlers():
-            trainer = Trainer(config, store, progress=progress)
-            progress.say(environment_text())
-            try:
-                summary = trainer.fit()
-            finally:
-                progress.close()
+        signals.take_for_good()
+        trainer = Trainer(config, store, progress=progress)
+        progress.say(environment_text())
+        try:
+            summary = trainer.fit()
+        finally:
+            progress.close()
         if summary.stopped:
             print(f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}, saved; to go on:")
             print(f"  {command_line(request)}")

@@ -89,13 +89,16 @@ class Engine:
                 return str(planned.executor.first_non_finite())
         return "the sum over the batch"
 
-    def state_tensors(self) -> dict[str, Array]:
-        """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`."""
+    def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
+        """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
+
+        writable: to read a checkpoint into them; load_state_tensors must follow.
+        """
         tensors = {}
         for name in self.model.store.names():
-            tensors[name] = self.model.store.view(0, name)
+            tensors[name] = self.model.store.view(0, name, writable)
             for moment, plane in zip(_MOMENTS, self._step.moment_planes, strict=True):
-                tensors[f"{moment}/{name}"] = self.model.store.view(plane, name)
+                tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
         tensors["updates/count"] = np.array([self.updates], np.int64)
         return tensors
 

@@ -45,8 +45,8 @@ class Engine(Evaluator, Protocol):
     def train_step(self, step: int, lr: float) -> StepReport:
         """Update number `step`, from 0."""
 
-    def state_tensors(self) -> Tensors:
-        """All that a checkpoint holds; weights have names without a slash."""
+    def state_tensors(self, *, writable: bool = False) -> Tensors:
+        """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
     def load_state_tensors(self, tensors: Tensors) -> None:
         """Take over what state_tensors gave."""

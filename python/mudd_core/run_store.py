@@ -60,11 +60,11 @@ class RunStore:
         """run.json of an earlier start; empty for a new run."""
         return read_object(self.dir.run_file) if self.dir.run_file.exists() else {}
 
-    def begin(self, facts: Mapping[str, Any]) -> Checkpoint | None:
+    def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
         facts: what the weights depend on besides the config (data fingerprint, vocabulary). A run whose saved
-        facts differ is refused with UserError.
+        facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it has verified.
         """
         assert self.config is not None
         saved = self.saved_facts()
@@ -82,7 +82,7 @@ class RunStore:
             write_json(self.dir.run_file, {"run_id": self.run_id, "started": started, **facts})
         write_json(self.dir.config_file, to_dict(self.config))
         checkpoint.remove_dead_temporaries(self.dir.checkpoint_folder)
-        found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id)
+        found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
         step = found.step if found else 0
         self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
         self._board = Board(self.dir.board_folder, resumed_step=step)

@@ -32,6 +32,14 @@ def handlers() -> Iterator[None]:
         _core.clear_requests()
 
 
+def take_for_good() -> None:
+    """The same until the process ends, as the command line wants it: a second signal counts to the last moment."""
+    global _taken
+    if not _taken:
+        _core.install_stop_handlers()
+        _taken = True
+
+
 @contextlib.contextmanager
 def interrupt_later() -> Iterator[None]:
     """Ctrl-C inside the block asks for a stop, and becomes KeyboardInterrupt only when the block ends.

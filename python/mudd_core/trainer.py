@@ -277,8 +277,9 @@ class Trainer:
         self._begin = time.perf_counter()
         if self._store is None:
             return
-        found = self._store.begin(self._parts.facts)
+        found = self._store.begin(self._parts.facts, self.engine.state_tensors(writable=True))
         if found is None:
+            self._store.event("started")
             return
         for passed in found.passed_over:
             self._progress.say(f"warning: {passed}")

@@ -47,7 +47,7 @@ class FakeEngine:
     def evaluate(self, batch: Any) -> tuple[float, int]:
         return float(np.abs(self.w).sum()) * batch, 10 * batch
 
-    def state_tensors(self) -> dict[str, Any]:
+    def state_tensors(self, *, writable: bool = False) -> dict[str, Any]:
         return {"w": self.w, "m/w": self.m}
 
     def load_state_tensors(self, tensors: Any) -> None:

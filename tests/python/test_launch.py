@@ -153,7 +153,9 @@ def test_the_plan_predicts_memory_within_a_tenth(finished: TinyRun, tmp_path: Pa
         "an estimate",
     ):
         assert part in run.output
-    run = TinyRun(tmp_path / "run", finished.text, words)
+    run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
+    assert run.finish() == 75, run.tail
+    run = TinyRun(tmp_path / "run", finished.text, words)  # resumes, trains, validates
     process = run.start()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
