@@ -1,12 +1,11 @@
 #include "mudd/graph/executor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "mudd/base/check.h"
-#include "mudd/base/parallel.h"
+#include "mudd/graph/row_tasks.h"
+#include "mudd/ops/reduce/reduce.h"
 
 namespace mudd {
 namespace {
@@ -17,20 +16,14 @@ int levels_for(int runs) {
   return levels;
 }
 
-bool all_finite(const Tensor& t) {
-  if (t.dtype != DType::f32) return true;
-  for (int64_t r = 0; r < t.rows; ++r)
-    for (int64_t c = 0; c < t.cols; ++c)
-      if (!std::isfinite(t.f32()[r * t.stride + c])) return false;
-  return true;
-}
+// Integers and the doubles of a loss are not looked at: what made them is.
+bool fine(const Tensor& t) { return !t || t.dtype != DType::f32 || all_finite(t); }
 
 }  // namespace
 
 void add_into(const Tensor& from, const Tensor& to) {
-  constexpr int64_t kRows = 64;
-  parallel_for((to.rows + kRows - 1) / kRows, [&](int64_t task, int) {
-    for (int64_t r = task * kRows; r < std::min((task + 1) * kRows, to.rows); ++r) {
+  parallel_rows(to.rows, to.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
       const float* a = from.f32() + r * from.stride;
       float* b = to.f32() + r * to.stride;
       for (int64_t c = 0; c < to.cols; ++c) b[c] += a[c];
@@ -174,14 +167,10 @@ void Executor::run(const StepInput& input, int run) {
 }
 
 void Executor::note_non_finite(const PlanStep& step, const Run& run) {
-  bool fine = true;
-  if (step.phase == Phase::forward)
-    for (const Tensor& t : run.out_) fine = fine && (!t || all_finite(t));
-  else
-    for (const Tensor& t : run.din_) fine = fine && (!t || all_finite(t));
-  if (!fine)
-    first_non_finite_ =
-        graph_.nodes()[step.node].label + (step.phase == Phase::forward ? " (forward)" : " (backward)");
+  const bool forward = step.phase == Phase::forward;
+  const std::vector<Tensor>& written = forward ? run.out_ : run.din_;
+  if (!std::all_of(written.begin(), written.end(), fine))
+    first_non_finite_ = graph_.nodes()[step.node].label + (forward ? " (forward)" : " (backward)");
 }
 
 Tensor Executor::value(ValueId id) const {
