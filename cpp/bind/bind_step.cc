@@ -38,24 +38,42 @@ StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int
   });
 }
 
-StepReport run_arrays(TrainStep& s, const py::object& inputs, const py::object& targets, int64_t step,
-                      int64_t updates, double lr, int64_t batch_size) {
-  py::object hold_inputs, hold_targets;
-  const Tensor from[2] = {bind::tensor(inputs, DType::i32, "train_step", "inputs", &hold_inputs),
-                          bind::tensor(targets, DType::i32, "train_step", "targets", &hold_targets)};
-  for (const Tensor& t : from)
-    check(t.rows == batch_size, "train_step", "batch: expected ", batch_size, " samples, got ", t.rows);
+struct Column {
+  Tensor from;
+  ValueId to;
+  py::object hold;
+};
+
+// One array for every input of the graph, [batch_size, T] each.
+std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batch_size) {
+  std::vector<Column> columns;
+  for (const auto& [key, array] : arrays) {
+    const auto name = py::cast<std::string>(key);
+    Column c;
+    c.to = e.input(name);
+    check(c.to != kAbsent, "train_step", "batch: the graph has no input '", name, "'");
+    c.from =
+        bind::tensor(py::reinterpret_borrow<py::object>(array), DType::i32, "train_step", name.c_str(), &c.hold);
+    check(c.from.rows == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", c.from.rows);
+    const int64_t length = e.value(c.to).cols;
+    check(c.from.cols == length, "train_step", name, ": expected ", length, " positions, got ", c.from.cols);
+    columns.push_back(std::move(c));
+  }
+  check(columns.size() >= 2, "train_step", "batch: expected inputs and targets, got ", columns.size(), " arrays");
+  return columns;
+}
+
+StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
+                      int64_t batch_size) {
+  const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
   return s.run(input, updates, lr, [&](int run, Executor& e) {
-    const char* names[2] = {"inputs", "targets"};
-    for (int i = 0; i < 2; ++i) {
-      const Tensor to = e.value(e.input(names[i]));
-      check(from[i].cols == to.cols, "train_step", names[i], ": expected ", to.cols, " positions, got ",
-            from[i].cols);
+    for (const Column& c : columns) {
+      const Tensor to = e.value(c.to);
       for (int64_t r = 0; r < to.rows; ++r)
-        std::memcpy(to.i32() + r * to.stride, from[i].i32() + (run * to.rows + r) * from[i].stride, to.cols * 4);
+        std::memcpy(to.i32() + r * to.stride, c.from.i32() + (run * to.rows + r) * c.from.stride, to.cols * 4);
     }
   });
 }
@@ -72,23 +90,27 @@ void bind_step(py::module_& m) {
       .def_readonly("stopped", &StepReport::stopped);
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, AdamW and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
-                       double weight_decay, double clip, const std::string& normalize, bool decay_independent) {
+                       double weight_decay, double clip, const std::string& normalize, bool decay_independent,
+                       std::pair<int, int> moment_planes) {
              TrainStepOptions o{.beta1 = beta1,
                                 .beta2 = beta2,
                                 .eps = eps,
                                 .weight_decay = weight_decay,
                                 .decay_independent = decay_independent,
                                 .clip = clip,
-                                .normalize = parse_normalize(normalize)};
+                                .normalize = parse_normalize(normalize),
+                                .first_moment = moment_planes.first,
+                                .second_moment = moment_planes.second};
              return std::make_unique<TrainStep>(e, loss, count, o);
            }),
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
            py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
-           py::arg("decay_independent") = false, py::keep_alive<1, 2>())
+           py::arg("decay_independent") = false, py::arg("moment_planes") = std::pair<int, int>(-1, -1),
+           py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"))
-      .def("run_on", &run_arrays, py::arg("inputs"), py::arg("targets"), py::kw_only(), py::arg("step"),
-           py::arg("updates"), py::arg("lr"), py::arg("batch_size"))
+      .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
+           py::arg("lr"), py::arg("batch_size"))
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return py::make_tuple(s.first_moment(), s.second_moment()); });
   m.def("fill_inputs", &fill_from, py::arg("batcher"), py::arg("executor"), py::arg("first_sample"),

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mudd_core import interop as interop
     from mudd_core import nn as nn
     from mudd_core import ops as ops
     from mudd_core._core import isa as isa
@@ -58,7 +59,7 @@ _HOME = {
     "num_threads": "_core",
     "set_num_threads": "_core",
 }
-_MODULES = ("nn", "ops")
+_MODULES = ("interop", "nn", "ops")
 
 
 def __getattr__(name: str) -> Any:

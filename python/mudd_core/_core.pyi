@@ -254,11 +254,11 @@ class TrainStep:
     """
     All micro-batches, clip, AdamW and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False, moment_planes: tuple[int, int] = (-1, -1)) -> None:
         ...
     def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
         ...
-    def run_on(self, inputs: typing.Any, targets: typing.Any, *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
+    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
         ...
     @property
     def moment_planes(self) -> tuple[int, int]:

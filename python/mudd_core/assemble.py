@@ -67,32 +67,60 @@ def book(
 
 
 def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Parts:
-    """Real data, real engine. model: one to train further, or None to make it from the config.
+    """Real engine and, unless a model is given, real data. UserError if memory is short.
 
-    fingerprint: of the token cache that a resumed run was started with. UserError if memory is short.
+    model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
+    fingerprint: of the token cache that a resumed run was started with.
     """
     from mudd_core import _core, data
 
     train = config.train
     _core.set_num_threads(train.threads)
-    cache = data.prepare(config.data, fingerprint=fingerprint)
-    batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
-    shape = resolved_model(config, cache.vocab_size)
+    cache = data.prepare(config.data, fingerprint=fingerprint) if model is None else None
+    batcher = data.Batcher(cache, "train", train.seq_len, train.seed) if cache else None
+    shape = resolved_model(config, cache.vocab_size) if cache else model.config
     is_new = model is None
     model, engine, report = book(shape, config, model, batcher)
     memory.require(sum(report.values()), "training")
     if is_new:
         model.store.initialize(train.seed)
-    n_targets = cache.n_valid_tokens - 1
-    return Parts(
+    parts = Parts(
         model=model,
-        tokenizer=cache.tokenizer,
+        tokenizer=None,
         engine=engine,
-        facts={DATA_FACT: cache.fingerprint, "vocab_size": shape.vocab_size},
-        n_targets=n_targets,
-        bytes_per_target=cache.valid_bytes / n_targets,
+        facts={},
+        n_targets=0,
+        bytes_per_target=0.0,
         flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
         peak_flops=_core.peak_gflops(_core.num_threads()) * 1e9,
+        validation_batches=lambda: (),
+    )
+    return _with_text(parts, config, cache) if cache else parts
+
+
+def add_text(parts: Parts, config: Config, fingerprint: str | None = None) -> Parts:
+    """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
+    from mudd_core import data
+
+    cache = data.prepare(config.data, fingerprint=fingerprint)
+    have = parts.model.config.vocab_size
+    if cache.vocab_size > have:
+        raise UserError(
+            f"[train] model: expected a vocabulary of at least the tokenizer's {cache.vocab_size}, got {have}; "
+            "give each step its batch, or set data.tokenizer to the model's own"
+        )
+    parts.engine.batcher = data.Batcher(cache, "train", config.train.seq_len, config.train.seed)
+    return _with_text(parts, config, cache)
+
+
+def _with_text(parts: Parts, config: Config, cache: Any) -> Parts:
+    n_targets = cache.n_valid_tokens - 1
+    return dataclasses.replace(
+        parts,
+        tokenizer=cache.tokenizer,
+        facts={DATA_FACT: cache.fingerprint, "vocab_size": parts.model.config.vocab_size},
+        n_targets=n_targets,
+        bytes_per_target=cache.valid_bytes / n_targets,
         validation_batches=lambda: validation_batches(config, cache),
     )
 

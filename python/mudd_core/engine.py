@@ -23,51 +23,55 @@ class Engine:
     """
 
     def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
-        self.config, self.model, self._batcher = config, model, batcher
-        train, optim = config.train, config.optim
+        self.config, self.model, self.batcher = config, model, batcher
+        train = config.train
         self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
         self._samples = train.batch_size // self.runs
-        assign_scales(model.store, optim.decay)
-        self._planned = self._plan(check_finite=False)
-        loss, count = self._planned.outputs
-        self._step = _core.TrainStep(
-            self._planned.executor,
-            loss,
-            count,
-            beta1=optim.beta1,
-            beta2=optim.beta2,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            clip=optim.clip,
-            normalize=config.loss.normalize,
-        )
+        assign_scales(model.store, config.optim.decay)
+        self._planned = self._plan()
+        self._step = self._train_step(self._planned)
+        self._steps: dict[tuple[str, ...], Any] = {(): self._step}
         self.updates = 0
-        self._last_bad = ""
 
-    def _plan(self, check_finite: bool) -> Any:
+    def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
         return self.model.plan(
             "train",
             self._samples,
             self.config.train.seq_len,
             shards=self.shards_per_run,
+            optional=optional,
             runs_per_step=self.runs,
             recompute=self.config.train.recompute,
             check_finite=check_finite or self.config.train.debug_nonfinite,
         )
 
+    def _train_step(self, planned: Any, moment_planes: tuple[int, int] = (-1, -1)) -> Any:
+        optim = self.config.optim
+        return _core.TrainStep(
+            planned.executor,
+            *planned.outputs,
+            beta1=optim.beta1,
+            beta2=optim.beta2,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            clip=optim.clip,
+            normalize=self.config.loss.normalize,
+            moment_planes=moment_planes,
+        )
+
     def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
-        """Update `step` (from 0) at learning rate lr. batch: inputs and targets int32 [B, T], else the batcher's."""
+        """Update `step` (from 0) at learning rate lr on the batcher's batch.
+
+        batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients).
+        """
+        where = {"step": step, "updates": self.updates, "lr": lr}
         if batch is None:
-            report = self._step.run(self._batcher.core, step=step, updates=self.updates, lr=lr)
+            report = self._step.run(self.batcher.core, **where)
         else:
-            report = self._step.run_on(
-                batch["inputs"],
-                batch["targets"],
-                step=step,
-                updates=self.updates,
-                lr=lr,
-                batch_size=self.config.train.batch_size,
-            )
+            arrays, optional = self.model.checked(self.model.adapt(batch))
+            if optional not in self._steps:  # another graph over the same weights and moments
+                self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
+            report = self._steps[optional].run_on(arrays, **where, batch_size=self.config.train.batch_size)
         self.updates += int(report.finite and not report.stopped)
         return report
 
@@ -80,10 +84,10 @@ class Engine:
         """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""
         planned = self._plan(check_finite=True)
         for run in range(self.runs):
-            if self._batcher is None:
+            if self.batcher is None:
                 break
             first = step * self.config.train.batch_size + run * self._samples
-            _core.fill_inputs(self._batcher.core, planned.executor, first)
+            _core.fill_inputs(self.batcher.core, planned.executor, first)
             planned.executor.run(run)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())

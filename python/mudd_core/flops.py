@@ -6,17 +6,12 @@ not; an embedding's lookup is none), plus 6 L T d for causal attention over wind
 
 from __future__ import annotations
 
-from mudd_core.config import ModelConfig, head_width, kv_heads
+from mudd_core.config import ModelConfig, head_width
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
-    """Weights that enter a matrix product, the head included."""
-    attention_width = model.n_head * head_width(model)
-    kv_width = kv_heads(model) * head_width(model)
-    attention = 2 * model.d_model * attention_width + 2 * model.d_model * kv_width
-    matrices = 3 if model.family == "transformer_pp" else 2
-    feed_forward = matrices * model.d_model * model.d_ff
-    return model.n_layer * (attention + feed_forward) + vocab_size * model.d_model
+    """Weights that enter a matrix product for a token, the head included."""
+    return model.matrix_weights() + vocab_size * model.d_model
 
 
 def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
-from mudd_core.config.models import head_width, kv_heads
+from mudd_core.config.families import head_width, kv_heads
 from mudd_core.models import Batch, Cache, model_function
 from mudd_core.recording import Recorder, running
 

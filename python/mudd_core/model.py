@@ -53,6 +53,7 @@ class Model:
                 "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
             )
         self.config = config
+        self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
         self.store = _core.ParamStore()
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
@@ -129,14 +130,26 @@ class Model:
 
     # ---- what users ask -------------------------------------------------------------------------------------
 
-    def logits(self, tokens: npt.ArrayLike) -> Array:
-        """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1."""
-        ids = self._ids(tokens, "tokens")
-        planned = self.plan("logits", *ids.shape)
-        planned.fill({"inputs": ids})
+    def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
+        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
+        return batch
+
+    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+        """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
+
+        A batch (see loss_and_gradients) may stand in place of the ids.
+        """
+        if isinstance(tokens, Mapping):
+            arrays, optional = self.checked(self.adapt(tokens))
+            planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
+            planned.fill(arrays)
+        else:
+            ids = self._ids(tokens, "tokens")
+            planned = self.plan("logits", *ids.shape)
+            planned.fill({"inputs": ids})
         planned.executor.run()
         result = np.array(planned.executor.get(planned.outputs[0]))
-        return result[0] if np.ndim(tokens) == 1 else result
+        return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T], taken as they are."""
@@ -147,43 +160,51 @@ class Model:
         return loss, int(count)
 
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
-        """Mean loss in nats over the counted targets of a batch (see loss_and_gradients)."""
-        arrays, optional = self._batch(batch)
+        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says."""
+        arrays, optional = self.checked(self.adapt(batch))
         planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
         planned.fill(arrays)
         planned.executor.run()
-        return _mean(*(planned.executor.get(number) for number in planned.outputs))
+        loss, count = (planned.executor.get(number) for number in planned.outputs)
+        return _tree(loss) / self._denominator(count, arrays)
 
     def loss_and_gradients(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
     ) -> tuple[float, dict[str, Array]]:
-        """Mean loss in nats and its gradient by every parameter.
+        """Loss in nats and its gradient by every parameter, over the denominator that `normalize` names.
 
         batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
         options: of the executor, for tests.
         """
-        arrays, optional = self._batch(batch)
+        arrays, optional = self.checked(self.adapt(batch))
         planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
         planned.fill(arrays)
         planned.executor.run()
         loss, count = (planned.executor.get(number) for number in planned.outputs)
-        scale = np.float32(1.0 / max(1.0, _tree(count)))
+        denominator = self._denominator(count, arrays)
+        scale = np.float32(1.0 / denominator)
         gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
-        return _mean(loss, count), gradients
+        return _tree(loss) / denominator, gradients
 
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
     ) -> tuple[float, dict[str, Array]]:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
-        arrays, _ = self._batch(batch)
+        arrays, _ = self.checked(self.adapt(batch))
         scope = Immediate(self.store)
         with running(scope), shard_cuts(arrays["inputs"].shape[0], shards):
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
             loss, count = hidden.loss(arrays["targets"])
             loss.backward()
-        scale = np.float32(1.0 / max(1.0, _tree(count.data)))
+        denominator = self._denominator(count.data, arrays)
+        scale = np.float32(1.0 / denominator)
         gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
-        return _mean(loss.data, count.data), gradients
+        return _tree(loss.data) / denominator, gradients
+
+    def _denominator(self, count: Array, arrays: Mapping[str, Array]) -> float:
+        if self.normalize == "all_slots":
+            return float(arrays["targets"].size)
+        return max(1.0, _tree(count))
 
     def generate(
         self,
@@ -229,7 +250,8 @@ class Model:
             )
         return np.ascontiguousarray(ids, dtype=np.int32)
 
-    def _batch(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
+    def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
         unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
         if unknown or not {"inputs", "targets"} <= set(batch):
             raise ValueError(
@@ -250,7 +272,3 @@ class Model:
 
 def _tree(values: Array) -> float:
     return float(_core.tree_sum(values))
-
-
-def _mean(loss: Array, count: Array) -> float:
-    return _tree(loss) / max(1.0, _tree(count))

@@ -42,8 +42,10 @@ class Evaluator(Protocol):
 class Engine(Evaluator, Protocol):
     """The part of the engine that the loop uses; tests put a small one in its place."""
 
-    def train_step(self, step: int, lr: float) -> StepReport:
-        """Update number `step`, from 0."""
+    batcher: Any
+
+    def train_step(self, step: int, lr: float, batch: Any = None) -> StepReport:
+        """Update number `step`, from 0, on the batch or else the batcher's."""
 
     def state_tensors(self, *, writable: bool = False) -> Tensors:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""

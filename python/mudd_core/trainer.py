@@ -6,14 +6,15 @@ decides the future is in the checkpoint, so that a resumed run gives the same bi
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mudd_core import signals
-from mudd_core.assemble import DATA_FACT, Parts, assemble
+from mudd_core.assemble import DATA_FACT, Parts, add_text, assemble
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
 from mudd_core.errors import DivergedError, StopRequestedError
@@ -27,7 +28,8 @@ from mudd_core.run_store import RunStore
 class Trainer:
     """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
 
-    workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache.
+    workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache. model: one
+    to train further, in place of config.model; with it, `t.step(batch)` needs no text at all.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class Trainer:
         progress: Progress | None = None,
         assemble: Callable[[Config, Any, str | None], Parts] = assemble,
     ) -> None:
+        if model is not None:
+            config = dataclasses.replace(config, model=model.config)
         check_config(config)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
         self._progress = progress or Progress(quiet=True)
@@ -46,6 +50,8 @@ class Trainer:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             self._parts = assemble(self.config, model, fingerprint)
+            if self._store is not None:
+                self._need_text(fingerprint)
             self.engine = self._parts.engine
             self.step_done = self._saved_step = 0
             self._skipped: list[int] = []
@@ -73,6 +79,7 @@ class Trainer:
     @property
     def tokenizer(self) -> Any:
         """Text to token ids and back."""
+        self._need_text()
         return self._parts.tokenizer
 
     @property
@@ -82,19 +89,28 @@ class Trainer:
 
     # ---- one step -----------------------------------------------------------------------------------------
 
-    def step(self) -> StepRecord:
-        """One update. StopRequestedError if a stop dropped it, DivergedError after too many bad ones."""
+    def _need_text(self, fingerprint: str | None = None) -> None:
+        if self._parts.tokenizer is None:
+            self._parts = add_text(self._parts, self.config, fingerprint)
+
+    def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:
+        """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
+
+        StopRequestedError if a stop dropped it, DivergedError after too many bad ones.
+        """
+        if batch is None:
+            self._need_text()
         with signals.interrupt_later():
-            record = self._step()
+            record = self._step(batch)
         if record is None:
             raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
         return record
 
-    def _step(self) -> StepRecord | None:
+    def _step(self, batch: Mapping[str, Any] | None = None) -> StepRecord | None:
         t = self.step_done
         begin = time.perf_counter()
         lr = learning_rate(self.config, t)
-        report = self.engine.train_step(t, lr)
+        report = self.engine.train_step(t, lr, batch)
         if report.stopped:
             return None
         self._judge(t, report.finite)
@@ -145,6 +161,7 @@ class Trainer:
         Raises SaveError if the last save failed. Ctrl-C without the command line's handlers ends the step, saves, and
         is a KeyboardInterrupt then.
         """
+        self._need_text()
         with signals.interrupt_later():
             return self._fit()
 
@@ -231,6 +248,7 @@ class Trainer:
 
     def validate(self) -> Validation:
         """Loss and bits per byte on the held-out text, as the weights are now."""
+        self._need_text()
         result = self._validate(stop=lambda: False)
         assert result is not None
         return result

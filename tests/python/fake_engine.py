@@ -32,7 +32,9 @@ class FakeEngine:
     w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
 
-    def train_step(self, step: int, lr: float) -> Report:
+    batcher: Any = None
+
+    def train_step(self, step: int, lr: float, batch: Any = None) -> Report:
         self.before_step(step)
         if _core.stop_requested():
             return Report(0.0, 0.0, stopped=True)
@@ -63,7 +65,7 @@ def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, st
     def assemble(config: Config, model: Any, fingerprint: str | None) -> Parts:
         return Parts(
             model=model,
-            tokenizer=None,
+            tokenizer=object(),
             engine=engine,
             facts={"data": "fake", **facts},
             n_targets=60,

@@ -178,8 +178,8 @@ def test_ctrl_c_after_the_update_does_not_repeat_the_step() -> None:
     engine = FakeEngine()
     plain = engine.train_step
 
-    def late(step: int, lr: float) -> Any:
-        report = plain(step, lr)
+    def late(step: int, lr: float, batch: Any) -> Any:
+        report = plain(step, lr, batch)
         os.kill(os.getpid(), signal.SIGINT)
         return report
 

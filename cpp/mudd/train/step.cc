@@ -20,8 +20,8 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
     : executor_(executor), loss_(loss), count_(count), options_(options) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
   ParamStore& store = executor_.store();
-  plane_m_ = store.add_plane();
-  plane_v_ = store.add_plane();
+  plane_m_ = options.first_moment < 0 ? store.add_plane() : options.first_moment;
+  plane_v_ = options.second_moment < 0 ? store.add_plane() : options.second_moment;
   loss_levels_.assign(32, 0.0);
   count_levels_.assign(32, 0.0);
   for (int i = 0; i < store.count(); ++i) {

@@ -22,6 +22,7 @@ struct TrainStepOptions {
   bool decay_independent = false;  // decay not multiplied by the learning rate
   double clip = 1.0;               // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
+  int first_moment = -1, second_moment = -1;  // planes of an earlier TrainStep of the same run; -1: new ones
 };
 
 struct StepReport {
@@ -43,6 +44,8 @@ class TrainStep {
 
   // updates: optimizer updates accepted so far (Adam's t is one more).
   StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill);
+
+  Executor& executor() { return executor_; }
 
   // Planes of the two moments in the ParamStore.
   int first_moment() const { return plane_m_; }

@@ -1,8 +1,7 @@
 """Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
 
 from mudd_core.config.check import check_config, shard_count
-from mudd_core.config.load import config_folders, find_config, load_config, read_config
-from mudd_core.config.models import (
+from mudd_core.config.families import (
     FAMILIES,
     GPT2Config,
     ModelConfig,
@@ -10,6 +9,7 @@ from mudd_core.config.models import (
     head_width,
     kv_heads,
 )
+from mudd_core.config.load import config_folders, find_config, load_config, read_config
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.saved import (
     Difference,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.config.models import head_width, kv_heads
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
 
@@ -42,18 +41,8 @@ def _field_fault(info: FieldInfo) -> str | None:
 
 
 def _model_faults(config: Config) -> list[str]:
-    model, faults = config.model, []
-    if model.d_head == 0 and model.d_model % model.n_head:
-        faults.append(
-            f"model.d_model: expected a multiple of model.n_head ({model.n_head}), got {model.d_model}; "
-            "change one of them or set model.d_head"
-        )
-    elif model.family == "transformer_pp" and head_width(model) % 2:
-        faults.append(f"model.d_head: expected an even width for rotary positions, got {head_width(model)}")
-    if model.n_head % kv_heads(model):
-        faults.append(
-            f"model.n_kv_head: expected a divisor of model.n_head ({model.n_head}), got {kv_heads(model)}"
-        )
+    model = config.model
+    faults = model.faults()
     if model.max_seq_len and config.train.seq_len > model.max_seq_len:
         faults.append(
             f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "

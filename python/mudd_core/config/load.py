@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mudd_core
+from mudd_core.config.aliases import ALIASES
 from mudd_core.config.check import check_config
 from mudd_core.config.overrides import apply_overrides, nearest, split_words
 from mudd_core.config.saved import from_dict
@@ -30,7 +31,7 @@ def config_folders() -> list[Path]:
 
 def find_config(name: str | Path) -> Path:
     """The file for `small.py`, `gpt2/tiny` or a path; UserError names the nearest one there is."""
-    asked = Path(name)
+    asked = Path(ALIASES.get(str(name), name))
     spellings = [asked] if asked.suffix in (".py", ".json") else [asked.with_name(asked.name + ".py"), asked]
     for spelling in spellings:
         for folder in [Path(), *config_folders()]:

@@ -9,8 +9,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.config.models import FAMILIES
 from mudd_core.config.overrides import nearest
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError

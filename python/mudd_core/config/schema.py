@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mudd_core.config.families import ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import opt
-from mudd_core.config.models import ModelConfig, TransformerPPConfig
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from mudd_core import nn, ops
-from mudd_core.config.models import GPT2Config as Config
-from mudd_core.config.models import head_width, kv_heads
+from mudd_core.config.families import GPT2Config as Config
+from mudd_core.config.families import head_width, kv_heads
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mudd_core import nn, ops
-from mudd_core.config.models import TransformerPPConfig as Config
-from mudd_core.config.models import head_width, kv_heads
+from mudd_core.config.families import TransformerPPConfig as Config
+from mudd_core.config.families import head_width, kv_heads
 from mudd_core.models.hidden import Batch, Cache, Hidden
 
 __all__ = ["Config", "model"]

@@ -1,0 +1,15 @@
+"""The frozen config of each model family; `family` names the page in models/. A new family is a line here."""
+
+from __future__ import annotations
+
+from mudd_core.config.families.gpt2 import GPT2Config
+from mudd_core.config.families.heads import head_width, kv_heads
+from mudd_core.config.families.transformer_pp import TransformerPPConfig
+
+__all__ = ["FAMILIES", "GPT2Config", "ModelConfig", "TransformerPPConfig", "head_width", "kv_heads"]
+
+ModelConfig = TransformerPPConfig | GPT2Config
+FAMILIES: dict[str, type[ModelConfig]] = {
+    "transformer_pp": TransformerPPConfig,
+    "gpt2": GPT2Config,
+}

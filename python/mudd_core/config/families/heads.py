@@ -1,0 +1,54 @@
+"""What the families share about heads: the zeros of d_head and n_kv_head resolved, rules, weights."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class HasHeads(Protocol):
+    """A model config with attention heads; n_kv_head and d_head are optional, absent or 0 meaning the default."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+
+    @property
+    def n_head(self) -> int:
+        """Query heads."""
+
+
+def head_width(model: HasHeads) -> int:
+    """Channels of one head; ValueError where heads do not divide the width."""
+    given = int(getattr(model, "d_head", 0))
+    if not given and model.d_model % model.n_head:
+        raise ValueError(
+            f"[config] model.d_model: expected a multiple of the {model.n_head} heads, got {model.d_model}; "
+            "or set model.d_head"
+        )
+    return given or model.d_model // model.n_head
+
+
+def kv_heads(model: HasHeads) -> int:
+    """Key and value heads."""
+    return int(getattr(model, "n_kv_head", 0)) or model.n_head
+
+
+def attention_weights(model: HasHeads) -> int:
+    """Weights of the four projections of one block."""
+    width = head_width(model)
+    return 2 * model.d_model * width * (model.n_head + kv_heads(model))
+
+
+def head_faults(model: HasHeads) -> list[str]:
+    """Broken rules about heads, one message each."""
+    faults = []
+    if not getattr(model, "d_head", 0) and model.d_model % model.n_head:
+        faults.append(
+            f"model.d_model: expected a multiple of model.n_head ({model.n_head}), got {model.d_model}; "
+            "change one of them or set model.d_head"
+        )
+    if model.n_head % kv_heads(model):
+        faults.append(
+            f"model.n_kv_head: expected a divisor of model.n_head ({model.n_head}), got {kv_heads(model)}"
+        )
+    return faults

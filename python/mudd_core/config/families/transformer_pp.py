@@ -1,0 +1,40 @@
+"""Config of Transformer++; the page is models/transformer_pp.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width
+from mudd_core.config.fields import opt
+
+
+@dataclass(frozen=True)
+class TransformerPPConfig:
+    """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads, no biases."""
+
+    family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
+    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
+    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
+    n_layer: int = opt(6, "number of blocks", "blocks", low=1)
+    n_head: int = opt(4, "query heads", "heads", low=1)
+    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
+    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
+    d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)
+    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
+    norm_eps: float = opt(1e-6, "added to the mean square in RMSNorm", low=0.0)
+    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0)
+
+    def matrix_weights(self) -> int:
+        """Weights of the blocks that enter a matrix product for every token."""
+        return self.n_layer * (attention_weights(self) + 3 * self.d_model * self.d_ff)
+
+    def faults(self) -> list[str]:
+        """Broken rules between fields, one message each."""
+        faults = head_faults(self)
+        if not faults and head_width(self) % 2:
+            faults.append(
+                f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
+            )
+        return faults

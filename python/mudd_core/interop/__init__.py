@@ -1,0 +1,89 @@
+"""Weights, batches and gradients of the original programs, in their own names and shapes.
+
+`load_original` gives a Model that answers as the original would; `export_original` is the way back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.checkpoint.weights import load_weights
+from mudd_core.errors import UserError
+from mudd_core.interop.layout import Entry, to_ours, to_theirs
+from mudd_core.interop.system import Original, System
+from mudd_core.model import Model
+
+__all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
+
+Array = npt.NDArray[Any]
+
+SYSTEMS = (
+    "hf",
+    "mu_transformer",
+    "muddformer_jax",
+    "muddformer_torch",
+    "tokenformer_jax",
+    "tokenformer_neox",
+)
+
+
+def load_original(
+    system: str,
+    config: Mapping[str, Any] | str | Path,
+    weights: Mapping[str, npt.ArrayLike] | str | Path,
+) -> Original:
+    """A Model with the weights of an original program.
+
+    system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
+    the original's names and shapes, or a safetensors file or folder. The model's logits, loss and loss_and_gradients
+    take the original's batches; gradients carry its names. ValueError for what does not fit, UserError for files.
+    """
+    page = _system(system)
+    settings = _settings(config)
+    given = load_weights(weights) if isinstance(weights, str | Path) else weights
+    arrays = {name: np.asarray(array) for name, array in given.items()}
+    model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
+    model = Original(page, settings, model_config)
+    shapes = {name: view.shape for name, view in model.parameters.items()}
+    for name, array in to_ours(page.entries(model_config, settings), arrays, shapes).items():
+        model.set_parameter(name, array)
+    return model
+
+
+def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str, Array]]:
+    """(settings, weights by name) of a model as the original program has them; the reverse of load_original."""
+    page = _system(system)
+    if isinstance(model, Original) and model.system is page:
+        return dict(model.original_config), model.original_weights()
+    settings = page.original_config(model.config)
+    entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)
+    return settings, to_theirs(entries, model.parameters, shapes)
+
+
+def _system(name: str) -> System:
+    if name not in SYSTEMS:
+        raise ValueError(f"[interop] system: expected one of {', '.join(SYSTEMS)}, got '{name}'")
+    page: System = importlib.import_module(f"mudd_core.interop.{name}").SYSTEM
+    return page
+
+
+def _settings(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    path = Path(config)
+    if path.is_dir():
+        path /= "config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"[interop] {path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"[interop] {path}: expected a JSON object, got {type(settings).__name__}")
+    return settings

@@ -1,0 +1,93 @@
+"""How a tensor of an original program lies in ours: the same numbers in another order, so gradients map alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Index = tuple[int | slice, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter of ours as a part of one tensor of theirs.
+
+    ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) + offset. view: None keeps their shape.
+    index: ints and slices, e.g. the layer of a stack. axes: None keeps the order. offset: constant that ours has on
+    top, 1 for a gain that they store as gain - 1. Two entries of the same `ours` are one shared parameter.
+    """
+
+    ours: str
+    theirs: str
+    view: tuple[int, ...] | None = None
+    index: Index = ()
+    axes: tuple[int, ...] | None = None
+    offset: float = 0.0
+
+    def take(self, theirs: Array, shape: tuple[int, ...], *, gradient: bool = False) -> Array:
+        """Our tensor (float32) out of theirs; ValueError if the sizes do not fit."""
+        viewed = theirs if self.view is None else theirs.reshape(self.view)
+        part = viewed[self.index]
+        turned = part if self.axes is None else part.transpose(self.axes)
+        if turned.size != int(np.prod(shape)):
+            raise ValueError(
+                f"[interop] {self.theirs}: expected {int(np.prod(shape))} elements for '{self.ours}', "
+                f"got shape {theirs.shape}"
+            )
+        ours = np.ascontiguousarray(turned.reshape(shape), dtype=np.float32)
+        return ours if gradient or not self.offset else ours + np.float32(self.offset)
+
+    def put(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
+        """Writes our tensor into its place in theirs (contiguous)."""
+        viewed = theirs if self.view is None else theirs.reshape(self.view)
+        part = viewed[self.index]
+        axes = self.axes or tuple(range(part.ndim))
+        turned = ours.reshape(tuple(part.shape[axis] for axis in axes)).transpose(np.argsort(axes))
+        viewed[self.index] = turned if gradient or not self.offset else turned - np.float32(self.offset)
+
+
+def to_ours(
+    entries: Iterable[Entry], weights: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """Our tensors by name. shapes: ours by name. ValueError names what is missing, left over or contradictory."""
+    ours: dict[str, Array] = {}
+    used: set[str] = set()
+    for entry in entries:
+        if entry.theirs not in weights:
+            raise ValueError(f"[interop] weights: '{entry.theirs}' is missing (needed for '{entry.ours}')")
+        used.add(entry.theirs)
+        array = entry.take(np.asarray(weights[entry.theirs]), shapes[entry.ours])
+        if entry.ours in ours and not np.array_equal(ours[entry.ours], array):
+            raise ValueError(
+                f"[interop] weights: '{entry.theirs}' differs from what '{entry.ours}' is tied to"
+            )
+        ours[entry.ours] = array
+    missing = sorted(set(shapes) - set(ours))
+    if missing:
+        raise ValueError(f"[interop] parameters: nothing in the original maps to '{missing[0]}'")
+    extra = sorted(set(weights) - used)
+    if extra:
+        raise ValueError(
+            f"[interop] weights: '{extra[0]}' has no place in this model ({len(extra)} left over); "
+            "does the config belong to these weights?"
+        )
+    return ours
+
+
+def to_theirs(
+    entries: Iterable[Entry],
+    ours: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    gradient: bool = False,
+) -> dict[str, Array]:
+    """Their tensors (float32) by name. shapes: theirs by name."""
+    theirs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    for entry in entries:
+        entry.put(ours[entry.ours], theirs[entry.theirs], gradient=gradient)
+    return theirs
