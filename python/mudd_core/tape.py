@@ -193,7 +193,8 @@ def _run(
     out = []
     for index, array in enumerate(results):
         tensor = Tensor(array)
-        tensor._record, tensor._output, tensor._wants = record, index, record is not None
+        tensor._record, tensor._output = record, index
+        tensor._wants = record is not None and array.dtype != np.int32  # indices have no gradient
         out.append(tensor)
     return out[0] if len(out) == 1 else tuple(out)
 

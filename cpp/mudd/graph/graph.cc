@@ -67,7 +67,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     Value out{.spec = needs.outputs_[i], .kind = ValueKind::result, .name = entry.label + "." + std::to_string(i)};
     out.producer = static_cast<int>(nodes_.size());
     out.output = static_cast<int>(i);
-    out.wants_gradient = wants;
+    out.wants_gradient = wants && out.spec.dtype != DType::i32;  // indices have none
     entry.outputs.push_back(add(std::move(out)));
   }
   nodes_.push_back(std::move(entry));

@@ -65,10 +65,20 @@ int ParamStore::add_plane() {
 void ParamStore::request_pack(int i, Pack how) {
   Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
   if (pack.data()) return;
+  pack = Arena(at(i).stack() * packed_stride(i, how) * 4);
+  pack_master(i, how);
+}
+
+int64_t ParamStore::packed_stride(int i, Pack how) const {
   const Parameter& p = at(i);
-  const int64_t floats = how == Pack::plain ? packed_size(p.rows(), p.cols()) : packed_size(p.cols(), p.rows());
-  pack = Arena(floats * 4);
-  pack_weight(master(i), p.rows(), p.cols(), how == Pack::transposed, packed(i, how));
+  return how == Pack::plain ? packed_size(p.matrix_rows(), p.cols()) : packed_size(p.cols(), p.matrix_rows());
+}
+
+void ParamStore::pack_master(int i, Pack how) {
+  const Parameter& p = at(i);
+  for (int64_t s = 0; s < p.stack(); ++s)
+    pack_weight(master(i) + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(), how == Pack::transposed,
+                packed(i, how) + s * packed_stride(i, how));
 }
 
 float* ParamStore::packed(int i, Pack how) const {
@@ -78,8 +88,7 @@ float* ParamStore::packed(int i, Pack how) const {
 
 void ParamStore::repack(int i) {
   for (Pack how : {Pack::plain, Pack::transposed})
-    if (packed(i, how))
-      pack_weight(master(i), at(i).rows(), at(i).cols(), how == Pack::transposed, packed(i, how));
+    if (packed(i, how)) pack_master(i, how);
 }
 
 void ParamStore::repack_all() {

@@ -32,6 +32,9 @@ struct Parameter {
   int64_t size() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   int64_t rows() const { return size() / cols(); }
+  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated by itself.
+  int64_t stack() const { return shape.size() == 3 ? shape[0] : 1; }
+  int64_t matrix_rows() const { return rows() / stack(); }
 };
 
 class ParamStore {
@@ -54,9 +57,11 @@ class ParamStore {
   int planes() const { return static_cast<int>(planes_.size()); }
   float* plane(int p, int i) const { return reinterpret_cast<float*>(planes_[p].data()) + parameters_[i].offset; }
 
-  // Packed copies: request before use, then packed() gives the panels, repack() refreshes from the master.
+  // Packed copies: request before use, then packed() gives the panels, repack() refreshes from the master. The
+  // matrices of a stack lie packed_stride() floats apart.
   void request_pack(int i, Pack how);
   float* packed(int i, Pack how) const;  // nullptr when not requested
+  int64_t packed_stride(int i, Pack how) const;
   void repack(int i);
   void repack_all();
 
@@ -67,6 +72,8 @@ class ParamStore {
   struct Packs {
     Arena plain, transposed;
   };
+  void pack_master(int i, Pack how);
+
   std::vector<Parameter> parameters_;
   std::vector<Arena> planes_;
   std::vector<Packs> packs_;

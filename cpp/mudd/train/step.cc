@@ -29,24 +29,36 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
     const Parameter& p = store.at(i);
     check(executor_.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ",
           executor_.uses(i));
-    AdamwParameter a{};
-    a.rows = p.rows();
-    a.cols = p.cols();
-    a.w = store.master(i);
-    a.n_grads = executor_.uses(i);
-    for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use);
-    a.m = store.plane(plane_m_, i);
-    a.v = store.plane(plane_v_, i);
-    a.packed_plain = store.packed(i, Pack::plain);
-    a.packed_transposed = store.packed(i, Pack::transposed);
-    a.eps = options.eps * p.eps_scale;
-    parameters_.push_back(a);
-    indices_.push_back(i);
-    GradientPlanes g{.n_planes = a.n_grads, .n = p.size()};
-    std::copy(a.grads, a.grads + a.n_grads, g.planes);
+    for (int64_t s = 0; s < p.stack(); ++s) add_matrix(i, s);
+    GradientPlanes g{.n_planes = executor_.uses(i), .n = p.size()};
+    for (int use = 0; use < g.n_planes; ++use) g.planes[use] = executor_.gradient(i, use);
     gradients_.push_back(g);
   }
   block_sums_.assign(static_cast<size_t>(norm_blocks(gradients_)), 0.0);
+}
+
+// Matrix s of the stack that parameter i is (most are stacks of one).
+void TrainStep::add_matrix(int i, int64_t s) {
+  const ParamStore& store = executor_.store();
+  const Parameter& p = store.at(i);
+  const int64_t at = s * p.matrix_rows() * p.cols();
+  const auto packed = [&](Pack how) {
+    float* panels = store.packed(i, how);
+    return panels ? panels + s * store.packed_stride(i, how) : nullptr;
+  };
+  AdamwParameter a{};
+  a.rows = p.matrix_rows();
+  a.cols = p.cols();
+  a.w = store.master(i) + at;
+  a.n_grads = executor_.uses(i);
+  for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use) + at;
+  a.m = store.plane(plane_m_, i) + at;
+  a.v = store.plane(plane_v_, i) + at;
+  a.packed_plain = packed(Pack::plain);
+  a.packed_transposed = packed(Pack::transposed);
+  a.eps = options_.eps * p.eps_scale;
+  parameters_.push_back(a);
+  indices_.push_back(i);
 }
 
 // The binary counter of contracts 2, for one double a run.

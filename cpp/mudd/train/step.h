@@ -52,6 +52,7 @@ class TrainStep {
   int second_moment() const { return plane_v_; }
 
  private:
+  void add_matrix(int parameter, int64_t s);
   double sum_over_runs(std::vector<double>& counter, int run, double value) const;
   double denominator(double weight_sum) const;
   void update(int64_t updates, double lr, double grad_scale);

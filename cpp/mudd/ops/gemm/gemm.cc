@@ -74,15 +74,18 @@ void multiply(const GemmBlock& whole) {
     GemmBlock block = whole;
     block.m = grid.rows(task);
     block.n = grid.columns(task);
-    block.a += row * whole.lda;
+    if (whole.a_rows) block.a_rows += row;
+    else block.a += row * whole.lda;
     block.b += column * whole.k;
     block.c += row * whole.ldc + column;
     const int64_t next = row + num_threads() * grid.step_m;  // tasks are dealt in turn
-    block.next_a = next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : nullptr;
+    block.next_a = !whole.a_rows && next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : nullptr;
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;
     if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
     if (e.residual) e.residual += row * e.residual_stride + column;
+    if (e.gate) e.gate += row * e.gate_stride + column;
+    if (e.row_scale) e.row_scale += row;
     kernels.multiply(block);
   });
 }
@@ -112,44 +115,77 @@ int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {
 
 }  // namespace
 
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards) {
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products) {
   const GemmKernels& kernels = gemm_kernels();
-  const Grid grid = gradient_grid(kernels, m, n, num_threads());
-  const int64_t slots = std::clamp<int64_t>(grid.tasks(), 1, num_threads());
+  const Grid grid = gradient_grid(kernels, m, n, ceil_div(num_threads(), products));
+  const int64_t slots = std::clamp<int64_t>(grid.tasks() * products, 1, num_threads());
   return slots * slot_floats(kernels, grid, shards) * static_cast<int64_t>(sizeof(float));
 }
 
-void weight_gradient(const GradBlock& whole) {
+namespace {
+
+void check_gradient(const GradBlock& whole) {
   check(whole.shards >= 1 && whole.shards <= kMaxShards, "gemm", "shards: expected 1 to ", kMaxShards, ", got ",
         whole.shards);
   check(!whole.start || whole.shards == 1, "gemm", "start: expected one shard, got ", whole.shards);
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
-  const GemmKernels& kernels = gemm_kernels();
-  const int64_t booked = whole.scratch_bytes / static_cast<int64_t>(sizeof(float));
+}
+
+// Block `task` of the grid over `whole`.
+void gradient_task(const GradBlock& whole, const Grid& grid, int64_t task, float* scratch) {
+  const int64_t row = grid.row(task), column = grid.column(task), at = row * whole.ldo + column;
+  GradBlock block = whole;
+  block.x += row;
+  block.dy += column;
+  block.m = grid.rows(task);
+  block.n = grid.columns(task);
+  block.out += at;
+  if (block.start) block.start += at;
+  const float* add[kMaxAdds];
+  for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
+  block.add = add;
+  block.scratch = scratch;
+  gemm_kernels().weight_gradient(block);
+}
+
+// Floats of scratch that a block of any of the products needs when each is cut into at least `enough`.
+int64_t largest_slot(std::span<const GradBlock> wholes, int64_t enough) {
+  int64_t floats = 1;
+  for (const GradBlock& w : wholes)
+    floats =
+        std::max(floats, slot_floats(gemm_kernels(), gradient_grid(gemm_kernels(), w.m, w.n, enough), w.shards));
+  return floats;
+}
+
+}  // namespace
+
+void weight_gradient(const GradBlock& whole) { weight_gradients({&whole, 1}); }
+
+void weight_gradients(std::span<const GradBlock> wholes) {
+  if (wholes.empty()) return;
+  for (const GradBlock& w : wholes) check_gradient(w);
+  const GradBlock& first = wholes.front();
+  const int64_t booked = first.scratch_bytes / static_cast<int64_t>(sizeof(float));
   // Booked for more threads than there are now: blocks must still fit into one slot.
-  int64_t enough = num_threads();
-  Grid grid = gradient_grid(kernels, whole.m, whole.n, enough);
-  while (slot_floats(kernels, grid, whole.shards) > booked && enough < grid.m * grid.n)
-    grid = gradient_grid(kernels, whole.m, whole.n, enough *= 2);
-  const int64_t floats = slot_floats(kernels, grid, whole.shards), slots = booked / floats;
-  check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", whole.scratch_bytes);
+  int64_t enough = ceil_div(num_threads(), static_cast<int64_t>(wholes.size()));
+  while (largest_slot(wholes, enough) > booked && enough < first.m * first.n) enough *= 2;
+  const int64_t floats = largest_slot(wholes, enough), slots = booked / floats;
+  check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", first.scratch_bytes);
+  int64_t tasks = 0;
+  for (const GradBlock& w : wholes) tasks += gradient_grid(gemm_kernels(), w.m, w.n, enough).tasks();
   // Each slot of scratch takes blocks until none is left, however many threads there are by now.
   std::atomic<int64_t> next{0};
-  parallel_for(std::min(slots, grid.tasks()), [&](int64_t slot, int) {
-    for (int64_t task = next++; task < grid.tasks(); task = next++) {
-      const int64_t row = grid.row(task), column = grid.column(task), at = row * whole.ldo + column;
-      GradBlock block = whole;
-      block.x += row;
-      block.dy += column;
-      block.m = grid.rows(task);
-      block.n = grid.columns(task);
-      block.out += at;
-      if (block.start) block.start += at;
-      const float* add[kMaxAdds];
-      for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
-      block.add = add;
-      block.scratch = whole.scratch + slot * floats;
-      kernels.weight_gradient(block);
+  parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
+    auto whole = wholes.begin();
+    Grid grid = gradient_grid(gemm_kernels(), whole->m, whole->n, enough);
+    int64_t before = 0;  // blocks of the products before `whole`
+    for (int64_t task = next++; task < tasks; task = next++) {
+      while (task - before >= grid.tasks()) {
+        before += grid.tasks();
+        ++whole;
+        grid = gradient_grid(gemm_kernels(), whole->m, whole->n, enough);
+      }
+      gradient_task(*whole, grid, task - before, first.scratch + slot * floats);
     }
   });
 }

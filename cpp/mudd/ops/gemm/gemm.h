@@ -10,14 +10,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "mudd/base/activation.h"
 #include "mudd/base/kernel_table.h"
 
 namespace mudd {
 
-// C = activation(sum + bias) + residual, in this order. Pointers are those of the block's first
-// row / column; null where absent.
+// C = activation(sum + bias) + residual, in this order; with a gate C = activation(gate) (sum + bias) row_scale +
+// residual. Pointers are those of the block's first row / column; null where absent.
 struct Epilogue {
   const float* bias = nullptr;  // [n]
   Activation activation = Activation::none;
@@ -25,13 +26,17 @@ struct Epilogue {
   int64_t pre_stride = 0;
   const float* residual = nullptr;  // [m, n]; may be C itself
   int64_t residual_stride = 0;
+  const float* gate = nullptr;  // [m, n]; may be C itself: the other half of a gated unit
+  int64_t gate_stride = 0;
+  const float* row_scale = nullptr;  // [m], only with a gate
 };
 
 // One thread's block of C[m, n] = A[m, k] B[k, n]. C may overlap no operand but the residual.
 struct GemmBlock {
   const float* a = nullptr;  // row-major, lda elements between rows
   int64_t lda = 0;
-  const float* b = nullptr;  // packed: first panel of the block
+  const int32_t* a_rows = nullptr;  // row r of the block is row a_rows[r] of A (gathered); null: row r
+  const float* b = nullptr;         // packed: first panel of the block
   float* c = nullptr;
   int64_t ldc = 0;
   int64_t m = 0, n = 0, k = 0;    // n counts columns from the first panel's first; the last panel may be partial
@@ -48,6 +53,8 @@ struct GradBlock {
   int64_t ldx = 0;
   const float* dy = nullptr;
   int64_t ldy = 0;
+  // Row r of the sum is row x_rows[r] of x and dy_rows[r] of dy (gathered); null: row r.
+  const int32_t *x_rows = nullptr, *dy_rows = nullptr;
   const int64_t* cuts = nullptr;  // shards + 1 row numbers, ascending
   int shards = 0;                 // at most kMaxShards
   int64_t m = 0, n = 0;           // block of dW: m columns of x, n columns of dy
@@ -101,6 +108,10 @@ void multiply(const GemmBlock& whole);
 // dW of a whole product; `scratch` holds `scratch_bytes` bytes: grad_scratch_bytes(m, n, shards) when it was
 // booked.
 void weight_gradient(const GradBlock& whole);
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards);
+// Several products at once, so that threads do not wait for each other between them. All share the scratch of the
+// first, which holds the largest grad_scratch_bytes of them.
+void weight_gradients(std::span<const GradBlock> wholes);
+// products: how many of this size go together.
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products = 1);
 
 }  // namespace mudd

@@ -51,8 +51,8 @@ struct Rows {
 
   MUDD_INLINE void fetch(int64_t count) {
     for (; count > 0 && row < end; --count) {
-      const float* p = line < x_lines() ? g.x + row * g.ldx + at.r0 + line * 16
-                                        : g.dy + row * g.ldy + at.j0 + (line - x_lines()) * 16;
+      const float* p = line < x_lines() ? gathered(g.x, g.ldx, g.x_rows, row) + at.r0 + line * 16
+                                        : gathered(g.dy, g.ldy, g.dy_rows, row) + at.j0 + (line - x_lines()) * 16;
       __builtin_prefetch(p);
       if (++line < row_lines()) continue;
       line = 0;
@@ -100,11 +100,18 @@ struct GradientBlock {
     return count;
   }
 
+  // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
+  static const float* from_row(const float* x, int64_t stride, const int32_t* rows, int64_t row) {
+    return rows ? x : x + row * stride;
+  }
+
   // Rows [row, row + kc) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its level.
   void chunk(int s, int64_t row, int64_t kc, float* sums) const {
     const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
-    pack_left(g.x + row * g.ldx + at.r0, g.ldx, kc, at.m, left);
-    pack_panels(g.dy + row * g.ldy + at.j0, g.ldy, kc, at.n, kc, 0, padded(at.n) / kNr, right);
+    pack_left(from_row(g.x + at.r0, g.ldx, g.x_rows, row), g.ldx, g.x_rows ? g.x_rows + row : nullptr, kc, at.m,
+              left);
+    pack_panels(from_row(g.dy + at.j0, g.ldy, g.dy_rows, row), g.ldy, g.dy_rows ? g.dy_rows + row : nullptr, kc,
+                at.n, kc, 0, padded(at.n) / kNr, right);
     Rows ahead{g, at, row + kc, row + kc + at_most(g.cuts[g.shards] - row - kc, kKc)};
     const int64_t calls = tiles(at.m) * (padded(at.n) / kNr), lines = ahead.lines() / calls + 1;
     for (int64_t j = 0; j < at.n; j += kNr)

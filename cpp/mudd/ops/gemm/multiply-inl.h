@@ -25,9 +25,26 @@ inline void over_tile(int rows, int cols, Body body) {
     for (int j = 0; j < cols; j += kLanes) body(r, j, cols - j < kLanes ? cols - j : kLanes);
 }
 
+// c = activation(gate) (tile + bias) row_scale + residual.
+void finish_gated_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, int rows, int cols) {
+  const Epilogue& e = g.epilogue;
+  with_activation(e.activation, [&](auto tag) {
+    over_tile(rows, cols, [&](int r, int j, int n) {
+      Vec v = Vec::load(tile + r * kNr + j);
+      if (e.bias) v = v + load(e.bias + j0 + j, n);
+      if (e.pre_activation) store(e.pre_activation + (r0 + r) * e.pre_stride + j0 + j, v, n);
+      v = activate<decltype(tag)::kind>(load(e.gate + (r0 + r) * e.gate_stride + j0 + j, n)) * v;
+      if (e.row_scale) v = v * Vec::set1(e.row_scale[r0 + r]);
+      if (e.residual) v = v + load(e.residual + (r0 + r) * e.residual_stride + j0 + j, n);
+      store(g.c + (r0 + r) * g.ldc + j0 + j, v, n);
+    });
+  });
+}
+
 // c = activation(tile + bias) + residual at rows r0.., columns j0.. of the block.
 void finish_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, int rows, int cols) {
   const Epilogue& e = g.epilogue;
+  if (e.gate) return finish_gated_tile(g, tile, r0, j0, rows, cols);
   with_activation(e.activation, [&](auto tag) {
     over_tile(rows, cols, [&](int r, int j, int n) {
       Vec v = Vec::load(tile + r * kNr + j);
@@ -65,18 +82,21 @@ Ends from(const float* c, int64_t ldc, int rows, int cols, float* tile) {
   return {.start = tile, .start_stride = kNr};
 }
 
+inline const float* row_of(const GemmBlock& g, int64_t r) {
+  return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
+}
+
 void cache_block(const GemmBlock& g, const Block& at, const float* next_rows) {
   alignas(64) float left[kMc * kLeftStride], partial[kMc * kNc], tile[kMr * kNr];
   const Epilogue& e = g.epilogue;
-  const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none;
+  const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate;
   int64_t k0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kKc, g.k - k0);
     const bool first = k0 == 0, last = k0 + kc == g.k;
-    const float* a = g.a + at.r0 * g.lda + k0;
     for (int64_t r = 0; r < at.m; ++r)
-      __builtin_memcpy(left + r * kLeftStride, a + r * g.lda, static_cast<size_t>(kc) * sizeof(float));
-    const float* next = last ? next_rows : a + kc;
+      __builtin_memcpy(left + r * kLeftStride, row_of(g, at.r0 + r) + k0, static_cast<size_t>(kc) * sizeof(float));
+    const float* next = last ? next_rows : g.a_rows ? nullptr : row_of(g, at.r0) + k0 + kc;
     for (int64_t j = 0; j < at.n; j += kNr) {
       const float* b = g.b + (at.j0 + j) * g.k + k0 * kNr;
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
@@ -111,10 +131,10 @@ void one_row(const GemmBlock& g) {
       for (int64_t v = 0; v < cols; ++v) tile[v] = g.c[j + v];
     const float *b = g.b + j * g.k, *start = g.accumulate ? tile : nullptr;
     if (cols > (kPanels - 1) * kNr) {
-      vector_panels(std::make_index_sequence<kPanels>(), g.k, g.a, b, g.k * kNr, start, tile);
+      vector_panels(std::make_index_sequence<kPanels>(), g.k, row_of(g, 0), b, g.k * kNr, start, tile);
     } else {
       for (int64_t p = 0; p * kNr < cols; ++p)
-        vector_panels(std::make_index_sequence<1>(), g.k, g.a, b + p * kNr * g.k, 0,
+        vector_panels(std::make_index_sequence<1>(), g.k, row_of(g, 0), b + p * kNr * g.k, 0,
                       start ? start + p * kNr : nullptr, tile + p * kNr);
     }
     finish_tile(g, tile, 0, j, 1, static_cast<int>(cols));
@@ -127,7 +147,7 @@ void multiply(const GemmBlock& g) {
     for (int64_t r = 0; r < g.m; r += kMc) {
       const Block at{r, j, at_most(kMc, g.m - r), at_most(kNc, g.n - j)};
       const bool more = r + 2 * kMc <= g.m;  // a whole block of rows follows
-      cache_block(g, at, more ? g.a + (r + kMc) * g.lda : g.next_a);
+      cache_block(g, at, g.a_rows ? nullptr : more ? g.a + (r + kMc) * g.lda : g.next_a);
     }
 }
 

@@ -10,15 +10,22 @@ namespace {
 // is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
 constexpr int64_t kGroup = 4, kRowsAhead = 16;
 
-// Panels [panel_begin, panel_end) of b[k, n], panels `depth` rows long.
-void pack_panels(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t depth, int64_t panel_begin,
-                 int64_t panel_end, float* packed) {
+// Row i of a matrix, or where `rows` is given its row rows[i].
+inline const float* gathered(const float* b, int64_t stride, const int32_t* rows, int64_t i) {
+  return b + (rows ? static_cast<int64_t>(rows[i]) : i) * stride;
+}
+
+// Panels [panel_begin, panel_end) of b[k, n], panels `depth` rows long. rows: as in gathered().
+void pack_panels(const float* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t depth,
+                 int64_t panel_begin, int64_t panel_end, float* packed) {
   for (int64_t group = panel_begin; group < panel_end; group += kGroup) {
     const int64_t end = group + kGroup < panel_end ? group + kGroup : panel_end;
     const int64_t full = n / kNr < end ? n / kNr : end;
     for (int64_t i = 0; i < k; ++i) {
-      const float* row = b + i * row_stride;
-      for (int64_t c = group * kNr; c < end * kNr; c += 16) __builtin_prefetch(row + kRowsAhead * row_stride + c);
+      const float* row = gathered(b, row_stride, rows, i);
+      const float* ahead = rows ? gathered(b, row_stride, rows, i + kRowsAhead < k ? i + kRowsAhead : i)
+                                : row + kRowsAhead * row_stride;
+      for (int64_t c = group * kNr; c < end * kNr; c += 16) __builtin_prefetch(ahead + c);
       float* to = packed + (group * depth + i) * kNr;
       int64_t p = group;
       for (; p < full; ++p, to += depth * kNr) {
@@ -33,7 +40,7 @@ void pack_panels(const float* b, int64_t row_stride, int64_t k, int64_t n, int64
 
 void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin, int64_t panel_end,
           float* packed) {
-  pack_panels(b, row_stride, k, n, k, panel_begin, panel_end, packed);
+  pack_panels(b, row_stride, nullptr, k, n, k, panel_begin, panel_end, packed);
 }
 
 void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
@@ -57,10 +64,10 @@ void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, i
 // are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
 constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
 
-void pack_left(const float* x, int64_t ldx, int64_t rows, int64_t m, float* packed) {
+void pack_left(const float* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
   static_assert(kMr <= kLanes);
   for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x + r * ldx;
+    const float* row = gathered(x, ldx, x_rows, r);
     float* to = packed + r * kMr;
     int64_t c = 0;
     for (; c + kLanes <= m; c += kMr, to += kLeftTile) Vec::load(row + c).store(to);
