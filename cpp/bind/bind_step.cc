@@ -91,7 +91,7 @@ void bind_step(py::module_& m) {
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, AdamW and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
                        double weight_decay, double clip, const std::string& normalize, bool decay_independent,
-                       std::pair<int, int> moment_planes) {
+                       std::pair<int, int> moment_planes, uint64_t seed) {
              TrainStepOptions o{.beta1 = beta1,
                                 .beta2 = beta2,
                                 .eps = eps,
@@ -99,6 +99,7 @@ void bind_step(py::module_& m) {
                                 .decay_independent = decay_independent,
                                 .clip = clip,
                                 .normalize = parse_normalize(normalize),
+                                .seed = seed,
                                 .first_moment = moment_planes.first,
                                 .second_moment = moment_planes.second};
              return std::make_unique<TrainStep>(e, loss, count, o);
@@ -106,7 +107,7 @@ void bind_step(py::module_& m) {
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
            py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
            py::arg("decay_independent") = false, py::arg("moment_planes") = std::pair<int, int>(-1, -1),
-           py::keep_alive<1, 2>())
+           py::arg("seed") = 0, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"))
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),

@@ -254,7 +254,7 @@ class TrainStep:
     """
     All micro-batches, clip, AdamW and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False, moment_planes: tuple[int, int] = (-1, -1)) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False, moment_planes: tuple[int, int] = (-1, -1), seed: int = 0) -> None:
         ...
     def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
         ...

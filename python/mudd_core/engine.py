@@ -56,6 +56,7 @@ class Engine:
             weight_decay=optim.weight_decay,
             clip=optim.clip,
             normalize=self.config.loss.normalize,
+            seed=self.config.train.seed,
             moment_planes=moment_planes,
         )
 

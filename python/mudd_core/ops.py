@@ -20,7 +20,8 @@ from mudd_core.recording import Value
 __all__ = [
     "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
     "cross_entropy_backward", "custom", "embedding", "embedding_backward", "glu", "glu_backward", "layer_norm",
-    "layer_norm_backward", "linear", "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward",
+    "layer_norm_backward", "linear", "linear_backward", "pattention", "pattention_backward", "rms_norm",
+    "rms_norm_backward", "rope", "rope_backward",
 ]  # fmt: skip
 
 
@@ -34,6 +35,7 @@ _INPUTS = {
     "glu": ("gate", "up"),
     "layer_norm": ("x", "gain?", "bias?"),
     "linear": ("x", "w", "bias?", "residual?"),
+    "pattention": ("x", "residual?", *("key", "value", "key_bias?", "value_bias?") * 8),
     "rms_norm": ("x", "gain?"),
     "rope": ("x", "positions?"),
 }
@@ -78,9 +80,12 @@ def _backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
         if gradient is not None and np.asarray(gradient).dtype != np.float64:
             raise TypeError(f"[{op}] dloss: expected float64, got {np.asarray(gradient).dtype}")
         gradients = [None if gradient is None else np.asarray(gradient), None]
-    else:
-        given = _checked(op, "gradient", gradient, "float32")
-        gradients = [given.data if isinstance(given, tape.Tensor) else given]
+    else:  # of an op with several results: a tuple, None for those that nobody used
+        several = gradient if isinstance(gradient, tuple | list) else (gradient,)
+        given = [_checked(op, "gradient", g, "float32") if g is not None else None for g in several]
+        if all(g is None for g in given):
+            raise TypeError(f"[{op}] gradient: expected an array, got None")
+        gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
     return tape.backward_of(op, arrays, gradients, options)
 
 
@@ -292,3 +297,78 @@ def cross_entropy(h: Any, head: Any, targets: Any) -> Any:
 def cross_entropy_backward(dloss: Any, h: Any, head: Any, targets: Any) -> Any:
     """Gradients (dh, dhead, None) of the summed loss, scaled per shard by dloss (None: 1)."""
     return _backward("cross_entropy", dloss, [h, head, targets])
+
+
+def pattention(
+    x: Any,
+    residual: Any,
+    key: Any,
+    value: Any,
+    key_bias: Any = None,
+    value_bias: Any = None,
+    *more: Any,
+    norm: str = "l2_norm_gelu",
+    gelu: str = "gelu_tanh",
+    eps: float = 1e-5,
+    zoom: float = 0.0,
+    scale_factor: float = 1.0,
+    keep_scores: bool = True,
+    drop_path: float = 0.0,
+    purpose: str = "drop_path",
+) -> Any:
+    """Token-parameter attention (Wang et al. 2024): y = scale_factor Theta(x key^T + key_bias) value + value_bias.
+
+    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added) or None. more: key,
+    value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
+    norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
+    tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
+    (deviation with eps). A row of zero norm gives zeros and no gradient. gelu: gelu_tanh or gelu_erf. keep_scores:
+    False saves memory and computes a again in backward, the same bits. drop_path: where gradients are wanted, whole
+    samples of y are dropped with this probability, the others divided by 1 - drop_path; `purpose` keys the draws.
+    """
+    return _apply(
+        "pattention",
+        [x, residual, key, value, key_bias, value_bias, *more],
+        norm=norm,
+        gelu=gelu,
+        eps=eps,
+        zoom=zoom,
+        scale_factor=scale_factor,
+        keep_scores=keep_scores,
+        drop_path=drop_path,
+        purpose=purpose,
+    )
+
+
+def pattention_backward(
+    dy: Any,
+    x: Any,
+    residual: Any,
+    key: Any,
+    value: Any,
+    key_bias: Any = None,
+    value_bias: Any = None,
+    *more: Any,
+    norm: str = "l2_norm_gelu",
+    gelu: str = "gelu_tanh",
+    eps: float = 1e-5,
+    zoom: float = 0.0,
+    scale_factor: float = 1.0,
+    keep_scores: bool = True,
+    drop_path: float = 0.0,
+    purpose: str = "drop_path",
+) -> Any:
+    """Gradients (dx, dresidual, dkey, dvalue, dkey_bias, dvalue_bias, ...) of pattention; dy: one, or a tuple."""
+    return _backward(
+        "pattention",
+        dy,
+        [x, residual, key, value, key_bias, value_bias, *more],
+        norm=norm,
+        gelu=gelu,
+        eps=eps,
+        zoom=zoom,
+        scale_factor=scale_factor,
+        keep_scores=keep_scores,
+        drop_path=drop_path,
+        purpose=purpose,
+    )

@@ -52,6 +52,7 @@ def act_slope(name: str, x: Any) -> Any:
     return (act(name, x + h) - act(name, x - h)) / (2 * h)
 
 
+SLOT_NORMS = ["l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm"]
 ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
 
 
@@ -130,6 +131,58 @@ def attention_case(groups: int, scale: float, segments: bool, mask: bool) -> Cas
     return Case("attention", inputs, options, forward, backward)
 
 
+def slots_case(
+    norm: str,
+    gelu: str = "tanh",
+    biases: bool = False,
+    residual: bool = False,
+    groups: int = 1,
+    **options: Any,
+) -> Case:
+    """Token-parameter attention; a row of x is zero."""
+    slots = ref.Slots(norm, gelu, **{"scale" if k == "scale_factor" else k: v for k, v in options.items()})
+
+    def tokens(inputs: Any) -> list[Any]:
+        return [inputs[2 + 4 * g : 6 + 4 * g] for g in range(groups)]
+
+    def forward(x: Any, *rest: Any) -> Any:
+        y = [ref.pattention(x, *t, slots) for t in tokens((x, *rest))]
+        return tuple(y) if groups > 1 else y[0] + (0 if rest[0] is None else rest[0])
+
+    def backward(dy: Any, x: Any, *rest: Any) -> Any:
+        dx, out = 0.0, []
+        for d, (key, value, kb, vb) in zip(dy if groups > 1 else [dy], tokens((x, *rest)), strict=True):
+            own, dkey, dvalue, dkb, dvb = ref.pattention_backward(d, x, key, value, kb, slots)
+            dx = dx + own
+            out += [dkey, dvalue, None if kb is None else dkb, None if vb is None else dvb]
+        return dx, (dy if residual else None), *out
+
+    x = normal(2, 9, 17)
+    x[1, 4] = 0
+    inputs: list[Any] = [x, normal(2, 9, 23) if residual else None]
+    for g in range(groups):
+        n = 19 + 7 * g
+        inputs += [
+            normal(n, 17),
+            normal(n, 23) * 0.3,
+            normal(n) if biases else None,
+            normal(23) if biases else None,
+        ]
+    options = {"norm": norm, "gelu": f"gelu_{gelu}", **options}
+    return Case("pattention", inputs, options, forward, backward)
+
+
+def slots_cases() -> list[Case]:
+    """Every normalisation and gelu, biases, zoom, scale factor, several projections."""
+    plain = [slots_case(norm, gelu) for norm in SLOT_NORMS for gelu in ("tanh", "erf")]
+    return [
+        *plain, slots_case("l2_norm_gelu", biases=True, residual=True, zoom=5.0, scale_factor=1.7),
+        slots_case("gelu_l2_norm", "erf", biases=True, eps=0.0), slots_case("l2_norm_gelu", residual=True, eps=0.0),
+        slots_case("softmax", biases=True, scale_factor=0.4), slots_case("l2_norm_gelu", groups=3),
+        slots_case("gelu_layer_norm", "erf", biases=True, groups=2, scale_factor=0.3),
+    ]  # fmt: skip
+
+
 def loss_case(weighted: bool) -> Case:
     h, head = normal(2, 9, 16), normal(37, 16)
     targets = integers(37, 2, 9)
@@ -176,4 +229,5 @@ def cases() -> list[Case]:
         *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
         rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
         attention_case(2, 0.7, True, False), attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
+        *slots_cases(),
     ]  # fmt: skip

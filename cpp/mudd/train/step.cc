@@ -72,13 +72,17 @@ double TrainStep::sum_over_runs(std::vector<double>& levels, int run, double val
 StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill) {
   StepReport report;
   double first_count = -1;
+  const int64_t samples = executor_.graph().shards().samples();
   for (int r = 0; r < executor_.runs_per_step(); ++r) {
     if (stop_requested()) {
       report.stopped = true;
       return report;
     }
     fill(r, executor_);
-    executor_.run(input, r);
+    StepInput own = input;
+    own.seed = options_.seed;
+    own.first_sample = (input.step * executor_.runs_per_step() + r) * samples;
+    executor_.run(own, r);
     const Tensor loss = executor_.value(loss_), count = executor_.value(count_);
     const double counted = shard_sum(static_cast<double*>(count.data), static_cast<int>(count.rows * count.cols));
     report.loss_sum = sum_over_runs(

@@ -22,6 +22,7 @@ struct TrainStepOptions {
   bool decay_independent = false;  // decay not multiplied by the learning rate
   double clip = 1.0;               // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
+  uint64_t seed = 0;                          // of what ops draw at random (StepInput)
   int first_moment = -1, second_moment = -1;  // planes of an earlier TrainStep of the same run; -1: new ones
 };
 
