@@ -92,21 +92,27 @@ void multiply(const GemmBlock& whole) {
 
 namespace {
 
-int64_t even(int64_t size, int64_t most, int64_t unit) {
-  size = std::max<int64_t>(size, 1);
-  return round_up(ceil_div(size, ceil_div(size, most)), unit);
-}
-
-// Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, at least `enough` of them while
-// they are not tiny (more would pack the operands more often). How dW is cut never enters a sum, so it may follow
-// the number of threads.
-Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t enough) {
-  Grid grid{m, n, even(m, kernels.grad_m, kernels.mr), even(n, kernels.grad_n, kernels.nr)};
-  while (grid.tasks() < enough && (grid.step_m > 64 || grid.step_n > 64)) {
-    if (grid.step_m >= grid.step_n) grid.step_m = even(m, ceil_div(grid.step_m, 2), kernels.mr);
-    else grid.step_n = even(n, ceil_div(grid.step_n, 2), kernels.nr);
-  }
-  return grid;
+// Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, so many that `threads` end
+// together at the least cost. How dW is cut never enters a sum, so it may follow the number of threads.
+Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t threads) {
+  constexpr int64_t kPack = 16;  // multiply-adds in the time that packs an element
+  const auto pieces = [](int64_t size, int64_t most) { return std::max<int64_t>(1, ceil_div(size, most)); };
+  const auto piece = [](int64_t size, int64_t count, int64_t unit) {
+    return round_up(std::max<int64_t>(1, ceil_div(size, count)), unit);
+  };
+  const int64_t least_m = pieces(m, kernels.grad_m), least_n = pieces(n, kernels.grad_n);
+  Grid best{m, n, piece(m, least_m, kernels.mr), piece(n, least_n, kernels.nr)};
+  int64_t best_cost = INT64_MAX;
+  for (int64_t a = least_m; a <= least_m + threads; ++a)
+    for (int64_t b = least_n; b <= least_n + threads; ++b) {
+      const Grid grid{m, n, piece(m, a, kernels.mr), piece(n, b, kernels.nr)};
+      const int64_t one = grid.step_m * grid.step_n + kPack * (grid.step_m + grid.step_n);
+      const int64_t cost = ceil_div(grid.tasks(), threads) * one;
+      if (cost >= best_cost) continue;
+      best = grid;
+      best_cost = cost;
+    }
+  return best;
 }
 
 int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {

@@ -1,5 +1,5 @@
-// dW = X^T dY: a block of dW at a time; of each shard, chunks of rows of both operands are packed into L2 while
-// the next rows are fetched; subtrees of shards wait in compact buffers. Built per level.
+// dW = X^T dY, a block of dW at a time. Of each shard, chunks of rows of x are packed into L2, and beside them a
+// few panels of dy into L1, which all columns of x pass; sums wait in scratch, tile after tile. Built per level.
 #pragma once
 
 #include "mudd/ops/gemm/multiply-inl.h"
@@ -8,9 +8,10 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-constexpr int64_t kGradM = 384,
-                  kGradN = 384;  // largest block of dW: then x and dy are read from memory once or twice
-constexpr int kMaxLevels = 11;   // of the tree over kMaxShards, and one for sums in progress
+// Largest block of dW. A chunk of x [kKc, kGradM] fills an L2 of 1 MiB to three quarters; the wider the block, the
+// less often x is packed, but the more sums wait.
+constexpr int64_t kGradM = 780, kGradN = 1056;
+constexpr int kMaxLevels = 11;  // of the tree over kMaxShards, and one for sums in progress
 static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
 
 constexpr MicroTable<1, kMr> kByColumns;
@@ -28,8 +29,9 @@ void add_all(const Addend* addends, int count, const float* sums, int64_t stride
 // The next address on a cache line of its own: vectors of a panel must not straddle lines.
 float* on_line(float* p) { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64); }
 
-int64_t padded(int64_t n) { return (n + kNr - 1) / kNr * kNr; }
+int64_t panels(int64_t n) { return (n + kNr - 1) / kNr; }
 int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
+constexpr int64_t kTile = kMr * kNr;
 
 // Levels of the tree over shards that wait, and one more for the last shard's sums in progress.
 int levels(int shards) {
@@ -38,23 +40,18 @@ int levels(int shards) {
   return n;
 }
 
-// The rows that are packed next, fetched a few cache lines at a time: evenly, or they would fill all buffers for
-// misses and hold up the tiles.
-struct Rows {
+// Rows of dy that are packed next, fetched a few cache lines at a time: all at once they would fill the buffers
+// for misses and hold up the tiles.
+struct Ahead {
   const GradBlock& g;
-  const Block& at;
-  int64_t row, end, line = 0;
+  int64_t column, row, end, width, line = 0;  // `width` lines from `column` on of each row
 
-  int64_t x_lines() const { return (at.m + 15) / 16; }
-  int64_t row_lines() const { return x_lines() + (at.n + 15) / 16; }
-  int64_t lines() const { return (end - row) * row_lines(); }
+  int64_t lines() const { return (end - row) * width; }
 
   MUDD_INLINE void fetch(int64_t count) {
     for (; count > 0 && row < end; --count) {
-      const float* p = line < x_lines() ? gathered(g.x, g.ldx, g.x_rows, row) + at.r0 + line * 16
-                                        : gathered(g.dy, g.ldy, g.dy_rows, row) + at.j0 + (line - x_lines()) * 16;
-      __builtin_prefetch(p);
-      if (++line < row_lines()) continue;
+      __builtin_prefetch(gathered(g.dy, g.ldy, g.dy_rows, row) + column + line * 16, 0, 2);
+      if (++line < width) continue;
       line = 0;
       ++row;
     }
@@ -65,17 +62,18 @@ struct Rows {
 struct GradientBlock {
   const GradBlock& g;
   Block at;
-  float *left, *right, *waiting;  // packed chunks, then `levels` blocks of sums, rows padded(at.n) apart
+  float *left, *right,
+      *waiting;  // packed x, packed panels of dy, then `levels` blocks of tiles, panel after panel
 
   GradientBlock(const GradBlock& whole, const Block& block)
       : g(whole),
         at(block),
         left(on_line(whole.scratch)),
         right(left + tiles(at.m) * kLeftTile),
-        waiting(right + kKc * padded(at.n)) {}
+        waiting(right + kGroup * kKc * kNr) {}
 
   // Level t holds a sum over 2^t shards until its right-hand partner is done.
-  float* level(int t) const { return waiting + t * at.m * padded(at.n); }
+  float* level(int t) const { return waiting + t * tiles(at.m) * panels(at.n) * kTile; }
 
   void run() const {
     for (int s = 0; s < g.shards; ++s) {
@@ -89,15 +87,26 @@ struct GradientBlock {
     }
   }
 
-  // What is added to the sum of shard s at tile (r, j): the finished subtrees to its left, small ones first; the
-  // last shard takes all of them, then the adds.
-  int addends(int s, int64_t r, int64_t j, Addend* list) const {
+  // What is added to the sum of shard s at a tile: the finished subtrees to its left, small ones first; the last
+  // shard takes all of them, then the adds.
+  int addends(int s, int64_t r, int64_t j, int64_t tile, Addend* list) const {
     const bool last = s == g.shards - 1;
     int count = 0;
     for (int t = 0; last ? s >> t != 0 : s >> t & 1; ++t)
-      if (s >> t & 1) list[count++] = {level(t) + r * padded(at.n) + j, padded(at.n)};
+      if (s >> t & 1) list[count++] = {level(t) + tile, kNr};
     for (int a = 0; last && a < g.n_add; ++a) list[count++] = {g.add[a] + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo};
     return count;
+  }
+
+  // The panels from `group` on in these rows, or the first ones of the rows below.
+  Ahead next_panels(int64_t row, int64_t kc, int64_t group) const {
+    if (group >= panels(at.n)) {
+      row += kc;
+      kc = at_most(kKc, g.cuts[g.shards] - row);
+      group = 0;
+    }
+    const int64_t columns = at_most(kGroup * kNr, at.n - group * kNr);
+    return {g, at.j0 + group * kNr, row, row + kc, (columns + 15) / 16};
   }
 
   // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
@@ -107,44 +116,51 @@ struct GradientBlock {
 
   // Rows [row, row + kc) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its level.
   void chunk(int s, int64_t row, int64_t kc, float* sums) const {
-    const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
+    const int64_t count = panels(at.n);
+    const int32_t* dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
     pack_left(from_row(g.x + at.r0, g.ldx, g.x_rows, row), g.ldx, g.x_rows ? g.x_rows + row : nullptr, kc, at.m,
               left);
-    pack_panels(from_row(g.dy + at.j0, g.ldy, g.dy_rows, row), g.ldy, g.dy_rows ? g.dy_rows + row : nullptr, kc,
-                at.n, kc, 0, padded(at.n) / kNr, right);
-    Rows ahead{g, at, row + kc, row + kc + at_most(g.cuts[g.shards] - row - kc, kKc)};
-    const int64_t calls = tiles(at.m) * (padded(at.n) / kNr), lines = ahead.lines() / calls + 1;
-    for (int64_t j = 0; j < at.n; j += kNr)
-      for (int64_t r = 0; r < at.m; r += kMr) {
-        ahead.fetch(lines);
-        const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
-        finish(s, r, j, rows, cols, kc, first, last, out, sums + r * padded(at.n) + j);
-      }
+    for (int64_t group = 0; group < count; group += kGroup) {
+      const int64_t here = at_most(kGroup, count - group), j0 = group * kNr;
+      pack_panels(from_row(g.dy + at.j0 + j0, g.ldy, g.dy_rows, row), g.ldy, dy_rows, kc, at.n - j0, kc, 0, here,
+                  right);
+      Ahead ahead = next_panels(row, kc, group + kGroup);
+      const int64_t lines = ahead.lines() / (tiles(at.m) * here) + 1;
+      for (int64_t p = 0; p < here; ++p)
+        for (int64_t r = 0; r < at.m; r += kMr) {
+          ahead.fetch(lines);
+          finish(s, row, kc, r, group + p, right + p * kc * kNr, sums);
+        }
+    }
   }
 
-  void finish(int s, int64_t r, int64_t j, int rows, int cols, int64_t kc, bool first, bool last, bool out,
-              float* sums) const {
-    alignas(64) float tile[kMr * kNr];
+  // The tile of rows from r on and of one panel.
+  void finish(int s, int64_t row, int64_t kc, int64_t r, int64_t panel, const float* packed, float* sums) const {
+    alignas(64) float full[kTile];
     Addend list[kMaxLevels + kMaxAdds];
-    const int count = last ? addends(s, r, j, list) : 0;
+    const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
+    const int64_t j = panel * kNr, tile = (panel * tiles(at.m) + r / kMr) * kTile;
+    const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
+    const int count = last ? addends(s, r, j, tile, list) : 0;
     const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
-    float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums;
-    const int64_t ldc = out ? g.ldo : padded(at.n);
-    Ends ends{.start = sums, .start_stride = padded(at.n)};
-    if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, tile) : Ends{};
-    ends.c = direct ? c : tile;
+    float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
+    const int64_t ldc = out ? g.ldo : kNr;
+    Ends ends{.start = sums + tile, .start_stride = kNr};
+    if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Ends{};
+    else fetch_ahead(sums + tile + kTile, kTile);
+    ends.c = direct ? c : full;
     ends.ldc = direct ? ldc : kNr;
     ends.addends = list;
     ends.count = direct ? count : 0;
-    kByColumns.of[rows - 1](kc, left + r / kMr * kLeftTile, right + j * kc, ends);
-    if (!direct) add_all(list, count, tile, kNr, c, ldc, rows, cols);
+    kByColumns.of[rows - 1](kc, left + r / kMr * kLeftTile, packed, ends);
+    if (!direct) add_all(list, count, full, kNr, c, ldc, rows, cols);
   }
 };
 
 int64_t grad_scratch(int64_t m, int64_t n, int shards) {
-  m = at_most(m, kGradM);
-  n = padded(at_most(n, kGradN));
-  return 16 + tiles(m) * kLeftTile + n * kKc + levels(shards) * m * n;
+  m = tiles(at_most(m, kGradM));
+  n = panels(at_most(n, kGradN));
+  return 16 + m * kLeftTile + kGroup * kKc * kNr + levels(shards) * m * n * kTile;
 }
 
 void weight_gradient(const GradBlock& g) {

@@ -15,6 +15,11 @@ inline const float* gathered(const float* b, int64_t stride, const int32_t* rows
   return b + (rows ? static_cast<int64_t>(rows[i]) : i) * stride;
 }
 
+// The row to fetch while row i of k is packed; past the end of a list nothing is known.
+inline const float* row_ahead(const float* b, int64_t stride, const int32_t* rows, int64_t i, int64_t k) {
+  return gathered(b, stride, rows, rows && i + kRowsAhead >= k ? i : i + kRowsAhead);
+}
+
 // Panels [panel_begin, panel_end) of b[k, n], panels `depth` rows long. rows: as in gathered().
 void pack_panels(const float* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t depth,
                  int64_t panel_begin, int64_t panel_end, float* packed) {
@@ -23,8 +28,7 @@ void pack_panels(const float* b, int64_t row_stride, const int32_t* rows, int64_
     const int64_t full = n / kNr < end ? n / kNr : end;
     for (int64_t i = 0; i < k; ++i) {
       const float* row = gathered(b, row_stride, rows, i);
-      const float* ahead = rows ? gathered(b, row_stride, rows, i + kRowsAhead < k ? i + kRowsAhead : i)
-                                : row + kRowsAhead * row_stride;
+      const float* ahead = row_ahead(b, row_stride, rows, i, k);
       for (int64_t c = group * kNr; c < end * kNr; c += 16) __builtin_prefetch(ahead + c);
       float* to = packed + (group * depth + i) * kNr;
       int64_t p = group;
@@ -69,6 +73,8 @@ void pack_left(const float* x, int64_t ldx, const int32_t* x_rows, int64_t rows,
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = gathered(x, ldx, x_rows, r);
     float* to = packed + r * kMr;
+    const float* ahead = row_ahead(x, ldx, x_rows, r, rows);
+    for (int64_t c = 0; c < m; c += 16) __builtin_prefetch(ahead + c);
     int64_t c = 0;
     for (; c + kLanes <= m; c += kMr, to += kLeftTile) Vec::load(row + c).store(to);
     for (; c < m; c += kMr, to += kLeftTile)
