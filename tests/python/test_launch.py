@@ -132,14 +132,18 @@ def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
     assert "257 ids" in run.output and "documents" in run.output
 
 
-def test_the_plan_predicts_memory_within_a_tenth(finished: TinyRun, tmp_path: Path) -> None:
-    words = (
-        "train.batch_size=256",  # large against what huge pages add to the program
-        "train.steps=2",
-        "train.eval_every=0",
-        "model.d_model=256",
-        "model.d_ff=1024",
-    )
+# Large against what huge pages add to the program, and each dominated by something else.
+MEMORY_CASES = {
+    "activations": ("train.batch_size=256", "model.d_model=256", "model.d_ff=1024"),
+    "weights": ("train.batch_size=4", "model.d_model=768", "model.n_layer=4", "model.d_ff=3072"),
+    "micro_batch": ("train.batch_size=256", "train.micro_batch=1", "model.d_model=512", "eval.batch_size=16"),
+    "recompute": ("train.batch_size=512", "train.recompute=true", "model.n_head=2", "model.d_model=192"),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY_CASES)
+def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, tmp_path: Path) -> None:
+    words = ("train.steps=2", "train.eval_every=0", *MEMORY_CASES[case])
     run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan"))
     assert run.finish() == 0, run.tail
     assert not run.workdir.exists()
