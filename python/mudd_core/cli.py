@@ -1,12 +1,14 @@
 """The command line: `launch.py [command] --config=FILE [overrides]`.
 
-This module only reads the words; each command is a function of cli_commands.py. Exit codes: 0 done, 2 bad
+This module only reads the words; each command is a function of cli_commands.py, each tool (with words of its own) a
+module with main(words). Exit codes: 0 done, 2 bad
 arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
 75 stopped on request after saving, 76 diverged, 130 and 143 left at once on a second SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -26,6 +28,8 @@ COMMANDS = {
     "data": "build the token cache and say what is in it",
     "report": "what a work directory holds: config, losses, checkpoints",
 }
+# Commands that are not about one run: module with main(words) -> exit code, and what it does.
+TOOLS: dict[str, tuple[str, str]] = {}
 _ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 _OPTIONS = {
     "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),
@@ -71,6 +75,7 @@ def usage(config: Config | None) -> str:
     """The text of --help: commands, options and every field: this config's, or the default of each family."""
     lines = ["usage: launch.py [command] --config=FILE [options] [section.field=value ...]", "", "commands:"]
     lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<10} {text}; {name} --help tells more" for name, (_, text) in TOOLS.items()]
     lines += ["", "options:"]
     for name, (value, text) in _OPTIONS.items():
         lines.append(f"  {name + ('=' + value if value else ''):<16} {text}")
@@ -92,13 +97,14 @@ def usage(config: Config | None) -> str:
 
 
 def _known_words() -> list[str]:
-    return [*COMMANDS, *_ALIASES, *_OPTIONS]
+    return [*COMMANDS, *_ALIASES, *TOOLS, *_OPTIONS]
 
 
 def _command(name: str) -> str:
     command = _ALIASES.get(name, name)
     if command not in COMMANDS:
-        raise UserError(f"[arguments] unknown command '{name}'{nearest(name, [*COMMANDS, *_ALIASES])}")
+        known = [*COMMANDS, *_ALIASES, *TOOLS]
+        raise UserError(f"[arguments] unknown command '{name}'{nearest(name, known)}")
     return command
 
 
@@ -147,6 +153,8 @@ def _load(request: Request) -> None:
 def main(words: Sequence[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
+        if words and words[0] in TOOLS:
+            return int(importlib.import_module(TOOLS[words[0]][0]).main(list(words[1:])))
         request = parse(words)
         if "--help" in request.options:
             print(usage(request.config))

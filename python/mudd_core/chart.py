@@ -1,0 +1,148 @@
+"""Line charts as SVG from the standard library alone: curves, bands of uncertainty, dots, a legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+Point = tuple[float, float]
+
+WIDTH, HEIGHT = 760, 420
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 48, 52
+GRID, INK = "#e6e6e6", "#333333"
+# Distinguishable without colour vision too (Okabe and Ito, 2008), darkest first.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#b8a000")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range and its name; log: logarithmic, the range positive."""
+
+    low: float
+    high: float
+    label: str
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Place of a value between 0 (low) and 1 (high)."""
+        low, high, at = (self._scaled(v) for v in (self.low, self.high, value))
+        return (at - low) / (high - low) if high > low else 0.5
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(max(value, 1e-300)) if self.log else value
+
+    def ticks(self, wanted: int = 6) -> list[float]:
+        """About `wanted` round numbers in the range."""
+        return _log_ticks(self.low, self.high, wanted) if self.log else _ticks(self.low, self.high, wanted)
+
+
+def axis(values: Iterable[float], label: str, *, log: bool = False, margin: float = 0.04) -> Axis:
+    """An axis that holds all values up to 1e30 (of a logarithmic one, those above 1e-30) with a margin."""
+    kept = [v for v in values if abs(v) <= 1e30 and (v >= 1e-30 or not log)]
+    low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
+    if log:
+        room = max(high / low, 1.1) ** margin if kept else 1.0
+        return Axis((low or 1.0) / room, (high or 1.0) * room, label, True)
+    room = margin * max(high - low, 1e-6 * max(abs(low), abs(high))) or margin
+    return Axis(low - (room if low else 0.0), high + room, label)
+
+
+def _ticks(low: float, high: float, wanted: int) -> list[float]:
+    rough = (high - low) / wanted or 1.0
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _log_ticks(low: float, high: float, wanted: int) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5)):
+        found = [m * 10.0**e for e in decades for m in steps if low <= m * 10.0**e <= high]
+        if len(found) >= 3:
+            return found[:: -(-len(found) // (2 * wanted))]
+    return _ticks(low, high, wanted)  # less than a decade
+
+
+class Chart:
+    """Two axes and what is drawn on them; finish() gives the file."""
+
+    def __init__(self, title: str, x: Axis, y: Axis) -> None:
+        self._x, self._y = x, y
+        self._legend = 0
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            'font-family="sans-serif" font-size="13">',
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        ]
+        self.text(LEFT, 26, title, size=16)
+        self._axes()
+
+    def x(self, value: float) -> float:
+        """Pixel column of a value; beyond the range, the edge."""
+        return LEFT + min(1.0, max(0.0, self._x.share(value))) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """Pixel row of a value; beyond the range, the edge."""
+        return HEIGHT - BOTTOM - min(1.0, max(0.0, self._y.share(value))) * (HEIGHT - TOP - BOTTOM)
+
+    def text(
+        self, x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, color: str = INK
+    ) -> None:
+        """A line of text at pixels."""
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{color}">'
+            f"{escape(words)}</text>"
+        )
+
+    def _axes(self) -> None:
+        for value in self._y.ticks():
+            at = self.y(value)
+            self.parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
+            self.text(LEFT - 8, at + 4, f"{value:.4g}", anchor="end")
+        for value in self._x.ticks(7):
+            at = self.x(value)
+            self.parts.append(f'<path d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GRID}"/>')
+            self.text(at, HEIGHT - BOTTOM + 18, f"{value:.4g}", anchor="middle")
+        self.parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
+        self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, self._x.label, anchor="middle")
+        self.parts.append(f'<g transform="rotate(-90 18 {HEIGHT / 2})">')
+        self.text(18, HEIGHT / 2, self._y.label, anchor="middle")
+        self.parts.append("</g>")
+
+    def line(self, points: Sequence[Point], color: str, width: float = 2.0, *, dashed: bool = False) -> None:
+        """A polyline through the points with finite values."""
+        path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points if math.isfinite(y))
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        self.parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"{dash}/>'
+        )
+
+    def band(self, points: Sequence[tuple[float, float, float]], color: str) -> None:
+        """The area between (x, low) and (x, high)."""
+        kept = [(x, a, b) for x, a, b in points if math.isfinite(a) and math.isfinite(b)]
+        around = [(x, b) for x, _, b in kept] + [(x, a) for x, a, _ in reversed(kept)]
+        path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in around)
+        self.parts.append(f'<polygon points="{path}" fill="{color}" fill-opacity="0.15"/>')
+
+    def dots(self, points: Sequence[Point], color: str, labels: Sequence[str] = ()) -> None:
+        """A dot for each point, with its label below."""
+        for (x, y), label in zip(points, labels or [""] * len(points), strict=True):
+            if not math.isfinite(y):
+                continue
+            self.parts.append(f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4" fill="{color}"/>')
+            if label:
+                near_end = self._x.share(x) > 0.9
+                self.text(
+                    self.x(x), self.y(y) + 20, label, anchor="end" if near_end else "middle", color=color
+                )
+
+    def legend(self, words: str, color: str) -> None:
+        """One more line of the legend, top right."""
+        self.text(WIDTH - RIGHT - 10, TOP + 20 + 18 * self._legend, words, anchor="end", color=color)
+        self._legend += 1
+
+    def finish(self) -> str:
+        """The whole file."""
+        return "\n".join([*self.parts, "</svg>", ""])
