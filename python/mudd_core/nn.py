@@ -11,7 +11,7 @@ from typing import Any
 from mudd_core import ops
 from mudd_core.recording import current, part, prefix
 
-__all__ = ["embedding", "layer_norm", "linear", "parameter", "part", "positions", "rms_norm", "unembedding"]
+__all__ = ["embedding", "layer_norm", "linear", "parameter", "part", "positions", "prefix", "rms_norm", "unembedding"]
 
 
 def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
@@ -30,13 +30,12 @@ def linear(
     activation: str = "none",
     residual: Any = None,
     role: str = "matrix",
+    init: str = "normal",
 ) -> Any:
     """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
     fan_in = x.shape[-1]
     with part(name):
-        w = parameter(
-            "w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init="normal", init_scale=std
-        )
+        w = parameter("w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init=init, init_scale=std)
         b = (
             parameter("b", (width,), role="bias", fan_in=fan_in, fan_out=width, init="zeros")
             if bias
@@ -51,16 +50,25 @@ def rms_norm(x: Any, name: str, *, eps: float) -> Any:
         return ops.rms_norm(x, _gain(x.shape[-1]), eps=eps)
 
 
-def layer_norm(x: Any, name: str, *, eps: float) -> Any:
-    """LayerNorm with `<name>.gain`, ones, and `<name>.bias`, zeros."""
+def layer_norm(
+    x: Any,
+    name: str,
+    *,
+    eps: float,
+    gain_offset: float = 0.0,
+    gain_init: tuple[str, float] = ("ones", 0.0),
+    scale: float = 1.0,
+) -> Any:
+    """LayerNorm with `<name>.gain`, ones, and `<name>.bias`, zeros; gain_offset and scale as in ops.layer_norm."""
     width = x.shape[-1]
     with part(name):
         bias = parameter("bias", (width,), role="bias", fan_in=width, fan_out=width, init="zeros")
-        return ops.layer_norm(x, _gain(width), bias, eps=eps)
+        gain = _gain(width, *gain_init)
+        return ops.layer_norm(x, gain, bias, eps=eps, gain_offset=gain_offset, scale=scale)
 
 
-def _gain(width: int) -> Any:
-    return parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
+def _gain(width: int, init: str = "ones", value: float = 0.0) -> Any:
+    return parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init=init, init_scale=value)
 
 
 def embedding(ids: Any, name: str, vocab_size: int, width: int, *, std: float) -> Any:

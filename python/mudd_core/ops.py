@@ -31,7 +31,7 @@ _INPUTS = {
     "add": ("a", "b"),
     "attention": ("q", "k", "v", "segments?", "key_mask?", "k_cache?", "v_cache?"),
     "cross_entropy": ("h", "head", "targets"),
-    "embedding": ("ids?", "table", "residual?"),
+    "embedding": ("ids?", "table?", "residual?"),
     "glu": ("gate", "up"),
     "layer_norm": ("x", "gain?", "bias?"),
     "linear": ("x", "w", "bias?", "residual?"),
@@ -111,14 +111,34 @@ def rms_norm_backward(dy: Any, x: Any, gain: Any = None, *, eps: float = 1e-6) -
     return _backward("rms_norm", dy, [x, gain], eps=eps)
 
 
-def layer_norm(x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
-    """y = (x - mean) / sqrt(var + eps) * gain + bias over the last axis (Ba et al. 2016). x [..., D]."""
-    return _apply("layer_norm", [x, gain, bias], eps=eps)
+def layer_norm(
+    x: Any,
+    gain: Any = None,
+    bias: Any = None,
+    *,
+    eps: float = 1e-5,
+    gain_offset: float = 0.0,
+    scale: float = 1.0,
+) -> Any:
+    """y = scale ((x - mean) / sqrt(var + eps) (gain_offset + gain) + bias) over the last axis (Ba et al. 2016).
+
+    x [..., D], gain and bias [D] (absent: ones and zeros). gain_offset 1: `gain` is the distance from 1.
+    """
+    return _apply("layer_norm", [x, gain, bias], eps=eps, gain_offset=gain_offset, scale=scale)
 
 
-def layer_norm_backward(dy: Any, x: Any, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
+def layer_norm_backward(
+    dy: Any,
+    x: Any,
+    gain: Any = None,
+    bias: Any = None,
+    *,
+    eps: float = 1e-5,
+    gain_offset: float = 0.0,
+    scale: float = 1.0,
+) -> Any:
     """Gradients (dx, dgain, dbias) of layer_norm."""
-    return _backward("layer_norm", dy, [x, gain, bias], eps=eps)
+    return _backward("layer_norm", dy, [x, gain, bias], eps=eps, gain_offset=gain_offset, scale=scale)
 
 
 def linear(
@@ -215,16 +235,22 @@ def add_backward(dy: Any, a: Any, b: Any) -> Any:
     return _backward("add", dy, [a, b])
 
 
-def embedding(ids: Any, table: Any, residual: Any = None, *, positions: bool = False) -> Any:
-    """y = table[ids] (+ residual). ids int32 [B, T], table [V, D]. positions: no ids, the row of a token is its t."""
-    return _apply("embedding", [ids, table, residual], positions=positions)
+def embedding(
+    ids: Any, table: Any, residual: Any = None, *, positions: bool = False, sinusoids: int = 0
+) -> Any:
+    """y = table[ids] (+ residual). ids int32 [B, T], table [V, D]. positions: no ids, the row of a token is its t.
+
+    sinusoids: no table, but this many rows of sines and cosines (Vaswani et al. 2017) as wide as the residual: row p
+    holds sin(p w) then cos(p w), w from 1 down to 1/10000 in equal ratios.
+    """
+    return _apply("embedding", [ids, table, residual], positions=positions, sinusoids=sinusoids)
 
 
 def embedding_backward(
-    dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False
+    dy: Any, ids: Any, table: Any, residual: Any = None, *, positions: bool = False, sinusoids: int = 0
 ) -> Any:
     """Gradients (None, dtable, dresidual) of embedding."""
-    return _backward("embedding", dy, [ids, table, residual], positions=positions)
+    return _backward("embedding", dy, [ids, table, residual], positions=positions, sinusoids=sinusoids)
 
 
 def attention(

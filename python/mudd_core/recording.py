@@ -120,8 +120,8 @@ def running(scope: Scope) -> Iterator[None]:
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Inside: parameters and nodes are named `<outer>.<name>`."""
-    token = _prefix.set(f"{_prefix.get()}.{name}" if _prefix.get() else name)
+    """Inside: parameters and nodes are named `<outer>.<name>`; an empty name changes nothing."""
+    token = _prefix.set(".".join(filter(None, (_prefix.get(), name))))
     try:
         yield
     finally:

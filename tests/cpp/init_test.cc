@@ -46,10 +46,15 @@ TEST_CASE("normal and uniform have their moments and do not depend on the thread
   CHECK(std::fabs(moment(n, 4) / (3 * 16e-8) - 1) < 0.05);
   CHECK(std::fabs(moment(u, 2) * 12 - 1) < 0.02);
   for (float x : u) CHECK((x >= -0.5f && x < 0.5f));
+  const Parameter cut = parameter("blocks.0.attn.q.w", {300, 701}, "truncated_normal", 0.02);
+  const auto t = values(cut, 7);
+  CHECK(std::fabs(moment(t, 2) / 4e-4 - 1) < 5 * std::sqrt(2 / many));
+  for (float x : t) CHECK(std::fabs(x) <= 2 * 0.02f / 0.8796f);
   for (int threads : {2, 3}) {
     set_num_threads(threads);
     CHECK(values(normal, 7) == n);
     CHECK(values(uniform, 7) == u);
+    CHECK(values(cut, 7) == t);
   }
   set_num_threads(0);
 }
@@ -79,7 +84,7 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
   CHECK(store.master(0)[8] == 1.0f);
   CHECK(store.packed(1, Pack::plain)[0] == store.master(1)[0]);
   CHECK_THROWS_WITH_AS(values(parameter("w", {2}, "orthogonal", 1), 1),
-                       "[init] w.init: expected normal, uniform, constant, zeros or ones, got 'orthogonal'",
+                       "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros or ones, got 'orthogonal'",
                        Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "normal", -1), 1), Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "constant", NAN), 1), Error);

@@ -44,9 +44,9 @@ TEST_CASE("layer_norm rows equal the reference on every edge of the lanes") {
         reference::layer_norm<double>(rows, d, xd.data(), gd.data(), bd.data(), 1e-5, want.data());
         std::vector<float> y(x.size()), stats(2 * rows), dx(x.size()), added(x.size(), 1.0f), dgain(d), dbias(d),
             over = dy;
-        row.kernels->fwd(0, rows, d, x.data(), d, gain.data(), bias.data(), 1e-5f, y.data(), d, stats.data());
+        row.kernels->fwd(0, rows, d, x.data(), d, gain.data(), bias.data(), {}, y.data(), d, stats.data());
         CHECK(distance(y, want, y.size()) <= tolerance(16));
-        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), stats.data(), dy.data(), d, dx.data(), d, false,
+        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), {}, stats.data(), dy.data(), d, dx.data(), d, false,
                          dgain.data(), dbias.data());
         // With two columns dx itself is a difference of equal numbers: measured against inv, its factors' size.
         const auto dx_want = gradient(x, gain, bias, dy, rows, d, kX);
@@ -55,10 +55,10 @@ TEST_CASE("layer_norm rows equal the reference on every edge of the lanes") {
         for (size_t i = 0; i < dx.size(); ++i) CHECK(std::fabs(dx[i] - dx_want[i]) <= tolerance(32) * inv);
         CHECK(distance(dgain, gradient(x, gain, bias, dy, rows, d, kGain), d) <= tolerance(64));
         CHECK(distance(dbias, gradient(x, gain, bias, dy, rows, d, kBias), d) <= tolerance(8));
-        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), stats.data(), dy.data(), d, added.data(), d, true,
-                         nullptr, nullptr);
-        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), stats.data(), over.data(), d, over.data(), d, false,
-                         dgain.data(), dbias.data());
+        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), {}, stats.data(), dy.data(), d, added.data(), d,
+                         true, nullptr, nullptr);
+        row.kernels->bwd(0, rows, d, x.data(), d, gain.data(), {}, stats.data(), over.data(), d, over.data(), d,
+                         false, dgain.data(), dbias.data());
         for (size_t i = 0; i < dx.size(); ++i) CHECK((added[i] == 1.0f + dx[i] && over[i] == dx[i]));
       }
   });
@@ -73,7 +73,7 @@ TEST_CASE("a large mean does not spoil the variance") {
     std::vector<double> want(d);
     reference::layer_norm<double>(1, d, xd.data(), nullptr, nullptr, 1e-5, want.data());
     std::vector<float> y(d), stats(2);
-    row.kernels->fwd(0, 1, d, x.data(), d, nullptr, nullptr, 1e-5f, y.data(), d, stats.data());
+    row.kernels->fwd(0, 1, d, x.data(), d, nullptr, nullptr, {}, y.data(), d, stats.data());
     CHECK(distance(y, want, d) <= 1e-3);  // the mean itself is rounded to 2^-12 of the spread
   });
 }

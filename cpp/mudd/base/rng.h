@@ -112,6 +112,20 @@ inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, P
   });
 }
 
+// The same of the normal distribution cut at two of its deviations (an element outside is drawn again, from the
+// step after), stretched so that what remains has standard deviation `stddev`.
+inline void fill_truncated_normal(float* out, int64_t begin, int64_t end, double stddev, PhiloxKey key,
+                                  uint32_t step = 0) {
+  constexpr double kRest = 0.87962566103423978;  // deviation of the standard normal cut at 2
+  detail::fill(out, begin, end, step, key, [](const PhiloxBlock& words) { return normals(words); });
+  for (int64_t e = begin; e < end; ++e) {
+    double z = out[e - begin];
+    for (uint32_t again = step + 1; z < -2.0 || z > 2.0; ++again)
+      z = normals(detail::element_block(e, again, key))[static_cast<size_t>(e % 4)];
+    out[e - begin] = static_cast<float>(z * (stddev / kRest));
+  }
+}
+
 // Elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end - begin
 // floats.
 inline void fill_uniform(float* out, int64_t begin, int64_t end, double low, double high, PhiloxKey key,

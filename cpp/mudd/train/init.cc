@@ -31,12 +31,13 @@ void initialize(const Parameter& p, uint64_t seed, float* out) {
   const double scale = p.init_scale;
   check(std::isfinite(scale), "init", p.name, ".init_scale: expected a finite number, got ", scale);
   if (p.init == "constant") return fill_constant(out, p.size(), scale);
-  check(p.init == "normal" || p.init == "uniform", "init", p.name,
-        ".init: expected normal, uniform, constant, zeros or ones, got '", p.init, "'");
+  check(p.init == "normal" || p.init == "truncated_normal" || p.init == "uniform", "init", p.name,
+        ".init: expected normal, truncated_normal, uniform, constant, zeros or ones, got '", p.init, "'");
   check(scale >= 0, "init", p.name, ".init_scale: expected a number >= 0, got ", scale);
   const PhiloxKey key = philox_key(seed, "init." + p.name);
   over_pieces(p.size(), [&](int64_t begin, int64_t end) {
     if (p.init == "normal") fill_normal(out + begin, begin, end, scale, key);
+    else if (p.init == "truncated_normal") fill_truncated_normal(out + begin, begin, end, scale, key);
     else fill_uniform(out + begin, begin, end, -scale, scale, key);
   });
 }

@@ -10,6 +10,7 @@ namespace mudd {
 
 // Fills out[0, parameter.size()) as parameter.init says, with s = parameter.init_scale:
 //   normal    mean 0, standard deviation s      uniform   [-s, s)
+//   truncated_normal  the normal distribution cut at two deviations, standard deviation s after the cut
 //   constant  s                                 zeros, ones
 // An unknown kind, or a scale that is negative or not finite where it is a spread, is an Error.
 void initialize(const Parameter& parameter, uint64_t seed, float* out);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
+#include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 
@@ -59,7 +61,12 @@ void sort_rows(int64_t rows, int64_t vocabulary, const Scratch& s) {
 
 class Embedding : public Node {
  public:
-  explicit Embedding(const Attributes& a) : positions_(a.flag("positions", false)) { a.only("positions"); }
+  explicit Embedding(const Attributes& a)
+      : positions_(a.flag("positions", false)), sinusoids_(a.integer("sinusoids", 0)) {
+    a.only("positions,sinusoids");
+    check(sinusoids_ >= 0 && sinusoids_ < int64_t{1} << 24, "embedding", "sinusoids: expected 0 to 2^24 rows, got ",
+          sinusoids_);
+  }
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
@@ -68,8 +75,11 @@ class Embedding : public Node {
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
 
   void infer(Inference& io) override {
-    check(io.has_input(kTable), "embedding", "table: expected f32[V, D], got nothing");
-    const TensorSpec& table = io.input(kTable);
+    check(io.has_input(kTable) != (sinusoids_ > 0), "embedding", "table: expected f32[V, D]",
+          sinusoids_ > 0 ? " only without sinusoids" : ", got nothing");
+    if (sinusoids_ > 0) fill_sinusoids(io);
+    const TensorSpec computed{{table_.rows, table_.cols}, DType::f32};
+    const TensorSpec& table = sinusoids_ > 0 ? computed : io.input(kTable);
     check(table.dtype == DType::f32 && table.shape.size() == 2 && table.size() > 0, "embedding",
           "table: expected f32[V, D], got ", table.text());
     has_residual_ = io.has_input(kResidual);
@@ -102,7 +112,7 @@ class Embedding : public Node {
   }
 
   void forward(const Run& run) override {
-    const Tensor &table = run.in(kTable), &y = run.out(0);
+    const Tensor &table = table_of(run), &y = run.out(0);
     int32_t* ids = run.scratch_as<int32_t>();
     collect_ids(run, y.rows, ids);
     const float* residual = has_residual_ ? run.in(kResidual).f32() : nullptr;
@@ -118,7 +128,7 @@ class Embedding : public Node {
     if (!run.wants(kTable)) return;
     const Tensor& dy = run.dout(0);
     const GradSink& sink = run.sink(kTable);
-    const int64_t vocabulary = run.in(kTable).rows, width = run.in(kTable).cols;
+    const int64_t vocabulary = table_of(run).rows, width = table_of(run).cols;
     const int64_t rows = dy ? dy.rows : 0;
     const int shards = run.shards().count();
     const Scratch s(run.scratch(), rows, vocabulary, shards);
@@ -137,9 +147,28 @@ class Embedding : public Node {
   }
 
  private:
+  const Tensor& table_of(const Run& run) const { return sinusoids_ > 0 ? table_ : run.in(kTable); }
+
+  // Row p is sin(p w_0), sin(p w_1), ..., cos(p w_0), ...: w from 1 down to 1/10000 in equal ratios.
+  void fill_sinusoids(const Inference& io) {
+    check(io.has_input(kResidual) && io.input(kResidual).cols() % 2 == 0 && io.input(kResidual).cols() > 0,
+          "embedding", "residual: expected an even width with sinusoids, got ", io.input(kResidual).text());
+    const int64_t half = io.input(kResidual).cols() / 2;
+    sines_.resize(static_cast<size_t>(sinusoids_ * 2 * half));
+    for (int64_t i = 0; i < half; ++i) {
+      const double w = math::exp(-math::log(10000.0) * static_cast<double>(i) / std::max<double>(1, half - 1.0));
+      for (int64_t p = 0; p < sinusoids_; ++p) {
+        float* row = sines_.data() + p * 2 * half;
+        row[i] = static_cast<float>(math::sin(static_cast<double>(p) * w));
+        row[half + i] = static_cast<float>(math::cos(static_cast<double>(p) * w));
+      }
+    }
+    table_ = {sines_.data(), sinusoids_, 2 * half, 2 * half};
+  }
+
   // ids of all rows without gaps, each checked.
   void collect_ids(const Run& run, int64_t rows, int32_t* ids) const {
-    const int64_t vocabulary = run.in(kTable).rows;
+    const int64_t vocabulary = table_of(run).rows;
     if (positions_) {
       const int64_t first = run.step().cache_length, last = first + std::min(rows, positions_per_sample_) - 1;
       check(last < vocabulary, "embedding", "positions: expected at most ", vocabulary,
@@ -159,6 +188,9 @@ class Embedding : public Node {
   }
 
   bool positions_, has_residual_ = false;
+  int64_t sinusoids_;  // rows of a table that is computed instead of given
+  std::vector<float> sines_;
+  Tensor table_;
   int64_t positions_per_sample_ = 1;
   const EmbeddingKernels* kernels_ = nullptr;
 };

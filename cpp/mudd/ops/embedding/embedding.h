@@ -3,7 +3,8 @@
 // Inputs: ids i32 [B, T] (every id in [0, V), else an error that names id and position), table_VD fp32
 // (weight-like), residual fp32 [B, T, D] (optional). Output: y [B, T, D].
 // Option positions=true: no ids; the id of row t of a sample is t + cache_length (learned positions); the
-// shape comes from the residual.
+// shape comes from the residual. Option sinusoids=N: no table; its N rows are sines and cosines (Vaswani et al.
+// 2017), as wide as the residual.
 // Saved: nothing. Backward: the gradient of the residual is dy itself (passes_gradient);
 //   dtable[v,:] = sum of dy[r,:] over the rows with ids[r] = v, in row order inside a shard, then the balanced
 //   tree over shards, then the adds of the sink. A shard without the id counts as +0; sums are never -0, so

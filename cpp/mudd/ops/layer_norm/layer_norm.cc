@@ -1,6 +1,7 @@
 #include "mudd/ops/layer_norm/layer_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
@@ -25,9 +26,14 @@ const float* optional(const Run& run, int i) { return run.has_in(i) ? run.in(i).
 
 class LayerNorm : public Node {
  public:
-  explicit LayerNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps", 1e-5))) {
-    a.only("eps");
-    check(eps_ >= 0, "layer_norm", "eps: expected a number >= 0, got ", eps_);
+  explicit LayerNorm(const Attributes& a) {
+    a.only("eps,gain_offset,scale");
+    options_.eps = static_cast<float>(a.number("eps", 1e-5));
+    options_.gain_offset = static_cast<float>(a.number("gain_offset", 0));
+    options_.scale = static_cast<float>(a.number("scale", 1));
+    check(options_.eps >= 0, "layer_norm", "eps: expected a number >= 0, got ", options_.eps);
+    check(std::isfinite(options_.gain_offset) && std::isfinite(options_.scale), "layer_norm",
+          "gain_offset and scale: expected finite numbers");
   }
 
   const char* op() const override { return "layer_norm"; }
@@ -55,7 +61,7 @@ class LayerNorm : public Node {
     const Tensor &x = run.in(kX), &y = run.out(0);
     parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
       const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
-      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), optional(run, kBias), eps_,
+      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), optional(run, kBias), options_,
                     y.f32(), y.stride, run.saved_as<float>(0));
     });
   }
@@ -69,8 +75,8 @@ class LayerNorm : public Node {
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
-      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), run.saved_as<float>(0), dy.f32(),
-                    dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
+      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), options_, run.saved_as<float>(0),
+                    dy.f32(), dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
                     wants_x && run.accumulate(kX), wants_gain ? sums.partial(gains, task) : nullptr,
                     wants_bias ? sums.partial(biases, task) : nullptr);
     });
@@ -79,7 +85,7 @@ class LayerNorm : public Node {
   }
 
  private:
-  float eps_;
+  LayerNormOptions options_;
   const LayerNormKernels* kernels_ = nullptr;
 };
 

@@ -1,0 +1,118 @@
+"""Config of TokenFormer and its baseline; the page is models/tokenformer.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width
+from mudd_core.config.fields import opt
+
+SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
+# eps of each normalisation in the JAX program (spec section 1).
+_EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
+
+
+@dataclass(frozen=True)
+class TokenFormerConfig:
+    """TokenFormer: projections and feed-forward are attention to learned tokens ("slots"); norms without parameters."""
+
+    family: str = opt("tokenformer", "model family", choices=("tokenformer",))
+    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
+    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
+    n_layer: int = opt(6, "number of blocks", "blocks", low=1)
+    n_head: int = opt(4, "attention heads", "heads", low=1)
+    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
+    block: str = opt(
+        "pattention", "pattention, or dense = the baseline of gpt2.yml (biased matrices, LayerNorms with parameters)",
+        choices=("pattention", "dense"),
+    )  # fmt: skip
+    slot_num: int = opt(192, "key and value tokens of each of q, k, v", "slots", low=1)
+    proj_slot_num: int = opt(0, "tokens of the output projection; 0 = slot_num", "slots", low=0)
+    ffn_slot_num: int = opt(0, "tokens of the feed-forward; 0 = 4 slot_num", "slots", low=0)
+    normalize_type: str = opt("l2_norm_gelu", "what becomes of the scores of the slots", choices=SLOT_NORMS)
+    gelu: str = opt(
+        "tanh", "form of gelu on the scores: tanh = JAX program, erf = NeoX", choices=("tanh", "erf")
+    )
+    slot_eps: float = opt(
+        -1.0, "added to the norm of the scores; -1 = that of the JAX program, NeoX has 0", low=-1.0
+    )
+    zoom_dim: int = opt(
+        0, "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
+        "slots", low=0,
+    )  # fmt: skip
+    qkv_scale_factor: float = opt(1.0, "multiplies the activated scores of q, k, v")
+    proj_scale_factor: float = opt(1.0, "multiplies the activated scores of the output projection")
+    ffn_scale_factor: float = opt(1.0, "multiplies the activated scores of the feed-forward")
+    qkv_bias: bool = opt(False, "biases on keys and values of q, k, v")
+    proj_bias: bool = opt(False, "biases on keys and values of the output projection")
+    ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
+    drop_path: float = opt(
+        0.0, "probability that a sample skips a layer's branch in training", "share", low=0.0, high=0.99
+    )
+    keep_scores: bool = opt(
+        True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
+    )
+    d_ff: int = opt(0, "dense block: inner width of the feed-forward; 0 = 4 d_model", "channels", low=0)
+    mlp_activation: str = opt(
+        "silu", "dense block: activation of the feed-forward",
+        choices=("relu", "squared_relu", "silu", "gelu_tanh", "gelu_erf"),
+    )  # fmt: skip
+    positions: str = opt(
+        "none", "order of tokens: none = the causal mask alone, sinusoidal or learned (added), rotary",
+        choices=("none", "sinusoidal", "learned", "rotary"),
+    )  # fmt: skip
+    rope_base: float = opt(10000.0, "rotary: base of the wavelengths", low=1.0)
+    rope_fraction: float = opt(0.25, "rotary: rotated share of each head", "share", low=0.0, high=1.0)
+    norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
+    gain_offset: float = opt(
+        1.0, "the gain of a LayerNorm is this plus its parameter: 1 = JAX program, 0 = NeoX", low=0.0, high=1.0
+    )
+    tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
+    normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
+    init: str = opt(
+        "jax", "initial values: jax = standard deviation 1 / root of fan-in, neox = 0.02 and 2 / (L root d)",
+        choices=("jax", "neox"),
+    )  # fmt: skip
+
+    def slots(self, group: str) -> int:
+        """Tokens of a projection of the group qkv, proj or ffn, zeros resolved."""
+        if group == "ffn":
+            return self.ffn_slot_num or 4 * self.slot_num
+        return (self.proj_slot_num if group == "proj" else 0) or self.slot_num
+
+    def inner(self) -> int:
+        """Inner width of the dense block's feed-forward, the zero resolved."""
+        return self.d_ff or 4 * self.d_model
+
+    def score_eps(self) -> float:
+        """What is added to the norm of the scores, the -1 resolved."""
+        return self.slot_eps if self.slot_eps >= 0 else _EPS.get(self.normalize_type, 1e-8)
+
+    def matrix_weights(self) -> int:
+        """Weights of the blocks that enter a matrix product for every token."""
+        if self.block == "dense":
+            return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.inner())
+        heads = self.n_head * head_width(self)
+        qkv = 3 * self.slots("qkv") * (self.d_model + heads)
+        proj = self.slots("proj") * (heads + self.d_model)
+        return self.n_layer * (qkv + proj + 2 * self.slots("ffn") * self.d_model)
+
+    def faults(self) -> list[str]:
+        """Broken rules between fields, one message each."""
+        faults = head_faults(self)
+        if faults:
+            return faults
+        rotary = head_width(self) * self.rope_fraction
+        if self.positions == "rotary" and (rotary < 2 or int(rotary) != rotary or int(rotary) % 2):
+            faults.append(
+                f"model.rope_fraction: expected an even number of rotated channels of {head_width(self)}, "
+                f"got {rotary:g}"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            faults.append(f"model.d_model: expected an even width for sinusoids, got {self.d_model}")
+        if self.block == "dense" and self.drop_path > 0:
+            faults.append("model.drop_path: expected 0, the baseline has none")
+        if -1 < self.slot_eps < 0:
+            faults.append(f"model.slot_eps: expected -1 or a number from 0, got {self.slot_eps:g}")
+        return faults

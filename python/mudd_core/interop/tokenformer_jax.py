@@ -1,0 +1,264 @@
+"""The authors' JAX program for TokenFormer and its baseline gpt2.yml (spec/tokenformer.md, sections 1 to 3).
+
+Layers are stacked along axis 1 of every tensor (scan_layers); keys lie as [d, ..., slots]. Settings are those of its yml
+files; sizes are read off the tensors. Positions of padding (segment 0 of the target) carry no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.config.families.heads import head_width
+from mudd_core.config.families.tokenformer import TokenFormerConfig
+from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.system import Shapes, as_ids
+
+_LAYERS = "decoder/layers/"
+_ATTENTION = _LAYERS + "self_attention/"
+_ALL = slice(None)
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu_tanh", "squared_relu": "squared_relu"
+}  # fmt: skip
+_SAME_NAME = (
+    "normalize_type", "zoom_dim", "qkv_scale_factor", "proj_scale_factor", "ffn_scale_factor", "qkv_bias",
+    "proj_bias", "ffn_bias", "drop_path",
+)  # fmt: skip
+_POSITIONS = "decoder/position_embedder/embedding"
+
+
+class TokenFormerJax:
+    """See interop/system.py."""
+
+    normalize = "valid"
+
+    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
+        """Settings and sizes as our config; ValueError for what we do not have."""
+        if config.get("dropout_rate", 0):
+            raise ValueError("[tokenformer_jax] dropout_rate: expected 0, there is no dropout here")
+        if not config.get("scan_layers", True) or config.get("global_parameter_scale", 1) != 1:
+            raise ValueError("[tokenformer_jax] expected scan_layers true and global_parameter_scale 1")
+        try:
+            vocab, width = shapes["token_embedder/embedding"]
+            dense = _ATTENTION + "query/kernel" in shapes
+            fields = self._dense(config, shapes) if dense else self._slots(config, shapes)
+        except KeyError as error:
+            raise ValueError(f"[tokenformer_jax] weights: {error} is missing") from None
+        tied = "decoder/logits_dense/kernel" not in shapes
+        positions, longest = "none", int(config.get("max_target_length", 1024))
+        if _POSITIONS in shapes:
+            positions, longest = "learned", shapes[_POSITIONS][0]
+        elif config.get("use_untrainable_positional_embedding", False):
+            positions = "sinusoidal"
+        return TokenFormerConfig(
+            vocab_size=vocab,
+            d_model=width,
+            max_seq_len=longest,
+            positions=positions,
+            tie_embeddings=tied,
+            normalize_logits=bool(config.get("normalize_embedding_logits", True)),
+            norm_eps=float(config.get("normalization_layer_epsilon", 1e-5)),
+            **fields,
+        )
+
+    def _dense(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+        _, layers, heads, width = shapes[_ATTENTION + "query/kernel"]
+        names = config.get("mlp_activations", ["silu"])
+        if len(names) != 1 or names[0] not in _ACTIVATIONS:
+            raise ValueError(
+                f"[tokenformer_jax] mlp_activations: expected one of {', '.join(_ACTIVATIONS)}, got {names}"
+            )
+        inner = shapes[_LAYERS + "mlp/wi/kernel"][2]
+        activation = _ACTIVATIONS[names[0]]
+        return {"block": "dense", "n_layer": layers, "n_head": heads, "d_head": width, "d_ff": inner,
+                "mlp_activation": activation}  # fmt: skip
+
+    def _slots(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+        _, layers, _, slots = shapes[_ATTENTION + "qkv_key_slot/kernel"]
+        attention_width = shapes[_ATTENTION + "q_value_slot/kernel"][2]
+        heads = config.get("base_num_query_heads", config.get("num_query_heads"))
+        width = config.get("head_dim")
+        if heads is None and width is None:
+            raise ValueError("[tokenformer_jax] config: expected base_num_query_heads or head_dim")
+        heads = int(heads) if heads is not None else attention_width // int(width or 1)
+        kinds = {"zoom_dim": int, "normalize_type": str}
+        given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
+        given.setdefault("drop_path", 0.0)
+        return {
+            "n_layer": layers,
+            "n_head": heads,
+            "d_head": attention_width // heads,
+            "slot_num": slots,
+            "proj_slot_num": shapes[_ATTENTION + "proj_key_slot/kernel"][2],
+            "ffn_slot_num": shapes[_LAYERS + "mlp/wi/kernel"][2],
+            **given,
+        }
+
+    def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:
+        """The settings of the yml file; ValueError for what the program does not have."""
+        problems = {
+            "positions": model.positions == "rotary",
+            "gain_offset": model.gain_offset != 1,
+            "gelu": model.block == "pattention" and model.gelu != "tanh",
+            "slot_eps": model.block == "pattention" and model.slot_eps >= 0,
+            "proj_slot_num": model.slots("proj") != model.slots("qkv"),
+            "ffn_slot_num": model.slots("ffn") != 4 * model.slots("qkv"),
+        }
+        for name, wrong in problems.items():
+            if wrong:
+                raise ValueError(f"[tokenformer_jax] {name}: the JAX program has no {getattr(model, name)}")
+        names = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+        settings: dict[str, Any] = {
+            "base_emb_dim": model.d_model,
+            "base_num_decoder_layers": model.n_layer,
+            "base_num_query_heads": model.n_head,
+            "base_num_kv_heads": model.n_head,
+            "head_dim": head_width(model),
+            "vocab_size": model.vocab_size,
+            "max_target_length": model.max_seq_len,
+            "logits_via_embedding": model.tie_embeddings,
+            "normalize_embedding_logits": model.normalize_logits,
+            "normalization_layer_epsilon": model.norm_eps,
+            "use_untrainable_positional_embedding": model.positions == "sinusoidal",
+            "trainable_position_size": model.max_seq_len if model.positions == "learned" else -1,
+        }
+        if model.block == "dense":
+            return {**settings, "base_mlp_dim": model.inner(), "mlp_activations": [names[model.mlp_activation]]}
+        same = {name: getattr(model, name) for name in _SAME_NAME}
+        return {**settings, "slot_num": model.slots("qkv"), **same}
+
+    def entries(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> list[Entry]:
+        """Every parameter of ours and its place in theirs."""
+        entries = [
+            Entry("embed", "token_embedder/embedding"),
+            Entry("final_norm.gain", "decoder/decoder_norm/scale"),
+            Entry("final_norm.bias", "decoder/decoder_norm/bias"),
+        ]
+        if not model.tie_embeddings:
+            entries.append(Entry("head", "decoder/logits_dense/kernel", axes=(1, 0)))
+        if model.positions == "learned":
+            entries.append(Entry("pos_embed", _POSITIONS))
+        block = _dense_block if model.block == "dense" else _slot_block
+        for layer in range(model.n_layer):
+            entries += block(model, layer)
+        return entries
+
+    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of all their tensors."""
+        d, layers, vocab = model.d_model, model.n_layer, model.vocab_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "token_embedder/embedding": (vocab, d),
+            "decoder/decoder_norm/scale": (d,),
+            "decoder/decoder_norm/bias": (d,),
+        }
+        if not model.tie_embeddings:
+            shapes["decoder/logits_dense/kernel"] = (d, vocab)
+        if model.positions == "learned":
+            shapes[_POSITIONS] = (model.max_seq_len, d)
+        heads = (model.n_head, head_width(model))
+        if model.block == "dense":
+            return shapes | _dense_shapes(d, layers, heads, model.inner())
+        return shapes | _slot_shapes(model, heads[0] * heads[1])
+
+    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
+        theirs = {"inputs_position": "positions", "inputs_segmentation": "segments"}
+        known = {"inputs", "targets", "targets_segmentation", "targets_position", *theirs, *theirs.values()}
+        unknown = sorted(set(batch) - known - {"key_mask"})
+        if unknown:
+            raise ValueError(f"[tokenformer_jax] batch: expected {', '.join(sorted(known))}, got '{unknown[0]}'")
+        arrays = {theirs.get(name, name): as_ids(value, name) for name, value in batch.items()}
+        counted = arrays.pop("targets_segmentation", None)
+        arrays.pop("targets_position", None)
+        if counted is not None:
+            arrays["targets"] = np.where(counted != 0, arrays["targets"], -1).astype(np.int32)
+        if not _has_positions(config):
+            arrays.pop("positions", None)
+        return arrays
+
+
+def _has_positions(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("use_untrainable_positional_embedding")) or config.get("trainable_position_size", -1) > 0
+
+
+def _slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
+    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
+    for i, name in enumerate("qkv"):
+        key = f"{ours}attn.{name}.key"
+        yield Entry(key, _ATTENTION + "qkv_key_slot/kernel", index=(_ALL, layer, i, _ALL), axes=(1, 0))
+        yield Entry(f"{ours}attn.{name}.value", f"{_ATTENTION}{name}_value_slot/kernel", index=of_layer)
+        if model.qkv_bias:
+            yield Entry(f"{key}_bias", _ATTENTION + "qkv_key_slot/bias", index=(i, layer))
+            yield Entry(f"{ours}attn.{name}.value_bias", f"{_ATTENTION}{name}_value_slot/bias", index=of_layer)
+    for group, part, keys, values in (
+        ("proj", "attn.o", _ATTENTION + "proj_key_slot", _ATTENTION + "proj_value_slot"),
+        ("ffn", "ffn", _LAYERS + "mlp/wi", _LAYERS + "mlp/wo"),
+    ):
+        yield Entry(f"{ours}{part}.key", f"{keys}/kernel", index=of_layer, axes=(1, 0))
+        yield Entry(f"{ours}{part}.value", f"{values}/kernel", index=of_layer)
+        if getattr(model, f"{group}_bias"):
+            yield Entry(f"{ours}{part}.key_bias", f"{keys}/bias", index=of_layer)
+            yield Entry(f"{ours}{part}.value_bias", f"{values}/bias", index=of_layer)
+
+
+def _slot_shapes(model: TokenFormerConfig, width: int) -> dict[str, tuple[int, ...]]:
+    d, layers, slots = model.d_model, model.n_layer, model.slots("qkv")
+    proj, ffn = model.slots("proj"), model.slots("ffn")
+    shapes: dict[str, tuple[int, ...]] = {
+        _ATTENTION + "qkv_key_slot/kernel": (d, layers, 3, slots),
+        **{f"{_ATTENTION}{name}_value_slot/kernel": (slots, layers, width) for name in "qkv"},
+        _ATTENTION + "proj_key_slot/kernel": (width, layers, proj),
+        _ATTENTION + "proj_value_slot/kernel": (proj, layers, d),
+        _LAYERS + "mlp/wi/kernel": (d, layers, ffn),
+        _LAYERS + "mlp/wo/kernel": (ffn, layers, d),
+    }
+    if model.qkv_bias:
+        shapes[_ATTENTION + "qkv_key_slot/bias"] = (3, layers, slots)
+        shapes |= {f"{_ATTENTION}{name}_value_slot/bias": (width, layers) for name in "qkv"}
+    if model.proj_bias:
+        shapes[_ATTENTION + "proj_key_slot/bias"] = (proj, layers)
+        shapes[_ATTENTION + "proj_value_slot/bias"] = (d, layers)
+    if model.ffn_bias:
+        shapes |= {_LAYERS + "mlp/wi/bias": (ffn, layers), _LAYERS + "mlp/wo/bias": (d, layers)}
+    return shapes
+
+
+_DENSE_NORMS = {"attn.norm": "pre_self_attention_norm", "ffn.norm": "mlp/mlp_layer_norm"}
+_DENSE_PARTS = {
+    "attn.q": "self_attention/query", "attn.k": "self_attention/key", "attn.v": "self_attention/value",
+    "attn.o": "self_attention/out", "ffn.up": "mlp/wi", "ffn.down": "mlp/wo",
+}  # fmt: skip
+
+
+def _dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
+    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
+    for part, theirs in _DENSE_NORMS.items():
+        yield Entry(f"{ours}{part}.gain", f"{_LAYERS}{theirs}/scale", index=of_layer)
+        yield Entry(f"{ours}{part}.bias", f"{_LAYERS}{theirs}/bias", index=of_layer)
+    for part, theirs in _DENSE_PARTS.items():
+        yield Entry(f"{ours}{part}.w", f"{_LAYERS}{theirs}/kernel", index=of_layer)
+        yield Entry(f"{ours}{part}.b", f"{_LAYERS}{theirs}/bias", index=of_layer)
+
+
+def _dense_shapes(d: int, layers: int, heads: tuple[int, int], inner: int) -> dict[str, tuple[int, ...]]:
+    count, width = heads
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in _DENSE_NORMS.values():
+        shapes |= {f"{_LAYERS}{name}/scale": (d, layers), f"{_LAYERS}{name}/bias": (d, layers)}
+    for name in ("query", "key", "value"):
+        shapes[f"{_ATTENTION}{name}/kernel"] = (d, layers, count, width)
+        shapes[f"{_ATTENTION}{name}/bias"] = (count, layers, width)
+    return shapes | {
+        _ATTENTION + "out/kernel": (count, layers, width, d),
+        _ATTENTION + "out/bias": (d, layers),
+        _LAYERS + "mlp/wi/kernel": (d, layers, inner),
+        _LAYERS + "mlp/wi/bias": (inner, layers),
+        _LAYERS + "mlp/wo/kernel": (inner, layers, d),
+        _LAYERS + "mlp/wo/bias": (d, layers),
+    }
+
+
+SYSTEM = TokenFormerJax()

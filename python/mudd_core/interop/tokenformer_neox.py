@@ -1,0 +1,165 @@
+"""The authors' GPT-NeoX program for TokenFormer (spec/tokenformer.md section 2, "How N differs").
+
+Names are those of the modules in a row: 0 the embedding, 1 a transposition, 2 to L + 1 the layers, L + 3 the final norm,
+L + 4 an untied head; `sequential.` in front of them as the program writes them without pipeline stages, or whatever
+prefix the given weights have. Every target counts; documents are joined, the mask is causal alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from mudd_core.config.families.heads import head_width
+from mudd_core.config.families.tokenformer import TokenFormerConfig
+from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.system import Shapes, as_ids
+
+_FIRST = "2.attention.query.key_param_tokens"
+_PARTS = {
+    "attn.q": "attention.query", "attn.k": "attention.key", "attn.v": "attention.value",
+    "attn.o": "attention.proj", "ffn": "mlp",
+}  # fmt: skip
+_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
+
+
+class TokenFormerNeox:
+    """See interop/system.py. parameter_prefix and embedding_name among the settings name the tensors."""
+
+    normalize = "valid"
+
+    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
+        """Settings and sizes as our config; how the weights are named is noted among the settings."""
+        first = [name for name in shapes if name.endswith(_FIRST)]
+        embedding = [name for name in shapes if name.endswith("word_embeddings.weight")]
+        if len(first) != 1 or len(embedding) != 1:
+            raise ValueError(
+                f"[tokenformer_neox] weights: expected one '...{_FIRST}' and one '...word_embeddings.weight'"
+            )
+        if isinstance(config, dict):
+            config.setdefault("parameter_prefix", first[0].removesuffix(_FIRST))
+            config.setdefault("embedding_name", embedding[0])
+        prefix = _prefix(config)
+        vocab, width = shapes[embedding[0]]
+        layers = 0
+        while f"{prefix}{layers + 2}.mlp.key_param_tokens" in shapes:
+            layers += 1
+        if self._unsupported(config):
+            raise ValueError(f"[tokenformer_neox] {self._unsupported(config)}")
+        positions = {"rotary": "rotary", "none": "none"}.get(str(config.get("pos_emb", "rotary")))
+        if positions is None:
+            raise ValueError(f"[tokenformer_neox] pos_emb: expected rotary or none, got {config['pos_emb']!r}")
+        return TokenFormerConfig(
+            vocab_size=vocab,
+            d_model=width,
+            n_layer=layers,
+            n_head=int(config["num_attention_heads"]),
+            max_seq_len=int(config.get("max_position_embeddings", config.get("seq_length", 2048))),
+            slot_num=shapes[first[0]][0],
+            proj_slot_num=shapes[f"{prefix}2.attention.proj.key_param_tokens"][0],
+            ffn_slot_num=shapes[f"{prefix}2.mlp.key_param_tokens"][0],
+            normalize_type=str(config.get("norm_activation_type", "l2_norm_gelu")),
+            gelu="erf",
+            slot_eps=0.0,
+            positions=positions,
+            rope_fraction=float(config.get("rotary_pct", 0.25)),
+            rope_base=float(config.get("rotary_emb_base", 10000)),
+            norm_eps=float(config.get("layernorm_epsilon", 1e-5)),
+            gain_offset=0.0,
+            tie_embeddings=f"{prefix}{layers + 4}.final_linear.weight" not in shapes,
+            normalize_logits=False,
+            init="neox",
+        )
+
+    def _unsupported(self, config: Mapping[str, Any]) -> str:
+        if config.get("norm", "layernorm_nonparam") != "layernorm_nonparam":
+            return f"norm: expected layernorm_nonparam, got {config['norm']!r}"
+        if config.get("norm_activation_type", "l2_norm_gelu") not in _NORMS:
+            return f"norm_activation_type: expected one of {', '.join(_NORMS)}"
+        for name in ("hidden_dropout", "attention_dropout"):
+            if config.get(name, 0):
+                return f"{name}: expected 0, there is no dropout here"
+        return "" if "num_attention_heads" in config else "num_attention_heads: missing"
+
+    def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:
+        """The settings of its yml files; ValueError for what the program does not have."""
+        wanted = {"block": "pattention", "gelu": "erf", "slot_eps": 0.0, "gain_offset": 0.0, "zoom_dim": 0,
+                  "qkv_bias": False, "proj_bias": False, "ffn_bias": False, "drop_path": 0.0,
+                  "qkv_scale_factor": 1.0, "proj_scale_factor": 1.0, "ffn_scale_factor": 1.0}  # fmt: skip
+        for name, value in wanted.items():
+            if getattr(model, name) != value:
+                raise ValueError(
+                    f"[tokenformer_neox] {name}: expected {value!r} for this program, got {getattr(model, name)!r}"
+                )
+        if model.tie_embeddings and model.normalize_logits:
+            raise ValueError("[tokenformer_neox] normalize_logits: expected False for this program")
+        if model.positions not in ("rotary", "none") or model.normalize_type not in _NORMS:
+            raise ValueError("[tokenformer_neox] positions and normalize_type: the program has no such")
+        if head_width(model) * model.n_head != model.d_model:
+            raise ValueError("[tokenformer_neox] d_head: expected d_model / n_head")
+        return {
+            "num_layers": model.n_layer,
+            "hidden_size": model.d_model,
+            "num_attention_heads": model.n_head,
+            "qkv_slot_num": model.slots("qkv"),
+            "proj_slot_num": model.slots("proj"),
+            "ffn_slot_num": model.slots("ffn"),
+            "seq_length": model.max_seq_len,
+            "max_position_embeddings": model.max_seq_len,
+            "pos_emb": model.positions,
+            "rotary_pct": model.rope_fraction,
+            "rotary_emb_base": model.rope_base,
+            "norm": "layernorm_nonparam",
+            "final_norm": "layernorm",
+            "layernorm_epsilon": model.norm_eps,
+            "norm_activation_type": model.normalize_type,
+            "no_weight_tying": not model.tie_embeddings,
+        }
+
+    def entries(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> list[Entry]:
+        """Every parameter of ours and its place in theirs: the shapes are the same."""
+        prefix = _prefix(config)
+        norm = f"{prefix}{model.n_layer + 3}.norm."
+        entries = [
+            Entry("embed", str(config.get("embedding_name", f"{prefix}0.word_embeddings.weight"))),
+            Entry("final_norm.gain", norm + "weight"),
+            Entry("final_norm.bias", norm + "bias"),
+        ]
+        if not model.tie_embeddings:
+            entries.append(Entry("head", f"{prefix}{model.n_layer + 4}.final_linear.weight"))
+        for layer in range(model.n_layer):
+            for ours, theirs in _PARTS.items():
+                for side in ("key", "value"):
+                    name = f"{prefix}{layer + 2}.{theirs}.{side}_param_tokens"
+                    entries.append(Entry(f"blocks.{layer}.{ours}.{side}", name))
+        return entries
+
+    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of all their tensors."""
+        groups = {"attn.q": "qkv", "attn.k": "qkv", "attn.v": "qkv", "attn.o": "proj", "ffn": "ffn"}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for entry in self.entries(model, config):
+            part = entry.ours.split(".", 2)[-1].rpartition(".")[0]
+            if entry.ours in ("embed", "head"):
+                shapes[entry.theirs] = (model.vocab_size, model.d_model)
+            elif entry.ours.startswith("final_norm"):
+                shapes[entry.theirs] = (model.d_model,)
+            else:
+                shapes[entry.theirs] = (model.slots(groups[part]), model.d_model)
+        return shapes
+
+    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """inputs and targets as they are."""
+        unknown = sorted(set(batch) - {"inputs", "targets", "positions", "segments", "key_mask"})
+        if unknown:
+            raise ValueError(f"[tokenformer_neox] batch: expected inputs and targets, got '{unknown[0]}'")
+        return {name: as_ids(value, name) for name, value in batch.items()}
+
+
+def _prefix(config: Mapping[str, Any]) -> str:
+    return str(config.get("parameter_prefix", "sequential."))
+
+
+SYSTEM = TokenFormerNeox()

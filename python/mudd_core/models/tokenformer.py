@@ -1,0 +1,161 @@
+"""TokenFormer (Wang et al. 2024): the projections and the feed-forward are attention to learned tokens, the slots.
+
+Source of the maths: spec/tokenformer.md; the defaults are those of the authors' JAX program, with the fields of the
+config set as in spec section 2 it is their NeoX program, and `block="dense"` is their baseline (section 3).
+Shape letters: B samples, T positions, D width, n slots.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mudd_core import nn, ops
+from mudd_core.config.families.heads import head_width
+from mudd_core.config.families.tokenformer import TokenFormerConfig as Config
+from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.transformer_pp import seen
+
+__all__ = ["Config", "model"]
+
+
+def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
+    """Token ids to final states."""
+    std = 1.0 if config.init == "jax" else 0.02
+    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    x_BTD = with_positions(config, x_BTD, batch, std)
+    for layer in range(config.n_layer):
+        with nn.part(f"blocks.{layer}"):
+            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            x_BTD = feed_forward(config, x_BTD)
+    scale = config.d_model**-0.5 if config.tie_embeddings and config.normalize_logits else 1.0
+    h_BTD = final_norm(config, x_BTD, scale)
+    if config.tie_embeddings:
+        return Hidden(h_BTD, nn.unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding"))
+    head_std = config.d_model**-0.5 if config.init == "jax" else 0.02
+    return Hidden(h_BTD, nn.unembedding("head", config.vocab_size, config.d_model, std=head_std))
+
+
+def with_positions(config: Config, x_BTD: Any, batch: Batch, std: float) -> Any:
+    """x plus what is added for the positions, if anything is."""
+    if config.positions == "learned":
+        return nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
+    if config.positions == "sinusoidal":
+        return ops.embedding(
+            batch.positions, None, x_BTD, positions=batch.positions is None, sinusoids=config.max_seq_len
+        )
+    return x_BTD
+
+
+def norm(config: Config, x_BTD: Any) -> Any:
+    """The LayerNorm in front of a branch: without parameters, but in the baseline with a gain and a bias."""
+    if config.block == "dense":
+        return final_norm(config, x_BTD, 1.0, "norm")
+    return ops.layer_norm(x_BTD, eps=config.norm_eps)
+
+
+def final_norm(config: Config, x_BTD: Any, scale: float, name: str = "final_norm") -> Any:
+    """scale ((gain_offset + gain) LN(x) + bias); the scale is the logits'."""
+    start = "zeros" if config.gain_offset == 1 else "constant"
+    return nn.layer_norm(
+        x_BTD,
+        name,
+        eps=config.norm_eps,
+        gain_offset=config.gain_offset,
+        gain_init=(start, 1 - config.gain_offset),
+        scale=scale,
+    )
+
+
+def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+    """x + DropPath(out(Attn(q, k, v))) with q, k, v of the normalised x, three projections in one op."""
+    with nn.part("attn"):
+        a_BTD = norm(config, x_BTD)
+        q, k, v = qkv(config, a_BTD)
+        if config.positions == "rotary":
+            q, k = (rotated(config, u, batch) for u in (q, k))
+        o = ops.attention(q, k, v, n_head=config.n_head, **seen(batch, cache, layer))
+        if config.block == "dense":
+            return nn.linear(o, "o", config.d_model, std=dense_std(config, o.shape[-1]), bias=True, residual=x_BTD)
+        return slots(config, o, ["o"], "proj", config.d_model, x_BTD)[0]
+
+
+def qkv(config: Config, a_BTD: Any) -> tuple[Any, ...]:
+    """Queries, keys and values [B, T, H*hd] of the normalised states."""
+    width = config.n_head * head_width(config)
+    if config.block == "dense":
+        std = dense_std(config, config.d_model)
+        return tuple(nn.linear(a_BTD, name, width, std=std, bias=True) for name in "qkv")
+    return slots(config, a_BTD, ["q", "k", "v"], "qkv", width)
+
+
+def rotated(config: Config, u: Any, batch: Batch) -> Any:
+    """Queries or keys with the first share of each head rotated by their positions."""
+    return ops.rope(
+        u,
+        batch.positions,
+        n_head=config.n_head,
+        base=config.rope_base,
+        fraction=config.rope_fraction,
+        max_positions=config.max_seq_len,
+    )
+
+
+def feed_forward(config: Config, x_BTD: Any) -> Any:
+    """x + DropPath(slots(LN(x))): keys, activated scores, values, no second activation."""
+    with nn.part("ffn"):
+        f_BTD = norm(config, x_BTD)
+        if config.block == "pattention":
+            return slots(config, f_BTD, [""], "ffn", config.d_model, x_BTD)[0]
+        inner, init = config.inner(), "truncated_normal" if config.init == "jax" else "normal"
+        up_std, down_std = dense_std(config, config.d_model), dense_std(config, inner)
+        u = nn.linear(f_BTD, "up", inner, std=up_std, bias=True, activation=config.mlp_activation, init=init)
+        return nn.linear(u, "down", config.d_model, std=down_std, bias=True, residual=x_BTD, init=init)
+
+
+def dense_std(config: Config, fan_in: int) -> float:
+    """Standard deviation of the baseline's matrices."""
+    return fan_in**-0.5 if config.init == "jax" else 0.02
+
+
+def slots(
+    config: Config, x: Any, names: list[str], group: str, width: int, residual: Any = None
+) -> tuple[Any, ...]:
+    """One op for the projections `names` of x, each from its own slots to `width` channels (+ residual)."""
+    n, bias = config.slots(group), getattr(config, f"{group}_bias")
+    tokens: list[Any] = []
+    for name in names:
+        with nn.part(name):
+            tokens += slot_tokens(config, n, x.shape[-1], width, bias, truncated=group == "ffn")
+    result = ops.pattention(
+        x,
+        residual,
+        *tokens,
+        norm=config.normalize_type,
+        gelu=f"gelu_{config.gelu}",
+        eps=config.score_eps(),
+        zoom=float(config.zoom_dim * (4 if group == "ffn" else 1)),
+        scale_factor=getattr(config, f"{group}_scale_factor"),
+        keep_scores=config.keep_scores,
+        drop_path=0.0 if residual is None else config.drop_path,
+        purpose=f"drop_path.{nn.prefix()}",
+    )
+    return result if isinstance(result, tuple) else (result,)
+
+
+def slot_tokens(
+    config: Config, n: int, fan_in: int, width: int, bias: bool, truncated: bool
+) -> tuple[Any, Any, Any, Any]:
+    """Keys [n, fan_in], values [n, width] and their biases [n], [width] (None without)."""
+    jax = config.init == "jax"
+    init = "truncated_normal" if jax and truncated else "normal"
+    key_std = fan_in**-0.5 if jax else 0.02
+    value_std = n**-0.5 if jax else 2 / (config.n_layer * math.sqrt(config.d_model))
+    key = {"role": "slots", "fan_in": fan_in, "fan_out": n}
+    value = {"role": "slots", "fan_in": n, "fan_out": width}
+    return (
+        nn.parameter("key", (n, fan_in), init=init, init_scale=key_std, **key),
+        nn.parameter("value", (n, width), init=init, init_scale=value_std, **value),
+        nn.parameter("key_bias", (n,), init="zeros", **{**key, "role": "bias"}) if bias else None,
+        nn.parameter("value_bias", (width,), init="zeros", **{**value, "role": "bias"}) if bias else None,
+    )
