@@ -11,7 +11,17 @@ from typing import Any
 from mudd_core import ops
 from mudd_core.recording import current, part, prefix
 
-__all__ = ["embedding", "layer_norm", "linear", "parameter", "part", "positions", "prefix", "rms_norm", "unembedding"]
+__all__ = [
+    "embedding",
+    "layer_norm",
+    "linear",
+    "parameter",
+    "part",
+    "positions",
+    "prefix",
+    "rms_norm",
+    "unembedding",
+]
 
 
 def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
@@ -35,7 +45,9 @@ def linear(
     """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
     fan_in = x.shape[-1]
     with part(name):
-        w = parameter("w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init=init, init_scale=std)
+        w = parameter(
+            "w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init=init, init_scale=std
+        )
         b = (
             parameter("b", (width,), role="bias", fan_in=fan_in, fan_out=width, init="zeros")
             if bias

@@ -35,7 +35,7 @@ def test_logits_loss_and_gradients_equal_autograd(name: str, shape: tuple[int, i
     assert set(gradients) == set(want.grads)
     for key, gradient in want.grads.items():
         # Where exact arithmetic gives zero (a key bias moves all scores of a row alike) rounding is all there is.
-        scale = max(np.abs(gradient).max(), 1e-3 * max(np.abs(g).max() for g in want.grads.values()))
+        scale = max(np.abs(gradient).max(), 5e-3 * max(np.abs(g).max() for g in want.grads.values()))
         assert np.abs(gradients[key] - gradient).max() <= GRADIENT * scale, key
 
 
@@ -54,7 +54,7 @@ def test_positions_segments_and_masks(name: str) -> None:
     assert loss == pytest.approx(want.loss, rel=LOSS)
     largest = max(np.abs(g).max() for g in want.grads.values())
     for key, gradient in want.grads.items():
-        scale = max(np.abs(gradient).max(), 1e-3 * largest)
+        scale = max(np.abs(gradient).max(), 5e-3 * largest)
         assert np.abs(gradients[key] - gradient).max() <= GRADIENT * scale, key
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -54,7 +54,21 @@ class Gpt2Config:
     tied: bool = True
 
 
-Config = LlamaConfig | Gpt2Config
+class OtherConfig(Protocol):
+    """A family in a file of its own brings its formulas with it."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name to shape of every parameter."""
+
+    def logits(self, p: Params, batch: Batch) -> Tensor:
+        """Logits [B, T, V]."""
+
+
+Config = LlamaConfig | Gpt2Config | OtherConfig
 
 
 @dataclass(frozen=True)
@@ -162,6 +176,8 @@ def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
 
 def parameter_shapes(cfg: Config) -> dict[str, tuple[int, ...]]:
     """Name to shape of every parameter of `cfg`."""
+    if not isinstance(cfg, LlamaConfig | Gpt2Config):
+        return cfg.shapes()
     D, V, inner = cfg.d_model, cfg.vocab_size, cfg.ffn
     gpt2 = isinstance(cfg, Gpt2Config)
     kv = D if isinstance(cfg, Gpt2Config) else cfg.kv_heads * (D // cfg.heads)
@@ -193,12 +209,14 @@ def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Ar
     params = {}
     for name, shape in sorted(parameter_shapes(cfg).items()):
         x = rng.normal(0.0, std, shape)
-        params[name] = (x + 1.0 if name.endswith(".gain") else x).astype(np.float32)
+        params[name] = (x + 1.0 if name.endswith("gain") else x).astype(np.float32)
     return params
 
 
 def model_logits(p: Params, batch: Batch, cfg: Config) -> Tensor:
-    """Logits of either family, picked by the type of cfg."""
+    """Logits of the family, picked by the type of cfg."""
+    if not isinstance(cfg, LlamaConfig | Gpt2Config):
+        return cfg.logits(p, batch)
     return gpt2_logits(p, batch, cfg) if isinstance(cfg, Gpt2Config) else llama_logits(p, batch, cfg)
 
 

@@ -1,7 +1,7 @@
 """The authors' JAX program for TokenFormer and its baseline gpt2.yml (spec/tokenformer.md, sections 1 to 3).
 
-Layers are stacked along axis 1 of every tensor (scan_layers); keys lie as [d, ..., slots]. Settings are those of its yml
-files; sizes are read off the tensors. Positions of padding (segment 0 of the target) carry no loss.
+Layers are stacked along axis 1 of every tensor (scan_layers); keys lie as [d, ..., slots]. Settings are those of its
+yml files; sizes are read off the tensors. Positions of padding (segment 0 of the target) carry no loss.
 """
 
 from __future__ import annotations
@@ -126,7 +126,11 @@ class TokenFormerJax:
             "trainable_position_size": model.max_seq_len if model.positions == "learned" else -1,
         }
         if model.block == "dense":
-            return {**settings, "base_mlp_dim": model.inner(), "mlp_activations": [names[model.mlp_activation]]}
+            return {
+                **settings,
+                "base_mlp_dim": model.inner(),
+                "mlp_activations": [names[model.mlp_activation]],
+            }
         same = {name: getattr(model, name) for name in _SAME_NAME}
         return {**settings, "slot_num": model.slots("qkv"), **same}
 
@@ -169,7 +173,9 @@ class TokenFormerJax:
         known = {"inputs", "targets", "targets_segmentation", "targets_position", *theirs, *theirs.values()}
         unknown = sorted(set(batch) - known - {"key_mask"})
         if unknown:
-            raise ValueError(f"[tokenformer_jax] batch: expected {', '.join(sorted(known))}, got '{unknown[0]}'")
+            raise ValueError(
+                f"[tokenformer_jax] batch: expected {', '.join(sorted(known))}, got '{unknown[0]}'"
+            )
         arrays = {theirs.get(name, name): as_ids(value, name) for name, value in batch.items()}
         counted = arrays.pop("targets_segmentation", None)
         arrays.pop("targets_position", None)
@@ -181,7 +187,10 @@ class TokenFormerJax:
 
 
 def _has_positions(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("use_untrainable_positional_embedding")) or config.get("trainable_position_size", -1) > 0
+    return (
+        bool(config.get("use_untrainable_positional_embedding"))
+        or config.get("trainable_position_size", -1) > 0
+    )
 
 
 def _slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
@@ -192,7 +201,9 @@ def _slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
         yield Entry(f"{ours}attn.{name}.value", f"{_ATTENTION}{name}_value_slot/kernel", index=of_layer)
         if model.qkv_bias:
             yield Entry(f"{key}_bias", _ATTENTION + "qkv_key_slot/bias", index=(i, layer))
-            yield Entry(f"{ours}attn.{name}.value_bias", f"{_ATTENTION}{name}_value_slot/bias", index=of_layer)
+            yield Entry(
+                f"{ours}attn.{name}.value_bias", f"{_ATTENTION}{name}_value_slot/bias", index=of_layer
+            )
     for group, part, keys, values in (
         ("proj", "attn.o", _ATTENTION + "proj_key_slot", _ATTENTION + "proj_value_slot"),
         ("ffn", "ffn", _LAYERS + "mlp/wi", _LAYERS + "mlp/wo"),

@@ -1,8 +1,8 @@
 """The authors' GPT-NeoX program for TokenFormer (spec/tokenformer.md section 2, "How N differs").
 
-Names are those of the modules in a row: 0 the embedding, 1 a transposition, 2 to L + 1 the layers, L + 3 the final norm,
-L + 4 an untied head; `sequential.` in front of them as the program writes them without pipeline stages, or whatever
-prefix the given weights have. Every target counts; documents are joined, the mask is causal alone.
+Names are those of the modules in a row: 0 the embedding, 1 a transposition, 2 to L + 1 the layers, L + 3 the final
+norm, L + 4 an untied head; in front of them `sequential.`, as the program writes them without pipeline stages, or
+whatever prefix the given weights have. Every target counts; documents are joined, the mask is causal alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class TokenFormerNeox:
             raise ValueError(f"[tokenformer_neox] {self._unsupported(config)}")
         positions = {"rotary": "rotary", "none": "none"}.get(str(config.get("pos_emb", "rotary")))
         if positions is None:
-            raise ValueError(f"[tokenformer_neox] pos_emb: expected rotary or none, got {config['pos_emb']!r}")
+            raise ValueError(
+                f"[tokenformer_neox] pos_emb: expected rotary or none, got {config['pos_emb']!r}"
+            )
         return TokenFormerConfig(
             vocab_size=vocab,
             d_model=width,

@@ -31,7 +31,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     scale = config.d_model**-0.5 if config.tie_embeddings and config.normalize_logits else 1.0
     h_BTD = final_norm(config, x_BTD, scale)
     if config.tie_embeddings:
-        return Hidden(h_BTD, nn.unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding"))
+        return Hidden(
+            h_BTD, nn.unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding")
+        )
     head_std = config.d_model**-0.5 if config.init == "jax" else 0.02
     return Hidden(h_BTD, nn.unembedding("head", config.vocab_size, config.d_model, std=head_std))
 
@@ -76,7 +78,9 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
             q, k = (rotated(config, u, batch) for u in (q, k))
         o = ops.attention(q, k, v, n_head=config.n_head, **seen(batch, cache, layer))
         if config.block == "dense":
-            return nn.linear(o, "o", config.d_model, std=dense_std(config, o.shape[-1]), bias=True, residual=x_BTD)
+            return nn.linear(
+                o, "o", config.d_model, std=dense_std(config, o.shape[-1]), bias=True, residual=x_BTD
+            )
         return slots(config, o, ["o"], "proj", config.d_model, x_BTD)[0]
 
 

@@ -64,8 +64,8 @@ class Embedding : public Node {
   explicit Embedding(const Attributes& a)
       : positions_(a.flag("positions", false)), sinusoids_(a.integer("sinusoids", 0)) {
     a.only("positions,sinusoids");
-    check(sinusoids_ >= 0 && sinusoids_ < int64_t{1} << 24, "embedding", "sinusoids: expected 0 to 2^24 rows, got ",
-          sinusoids_);
+    check(sinusoids_ >= 0 && sinusoids_ < int64_t{1} << 24, "embedding",
+          "sinusoids: expected 0 to 2^24 rows, got ", sinusoids_);
   }
 
   const char* op() const override { return "embedding"; }

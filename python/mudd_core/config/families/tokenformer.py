@@ -66,7 +66,10 @@ class TokenFormerConfig:
     rope_fraction: float = opt(0.25, "rotary: rotated share of each head", "share", low=0.0, high=1.0)
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
     gain_offset: float = opt(
-        1.0, "the gain of a LayerNorm is this plus its parameter: 1 = JAX program, 0 = NeoX", low=0.0, high=1.0
+        1.0,
+        "the gain of a LayerNorm is this plus its parameter: 1 = JAX program, 0 = NeoX",
+        low=0.0,
+        high=1.0,
     )
     tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
     normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
