@@ -13,6 +13,7 @@ from mudd_core.metrics import read_rows
 from mudd_core.progress import duration
 
 MIB = memory.MIB
+LOADED_LATER = 13 * MIB  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
 _KINDS = {
     "weights": "weights, fp32",
     "moments": "optimizer moments",
@@ -55,7 +56,7 @@ def plan_text(config: Config, workdir: Path) -> str:
 
     train = config.train
     _core.set_num_threads(train.threads)
-    program = memory.resident_bytes()
+    program = memory.resident_bytes() + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
     model, _, report = book(shape, config)
     peak = program + sum(report.values())
