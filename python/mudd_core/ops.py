@@ -19,18 +19,30 @@ from mudd_core.recording import Value
 
 __all__ = [
     "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
-    "cross_entropy_backward", "custom", "embedding", "embedding_backward", "glu", "glu_backward", "layer_norm",
-    "layer_norm_backward", "linear", "linear_backward", "pattention", "pattention_backward", "rms_norm",
-    "rms_norm_backward", "rope", "rope_backward",
+    "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "embedding", "embedding_backward", "glu",
+    "glu_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "pattention",
+    "pattention_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward",
 ]  # fmt: skip
 
 
-# Inputs of each op, in order, for messages; those that may be missing end in '?'.
+# Inputs of each op, in order, for messages; those that may be missing end in '?', the one that may repeat in '*'.
 _INPUTS = {
     "activation": ("x",),
     "add": ("a", "b"),
     "attention": ("q", "k", "v", "segments?", "key_mask?", "k_cache?", "v_cache?"),
     "cross_entropy": ("h", "head", "targets"),
+    "depth_mix": (
+        "bias",
+        "w1?",
+        "w2?",
+        "generator_gain?",
+        "gain_0?",
+        "gain_1?",
+        "gain_2?",
+        "gain_3?",
+        "newest?",
+        "states*",
+    ),
     "embedding": ("ids?", "table?", "residual?"),
     "glu": ("gate", "up"),
     "layer_norm": ("x", "gain?", "bias?"),
@@ -53,8 +65,10 @@ def _checked(op: str, name: str, value: Any, dtype: str) -> Any:
 
 
 def _inputs(op: str, inputs: list[Any]) -> list[Any]:
-    checked = []
-    for label, value in zip(_INPUTS[op], inputs, strict=False):  # backward has no caches
+    checked, labels = [], _INPUTS[op]
+    if labels[-1].endswith("*"):
+        labels = labels[:-1] + (labels[-1].rstrip("*"),) * (len(inputs) - len(labels) + 1)
+    for label, value in zip(labels, inputs, strict=False):  # backward has no caches
         name = label.rstrip("?")
         missing = value is None and name != label
         checked.append(
@@ -101,14 +115,17 @@ def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: A
     return tape.call_custom(forward, backward, list(inputs))
 
 
-def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
-    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019). x [..., D], gain [D]."""
-    return _apply("rms_norm", [x, gain], eps=eps)
+def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6, heads: int = 1) -> Any:
+    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019). x [..., D], gain [D].
+
+    heads: normalise each of so many equal pieces of the last axis by itself (qk-norm); gain [D / heads].
+    """
+    return _apply("rms_norm", [x, gain], eps=eps, heads=heads)
 
 
-def rms_norm_backward(dy: Any, x: Any, gain: Any = None, *, eps: float = 1e-6) -> Any:
+def rms_norm_backward(dy: Any, x: Any, gain: Any = None, *, eps: float = 1e-6, heads: int = 1) -> Any:
     """Gradients (dx, dgain) of rms_norm."""
-    return _backward("rms_norm", dy, [x, gain], eps=eps)
+    return _backward("rms_norm", dy, [x, gain], eps=eps, heads=heads)
 
 
 def layer_norm(
@@ -397,4 +414,73 @@ def pattention_backward(
         keep_scores=keep_scores,
         drop_path=drop_path,
         purpose=purpose,
+    )
+
+
+def depth_mix(
+    bias: Any,
+    w1: Any = None,
+    w2: Any = None,
+    generator_gain: Any = None,
+    gain_0: Any = None,
+    gain_1: Any = None,
+    gain_2: Any = None,
+    gain_3: Any = None,
+    newest: Any = None,
+    *states: Any,
+    direct: bool = False,
+    post_norm: bool = False,
+    activation: str = "gelu_tanh",
+    eps: float = 1e-6,
+    norm_eps: float = 1e-6,
+) -> Any:
+    """C streams as weighted sums of l earlier states, the weights made per token (Xiao et al. 2025, MUDDFormer).
+
+    states: l arrays [..., D]; X = newest where given, else the last of them. With w1 [D, K] and w2 [K, C*l] the
+    weights are A = act(rms(X; generator_gain) w1) w2 + bias, column c*l + j for stream c and state j; without, A =
+    bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normalised with gain_c [D] where given
+    (leading streams only). post_norm: the last stream is X + rms(sum; its gain) instead. C is 1 to 4; returns one
+    array for C = 1, else a tuple. eps: of the generator's norm; norm_eps: of the streams'.
+    """
+    inputs = [bias, w1, w2, generator_gain, gain_0, gain_1, gain_2, gain_3, newest, *states]
+    return _apply(
+        "depth_mix",
+        inputs,
+        direct=direct,
+        post_norm=post_norm,
+        activation=activation,
+        eps=eps,
+        norm_eps=norm_eps,
+    )
+
+
+def depth_mix_backward(
+    dy: Any,
+    bias: Any,
+    w1: Any = None,
+    w2: Any = None,
+    generator_gain: Any = None,
+    gain_0: Any = None,
+    gain_1: Any = None,
+    gain_2: Any = None,
+    gain_3: Any = None,
+    newest: Any = None,
+    *states: Any,
+    direct: bool = False,
+    post_norm: bool = False,
+    activation: str = "gelu_tanh",
+    eps: float = 1e-6,
+    norm_eps: float = 1e-6,
+) -> Any:
+    """Gradients of all inputs of depth_mix, in their order. dy: gradient of the stream, or a tuple, None for zero."""
+    inputs = [bias, w1, w2, generator_gain, gain_0, gain_1, gain_2, gain_3, newest, *states]
+    return _backward(
+        "depth_mix",
+        dy,
+        inputs,
+        direct=direct,
+        post_norm=post_norm,
+        activation=activation,
+        eps=eps,
+        norm_eps=norm_eps,
     )

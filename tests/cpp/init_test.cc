@@ -85,8 +85,13 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
   CHECK(store.packed(1, Pack::plain)[0] == store.master(1)[0]);
   CHECK_THROWS_WITH_AS(
       values(parameter("w", {2}, "orthogonal", 1), 1),
-      "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros or ones, got 'orthogonal'",
+      "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros, ones or last_column, got 'orthogonal'",
       Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "normal", -1), 1), Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "constant", NAN), 1), Error);
+}
+
+TEST_CASE("last_column: ones there, zeros elsewhere") {
+  CHECK(values(parameter("blocks.0.mix.bias", {2, 3}, "last_column", 0), 1) ==
+        std::vector<float>{0, 0, 1, 0, 0, 1});
 }

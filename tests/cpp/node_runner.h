@@ -63,9 +63,18 @@ class NodeRunner {
   // (activation-like inputs) or add them last (weight-like).
   std::vector<std::vector<float>> backward(const std::vector<float>& dy,
                                            const std::vector<std::vector<float>>& before = {}) {
-    Placed d = place(needs_.outputs_[0], &dy, false);
+    return backward_all({dy}, before);
+  }
+
+  // The same with the gradients of the first outputs.
+  std::vector<std::vector<float>> backward_all(const std::vector<std::vector<float>>& dys,
+                                               const std::vector<std::vector<float>>& before = {}) {
+    std::vector<Placed> douts;
     run_.dout_.assign(needs_.outputs_.size(), Tensor{});
-    run_.dout_[0] = d.tensor;
+    for (size_t o = 0; o < dys.size(); ++o) {
+      douts.push_back(place(needs_.outputs_[o], &dys[o], false));
+      run_.dout_[o] = douts.back().tensor;
+    }
     std::vector<Placed> grads;
     run_.din_.assign(values_.size(), Tensor{});
     run_.sink_.assign(values_.size(), GradSink{});

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from reference import numpy_ops as ref
+from reference.torch_muddformer import depth_mix
 
 F32 = NDArray[np.float32]
 rng = np.random.default_rng(11)
@@ -56,6 +58,13 @@ SLOT_NORMS = ["l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gel
 ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
 
 
+def by_heads(dy: Any, x: Any, gain: Any, heads: int) -> Any:
+    """Backward of rms_norm over each head by itself."""
+    pieces = (*x.shape[:-1], heads, x.shape[-1] // heads)
+    dx, dgain = ref.rms_norm_backward(dy.reshape(pieces), x.reshape(pieces), gain)
+    return dx.reshape(x.shape), dgain
+
+
 def norm_cases() -> list[Case]:
     x, gain, bias = normal(3, 5, 19), normal(19), normal(19)
     ones, zeros = np.ones(19), np.zeros(19)
@@ -64,6 +73,9 @@ def norm_cases() -> list[Case]:
              lambda dy, x, g: ref.rms_norm_backward(dy, x, g, 1e-3)),
         Case("rms_norm", [x, None], {}, lambda x, g: ref.rms_norm(x, ones),
              lambda dy, x, g: (ref.rms_norm_backward(dy, x, ones)[0], None)),
+        Case("rms_norm", [normal(3, 5, 4 * 19), gain], {"heads": 4},
+             lambda x, g: ref.rms_norm(x.reshape(3, 5, 4, 19), g).reshape(x.shape),
+             lambda dy, x, g: by_heads(dy, x, g, 4)),
         Case("layer_norm", [x, gain, bias], {"eps": 1e-3}, lambda x, g, b: ref.layer_norm(x, g, b, 1e-3),
              lambda dy, x, g, b: ref.layer_norm_backward(dy, x, g, 1e-3)),
         Case("layer_norm", [x, gain, bias], {"gain_offset": 1.0, "scale": 0.25},
@@ -204,6 +216,26 @@ def loss_case(weighted: bool) -> Case:
     return case._replace(options={"dloss": np.array([2.5])}) if weighted else case
 
 
+def mix_case(static: bool) -> Case:
+    """One stream of depth_mix (the others: test_depth_mix.py)."""
+    D, K, states = 19, 11, 3
+    inputs = [normal(1, states)]
+    inputs += [None] * 4 if static else [normal(D, K) * 0.3, normal(K, states) * 0.3, normal(D), normal(D)]
+    inputs += [None] * 4 + [normal(3, 5, D) for _ in range(states)]
+
+    def torched(inputs: Any) -> Any:
+        return [
+            None if i is None else torch.tensor(i, dtype=torch.float64, requires_grad=True) for i in inputs
+        ]
+
+    def backward(dy: Any, *inputs: Any) -> Any:
+        leaves = torched(inputs)
+        depth_mix(leaves)[0].backward(torch.tensor(dy, dtype=torch.float64))
+        return [None if i is None else i.grad.numpy() for i in leaves]
+
+    return Case("depth_mix", inputs, {}, lambda *i: depth_mix(torched(i))[0].detach().numpy(), backward)
+
+
 def cases() -> list[Case]:
     x = normal(3, 4, 33)
     glu = [
@@ -232,5 +264,5 @@ def cases() -> list[Case]:
         *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
         rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
         attention_case(2, 0.7, True, False), attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
-        *slots_cases(),
+        *slots_cases(), mix_case(False), mix_case(True),
     ]  # fmt: skip

@@ -134,6 +134,7 @@ def test_results_are_new_arrays_of_plain_float32(case: Case) -> None:
 def test_no_rows_are_fine(case: Case) -> None:
     """A batch of nothing gives nothing, and weights get a gradient of zero."""
     weights = {
+        "depth_mix": set(range(8)),
         "rms_norm": {1},
         "layer_norm": {1, 2},
         "linear": {1, 2},

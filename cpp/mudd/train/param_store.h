@@ -22,7 +22,7 @@ struct Parameter {
   std::vector<int64_t> shape;
   Role role = Role::matrix;
   int64_t fan_in = 0, fan_out = 0;
-  std::string init = "normal";  // normal | uniform | constant | zeros | ones
+  std::string init = "normal";  // normal | uniform | constant | zeros | ones | last_column (ones there, zeros else)
   double init_scale = 0.0;      // std of normal, half width of uniform, value of constant
   // Per-parameter factors of the optimizer (contracts 12).
   double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;

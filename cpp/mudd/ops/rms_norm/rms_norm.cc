@@ -23,8 +23,10 @@ enum Input { kX, kGain };
 
 class RmsNorm : public Node {
  public:
-  explicit RmsNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps", 1e-6))) {
-    a.only("eps");
+  explicit RmsNorm(const Attributes& a)
+      : eps_(static_cast<float>(a.number("eps", 1e-6))), heads_(a.integer("heads", 1)) {
+    a.only("eps,heads");
+    check(heads_ >= 1, "rms_norm", "heads: expected at least 1, got ", heads_);
     check(eps_ >= 0, "rms_norm", "eps: expected a number >= 0, got ", eps_);
   }
 
@@ -37,21 +39,26 @@ class RmsNorm : public Node {
     const TensorSpec& x = io.input(kX);
     check(x.dtype == DType::f32, "rms_norm", "x: expected float32, got ", name_of(x.dtype));
     check(!x.shape.empty() && x.cols() > 0, "rms_norm", "x: expected at least one column, got ", x.text());
+    check(x.cols() % heads_ == 0, "rms_norm", "x: expected a last axis divisible by ", heads_, " heads, got ",
+          x.text());
+    width_ = x.cols() / heads_;
     if (io.has_input(kGain))
-      check(io.input(kGain).shape == std::vector<int64_t>{x.cols()} && io.input(kGain).dtype == DType::f32,
-            "rms_norm", "gain: expected float32[", x.cols(), "], got ", io.input(kGain).text());
+      check(io.input(kGain).shape == std::vector<int64_t>{width_} && io.input(kGain).dtype == DType::f32,
+            "rms_norm", "gain: expected float32[", width_, "], got ", io.input(kGain).text());
     io.output(x);
-    io.saved(x.rows() * static_cast<int64_t>(sizeof(float)));
-    if (io.wants_gradient(kGain)) io.scratch_backward(RowSums(io.shards(), x.rows(), x.cols()).bytes());
+    io.saved(x.rows() * heads_ * static_cast<int64_t>(sizeof(float)));
+    if (io.wants_gradient(kGain)) io.scratch_backward(RowSums(io.shards(), x.rows() * heads_, width_).bytes());
     kernels_ = &choose(rms_norm_rows());
   }
 
   void forward(const Run& run) override {
     const Tensor &x = run.in(kX), &y = run.out(0);
     const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
-    parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
-      const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
-      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, gain, eps_, y.f32(), y.stride, run.saved_as<float>(0));
+    const int64_t pieces = x.rows * heads_;
+    parallel_for((pieces + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
+      const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, pieces);
+      kernels_->fwd(begin, end, heads_, width_, x.f32(), x.stride, gain, eps_, y.f32(), y.stride,
+                    run.saved_as<float>(0));
     });
   }
 
@@ -59,13 +66,13 @@ class RmsNorm : public Node {
     const Tensor &x = run.in(kX), &dy = run.dout(0);
     const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
     const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain);
-    const RowSums sums(run.shards(), x.rows, x.cols);
+    const RowSums sums(run.shards(), x.rows * heads_, width_);
     float* partials = run.scratch_as<float>();
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
-      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, gain, run.saved_as<float>(0), dy.f32(), dy.stride,
-                    wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
+      kernels_->bwd(begin, end, heads_, width_, x.f32(), x.stride, gain, run.saved_as<float>(0), dy.f32(),
+                    dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
                     wants_x && run.accumulate(kX), wants_gain ? sums.partial(partials, task) : nullptr);
     });
     if (wants_gain) sums.finish(partials, run.sink(kGain));
@@ -73,6 +80,7 @@ class RmsNorm : public Node {
 
  private:
   float eps_;
+  int64_t heads_, width_ = 0;  // width_: of a head's piece of a row
   const RmsNormKernels* kernels_ = nullptr;
 };
 

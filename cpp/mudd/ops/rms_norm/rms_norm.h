@@ -1,4 +1,5 @@
 // rms_norm: y[r,:] = x[r,:] * inv[r] * gain,   inv[r] = (mean_d x[r,d]^2 + eps)^(-1/2).
+// With option heads = H > 1 each of the H equal pieces of a row is such a row of its own (qk-norm), gain [D / H].
 // Zhang and Sennrich 2019; eps inside the root as in spec/muddformer.md b.1.
 //
 // Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones). Output: y_RD.
@@ -14,14 +15,15 @@
 namespace mudd {
 
 struct RmsNormKernels {
-  // Rows [begin, end). gain may be null.
-  void (*fwd)(int64_t begin, int64_t end, int64_t d, const float* x, int64_t x_stride, const float* gain,
-              float eps, float* y, int64_t y_stride, float* inv);
-  // Rows [begin, end). dx may be null (then only dgain); accumulate adds to dx. dgain may be null; else it
-  // receives this block's sum over its rows, in row order (set, not added).
-  void (*bwd)(int64_t begin, int64_t end, int64_t d, const float* x, int64_t x_stride, const float* gain,
-              const float* inv, const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate,
-              float* dgain);
+  // Pieces [begin, end) of width d: piece i is head i % heads of row i / heads; inv counts pieces. gain may be
+  // null.
+  void (*fwd)(int64_t begin, int64_t end, int64_t heads, int64_t d, const float* x, int64_t x_stride,
+              const float* gain, float eps, float* y, int64_t y_stride, float* inv);
+  // Pieces [begin, end). dx may be null (then only dgain); accumulate adds to dx. dgain may be null; else it
+  // receives this block's sum over its pieces, in their order (set, not added).
+  void (*bwd)(int64_t begin, int64_t end, int64_t heads, int64_t d, const float* x, int64_t x_stride,
+              const float* gain, const float* inv, const float* dy, int64_t dy_stride, float* dx,
+              int64_t dx_stride, bool accumulate, float* dgain);
 };
 
 #define MUDD_KERNEL(name, level)    \

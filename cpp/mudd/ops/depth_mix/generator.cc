@@ -1,0 +1,187 @@
+#include "mudd/ops/depth_mix/generator.h"
+
+#include <algorithm>
+#include <array>
+
+#include "mudd/base/check.h"
+#include "mudd/graph/arena.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+// Takes the next piece of scratch.
+float* take(std::byte*& at, int64_t floats) {
+  auto* piece = reinterpret_cast<float*>(at);
+  at += aligned(floats * kFloat);
+  return piece;
+}
+
+// c[m, n] = a[m, k] b, a and c contiguous.
+GemmBlock product(const float* a, int64_t k, const float* b, float* c, int64_t n, int64_t m) {
+  GemmBlock g;
+  g.a = a;
+  g.lda = g.k = k;
+  g.b = b;
+  g.c = c;
+  g.ldc = g.n = n;
+  g.m = m;
+  return g;
+}
+
+}  // namespace
+
+void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t count) {
+  rows_ = rows, width_ = width, count_ = count;
+  check(io.has_input(kMixW1) == io.has_input(kMixW2), "depth_mix", "w1 and w2: expected both or none");
+  check(io.has_input(kMixW1) || !io.has_input(kMixGeneratorGain), "depth_mix", "generator_gain: needs w1 and w2");
+  hidden_ = 0;
+  if (!io.has_input(kMixW1)) return;
+  const TensorSpec &w1 = io.input(kMixW1), &w2 = io.input(kMixW2), &gain = io.input(kMixGeneratorGain);
+  check(w1.dtype == DType::f32 && w1.shape.size() == 2 && w1.shape[0] == width && w1.cols() > 0, "depth_mix",
+        "w1: expected float32[", width, ", K], got ", w1.text());
+  check(w2.dtype == DType::f32 && w2.shape == std::vector<int64_t>{w1.cols(), count}, "depth_mix",
+        "w2: expected float32[", w1.cols(), ", ", count, "], got ", w2.text());
+  has_gain_ = io.has_input(kMixGeneratorGain);
+  check(!has_gain_ || (gain.dtype == DType::f32 && gain.shape == std::vector<int64_t>{width}), "depth_mix",
+        "generator_gain: expected float32[", width, "], got ", gain.text());
+  hidden_ = w1.cols();
+  const bool newest_given = io.has_input(kMixNewest);
+  wants_x_ = io.wants_gradient(newest_given ? static_cast<int>(kMixNewest) : io.n_inputs() - 1);
+  wants_w_ = io.wants_gradient(kMixW1) || io.wants_gradient(kMixW2);
+  wants_gain_ = has_gain_ && io.wants_gradient(kMixGeneratorGain);
+  packs_w1_ = !io.input_is_parameter(kMixW1);
+  packs_w2_ = !io.input_is_parameter(kMixW2);
+  for (const auto& [input, here] : {std::pair{kMixW1, packs_w1_}, std::pair{kMixW2, packs_w2_}}) {
+    if (here) continue;
+    io.pack(input, Pack::plain);
+    if (io.training()) io.pack(input, Pack::transposed);
+  }
+  for (const int64_t floats : {rows * count, rows * hidden_, rows}) io.saved(floats * kFloat);
+  const int shards = io.shards().count();
+  product_bytes_ =
+      wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards), grad_scratch_bytes(hidden_, count_, shards))
+               : 0;
+  kernels_ = &choose(depth_mix_rows());
+  norm_ = &choose(rms_norm_rows());
+}
+
+int64_t MixGenerator::forward_bytes() const {
+  return present() ? (packs_w1_ ? aligned(packed_size(width_, hidden_) * kFloat) : 0) +
+                         (packs_w2_ ? aligned(packed_size(hidden_, count_) * kFloat) : 0)
+                   : 0;
+}
+
+int64_t MixGenerator::forward_tile_bytes(int64_t rows) const {
+  return present() ? aligned(rows * width_ * kFloat) + aligned(rows * hidden_ * kFloat) : 0;
+}
+
+int64_t MixGenerator::backward_bytes(const Inference& io) const {
+  if (!present()) return 0;
+  return (packs_w1_ ? aligned(packed_size(hidden_, width_) * kFloat) : 0) +
+         (packs_w2_ ? aligned(packed_size(count_, hidden_) * kFloat) : 0) + 2 * aligned(rows_ * hidden_ * kFloat) +
+         (has_gain_ ? aligned(rows_ * width_ * kFloat) : 0) +
+         (wants_gain_ ? aligned(RowSums(io.shards(), rows_, width_).bytes()) : 0) + aligned(product_bytes_);
+}
+
+int64_t MixGenerator::backward_tile_bytes(int64_t rows) const { return forward_tile_bytes(rows); }
+
+const float* MixGenerator::packed(const Run& run, int input, Pack how, std::byte*& scratch) const {
+  if (const float* kept = run.packed(input, how)) return kept;
+  if (!(input == kMixW1 ? packs_w1_ : packs_w2_))
+    throw StateError("[depth_mix] a parameter came without its packed copy");
+  const Tensor& w = run.in(input);
+  const bool plain = how == Pack::plain;
+  float* here = take(scratch, plain ? packed_size(w.rows, w.cols) : packed_size(w.cols, w.rows));
+  pack_weight(w.f32(), w.rows, w.cols, !plain, here);
+  return here;
+}
+
+void MixGenerator::start_forward(const Run& run, std::byte* scratch) {
+  if (!present()) return;
+  w1_ = packed(run, kMixW1, Pack::plain, scratch);
+  w2_ = packed(run, kMixW2, Pack::plain, scratch);
+}
+
+void MixGenerator::start_backward(const Run& run, std::byte* scratch) {
+  if (!present()) return;
+  w1_ = packed(run, kMixW1, Pack::transposed, scratch);
+  w2_ = packed(run, kMixW2, Pack::transposed, scratch);
+  hidden_rows_ = take(scratch, rows_ * hidden_);
+  dscaled_rows_ = take(scratch, rows_ * hidden_);
+  u_rows_ = has_gain_ ? take(scratch, rows_ * width_) : nullptr;
+  gain_partials_ = nullptr;
+  if (wants_gain_) gain_partials_ = take(scratch, RowSums(run.shards(), rows_, width_).bytes() / kFloat);
+  product_ = reinterpret_cast<float*>(scratch);
+}
+
+void MixGenerator::forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const {
+  const int64_t rows = end - begin;
+  const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
+  float *u = tile, *hidden = tile + aligned(rows * width_ * kFloat) / kFloat;
+  norm_->fwd(0, rows, 1, width_, x.f32() + begin * x.stride, x.stride, gain, eps_, u, width_,
+             run.saved_as<float>(kInverse) + begin);
+  GemmBlock g = product(u, width_, w1_, hidden, hidden_, rows);
+  g.epilogue.activation = activation_;
+  g.epilogue.pre_activation = run.saved_as<float>(kPre) + begin * hidden_;
+  g.epilogue.pre_stride = hidden_;
+  gemm_kernels().multiply(g);
+  GemmBlock out = product(hidden, hidden_, w2_, run.saved_as<float>(kWeights) + begin * count_, count_, rows);
+  out.epilogue.bias = run.in(kMixBias).f32();
+  gemm_kernels().multiply(out);
+}
+
+void MixGenerator::backward(const Run& run, const Tensor& x, const float* dweights, int64_t begin, int64_t end,
+                            int64_t block, Tensor dx, bool accumulate, float* tile) const {
+  const int64_t rows = end - begin;
+  const float *inverse = run.saved_as<float>(kInverse), *xs = x.f32() + begin * x.stride;
+  const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
+  float *du = tile, *dhidden = tile + aligned(rows * width_ * kFloat) / kFloat;
+  gemm_kernels().multiply(product(dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
+  // dw1 = u^T dpre. Without a gain u is x times the row's inverse rms, and that factor goes to dpre instead.
+  kernels_->generator(begin, end, hidden_, activation_, run.saved_as<float>(kPre), has_gain_ ? nullptr : inverse,
+                      dhidden, hidden_rows_, dscaled_rows_);
+  if (has_gain_) {
+    float scratch_inverse[kRowBlock];
+    norm_->fwd(0, rows, 1, width_, xs, x.stride, gain, eps_, u_rows_ + begin * width_, width_, scratch_inverse);
+  }
+  if (!dx && !gain_partials_) return;
+  gemm_kernels().multiply(product(dhidden, hidden_, w1_, du, width_, rows));
+  float* dgain = gain_partials_ ? RowSums(run.shards(), rows_, width_).partial(gain_partials_, block) : nullptr;
+  norm_->bwd(0, rows, 1, width_, xs, x.stride, gain, inverse + begin, du, width_,
+             dx ? dx.f32() + begin * dx.stride : nullptr, dx.stride, accumulate, dgain);
+}
+
+void MixGenerator::finish_backward(const Run& run, const Tensor& x, const float* dweights) const {
+  if (gain_partials_) RowSums(run.shards(), rows_, width_).finish(gain_partials_, run.sink(kMixGeneratorGain));
+  const Tensor dscaled{dscaled_rows_, rows_, hidden_, hidden_};
+  const Tensor u{u_rows_, rows_, width_, width_}, hidden{hidden_rows_, rows_, hidden_, hidden_};
+  const Tensor da{const_cast<float*>(dweights), rows_, count_, count_};
+  if (run.wants(kMixW1)) weight_gradient_of(run, kMixW1, has_gain_ ? u : x, dscaled);
+  if (run.wants(kMixW2)) weight_gradient_of(run, kMixW2, hidden, da);
+}
+
+void MixGenerator::weight_gradient_of(const Run& run, int input, const Tensor& left, const Tensor& right) const {
+  const Shards& shards = run.shards();
+  check(shards.count() <= kMaxShards, "depth_mix", "shards: expected at most ", kMaxShards, ", got ",
+        shards.count());
+  std::array<int64_t, kMaxShards + 1> cuts;
+  for (int s = 0; s <= shards.count(); ++s) cuts[s] = shards.row_begin(s, rows_);
+  const GradSink& sink = run.sink(input);
+  GradBlock g{.x = left.f32(), .ldx = left.stride, .dy = right.f32(), .ldy = right.stride};
+  g.cuts = cuts.data();
+  g.shards = shards.count();
+  g.m = left.cols;
+  g.n = right.cols;
+  g.out = sink.out;
+  g.ldo = right.cols;
+  g.add = sink.add.data();
+  g.n_add = sink.n_add;
+  g.scratch = product_;
+  g.scratch_bytes = product_bytes_;
+  weight_gradient(g);
+}
+
+}  // namespace mudd

@@ -1,0 +1,74 @@
+// The small net that makes depth_mix's weights from the newest state: u = rms(x) gain, A = act(u w1) w2 + bias.
+// Works on tiles of rows inside the node's tasks, so that a tile never leaves the cache between its steps.
+#pragma once
+
+#include "mudd/graph/node.h"
+#include "mudd/graph/row_sums.h"
+#include "mudd/ops/depth_mix/depth_mix.h"
+#include "mudd/ops/linear/linear.h"
+#include "mudd/ops/rms_norm/rms_norm.h"
+
+namespace mudd {
+
+// Inputs of the node, in order; the states follow.
+enum DepthMixInput {
+  kMixBias,
+  kMixW1,
+  kMixW2,
+  kMixGeneratorGain,
+  kMixGain,
+  kMixNewest = kMixGain + kMaxStreams,
+  kMixStates
+};
+
+class MixGenerator {
+ public:
+  MixGenerator(Activation activation, float eps) : activation_(activation), eps_(eps) {}
+
+  // rows of width D make `count` weights each. Checks w1, w2 and the gain, books saved(first_saved ..) = weights,
+  // pre-activation, inverse rms. Does nothing without w1.
+  void infer(Inference& io, int64_t rows, int64_t width, int64_t count);
+  bool present() const { return hidden_ > 0; }
+
+  // Bytes of scratch: for the whole call (packed weights that no store keeps, rows between the steps of backward)
+  // and for a tile of `rows` rows.
+  int64_t forward_bytes() const;
+  int64_t forward_tile_bytes(int64_t rows) const;
+  int64_t backward_bytes(const Inference& io) const;
+  int64_t backward_tile_bytes(int64_t rows) const;
+
+  // Once per call, before tiles; scratch holds forward_bytes / backward_bytes.
+  void start_forward(const Run& run, std::byte* scratch);
+  void start_backward(const Run& run, std::byte* scratch);
+
+  // Weights of rows [begin, end) into saved memory; x: the newest state.
+  void forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const;
+  // dweights [row][count] of the rows are known: on to dx (null: not wanted), block `block` of the sums over rows.
+  void backward(const Run& run, const Tensor& x, const float* dweights, int64_t begin, int64_t end, int64_t block,
+                Tensor dx, bool accumulate, float* tile) const;
+  // After all tiles.
+  void finish_backward(const Run& run, const Tensor& x, const float* dweights) const;
+
+  const float* weights(const Run& run) const { return run.saved_as<float>(kWeights); }
+  static constexpr int kWeights = 1, kPre = 2, kInverse = 3;  // saved values; 0 is the node's own
+
+ private:
+  const float* packed(const Run& run, int input, Pack how, std::byte*& scratch) const;
+  void weight_gradient_of(const Run& run, int input, const Tensor& left, const Tensor& right) const;
+
+  Activation activation_;
+  float eps_;
+  int64_t rows_ = 0, width_ = 0, hidden_ = 0, count_ = 0;
+  bool packs_w1_ = false, packs_w2_ = false;  // here, because no parameter store does
+  bool has_gain_ = false, wants_gain_ = false, wants_w_ = false, wants_x_ = false;
+  int64_t product_bytes_ = 0;  // scratch of the weight gradients
+  const DepthMixKernels* kernels_ = nullptr;
+  const RmsNormKernels* norm_ = nullptr;
+
+  // Of the call at work.
+  const float *w1_ = nullptr, *w2_ = nullptr;
+  float *hidden_rows_ = nullptr, *dscaled_rows_ = nullptr, *u_rows_ = nullptr, *gain_partials_ = nullptr;
+  float* product_ = nullptr;
+};
+
+}  // namespace mudd
