@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mudd_core.config import GPT2Config, TokenFormerConfig, TransformerPPConfig
+from mudd_core.config import GPT2Config, MUDDFormerConfig, TokenFormerConfig, TransformerPPConfig
 from mudd_core.model import Model
 from reference import torch_models as tm
+from reference.torch_muddformer import MuddConfig
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
 Array = NDArray[Any]
@@ -31,6 +32,84 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
     "gpt2": (
         GPT2Config(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=3, d_ff=52),
         tm.Gpt2Config(vocab_size=61, layers=2, d_model=36, heads=3, ffn=52, max_positions=40),
+    ),
+    "mudd": (
+        MUDDFormerConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=36,
+            n_layer=3,
+            n_head=6,
+            n_kv_head=2,
+            d_ff=256,
+            init_std=0.02,
+        ),
+        MuddConfig(
+            61, 3, 36, 6, 2, (128, 256, 384), hidden=(64, 64, 64), sources=((0, 1), (0, 1, 2), (0, 1, 2, 3))
+        ),
+    ),
+    "mudd_norms": (
+        MUDDFormerConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=32,
+            n_layer=2,
+            n_head=4,
+            d_ff=40,
+            ffn_realloc=False,
+            qk_norm=True,
+            prenorm=True,
+            postnorm=True,
+            hidden_round=False,
+            tie_embeddings=True,
+        ),
+        MuddConfig(
+            61,
+            2,
+            32,
+            4,
+            4,
+            (40, 40),
+            hidden=(8, 12),
+            sources=((0, 1), (0, 1, 2)),
+            prenorm=True,
+            postnorm=True,
+            qk_norm=True,
+            tied=True,
+        ),
+    ),
+    "mudd_pythia": (
+        MUDDFormerConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=32,
+            n_layer=2,
+            n_head=4,
+            d_ff=52,
+            ffn_realloc=False,
+            block="pythia",
+            rope_fraction=0.25,
+            norm_eps=1e-5,
+            first_norms=1,
+            hidden_round=False,
+            last_expand=1,
+            activation="gelu_erf",
+        ),
+        MuddConfig(
+            61,
+            2,
+            32,
+            4,
+            4,
+            (52, 52),
+            hidden=(8, 3),
+            sources=((0, 1), (0, 1, 2)),
+            pythia=True,
+            rope_fraction=0.25,
+            norm_eps=1e-5,
+            first_norms=1,
+            gelu="erf",
+        ),
     ),
     "tokenformer": (
         TokenFormerConfig(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=3, slot_num=21),

@@ -11,7 +11,9 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,23 +41,38 @@ POINTS = [
 RANDOM_KILLS = 8
 
 
+@dataclass
+class Unbroken:
+    """The run nothing happens to, and the processor time it took from command to exit."""
+
+    run: TinyRun
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def unbroken(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The run nothing happens to; it builds the token cache, so that no later run's time holds that."""
+def unbroken(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
     run = TinyRun(tmp_path_factory.mktemp("unbroken") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
+    assert run.finish() == 0, run.tail  # builds the token cache, so that the time below is the run's alone
+    shutil.rmtree(run.workdir)
+    return Unbroken(run, timed_run(run, 1)[0])
+
+
+def processor_seconds(process: subprocess.Popen[str]) -> float:
+    """Time the process has computed so far: on a shared machine the clock tells more of the others."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def timed_run(run: TinyRun, first_step: int) -> tuple[float, float]:
-    """Seconds from command to exit, and from command to the first step printed."""
-    begin = time.perf_counter()
+    """Processor seconds from command to exit, and from command to the first step printed."""
     process = run.start()
     try:
         run.wait_for_step(process, first_step)
-        start_up = time.perf_counter() - begin
-        assert process.wait(120) == 0, run.tail
-        return time.perf_counter() - begin, start_up
+        start_up = processor_seconds(process)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)  # wait4 took it from Popen
+        assert process.returncode == 0, run.tail
+        return used.ru_utime + used.ru_stime, start_up
     finally:
         process.kill()
 
@@ -111,7 +128,7 @@ def kill_at_random(run: TinyRun, rng: random.Random, from_step: int) -> None:
         process.kill()
 
 
-def test_twenty_kills_change_nothing(unbroken: TinyRun, tiny_text: Path, memory_path: Path) -> None:
+def test_twenty_kills_change_nothing(unbroken: Unbroken, tiny_text: Path, memory_path: Path) -> None:
     seed = int(os.environ.get("MUDD_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
     print(f"MUDD_TEST_SEED={seed}")
     rng = random.Random(seed)
@@ -129,21 +146,19 @@ def test_twenty_kills_change_nothing(unbroken: TinyRun, tiny_text: Path, memory_
             kill_at_point(run, *kill)
         assert_resumed_from(run, start)
     start = newest_committed(run)
-    left = 1 - start / unbroken.summary()["steps"]
+    left = 1 - start / unbroken.run.summary()["steps"]
     assert 0.05 < left < 1, "kills must leave something to resume and something to do"
 
-    # Times are noise plus truth, and the unbroken run is timed beside each try, under the same neighbours: one of
-    # five tries must be fast enough, all must be right.
+    # Times are noise plus truth: one of three tries must be fast enough, all must be right.
     tries = []
-    for attempt in range(5):
-        whole, _ = timed_run(TinyRun(memory_path / f"whole-{attempt}", tiny_text), 1)
+    for attempt in range(3):
         last = TinyRun(memory_path / f"last-{attempt}", tiny_text)
         shutil.copytree(run.workdir, last.workdir)
         seconds, start_up = timed_run(last, start + 1)
         assert_resumed_from(last, start)
         assert temporaries(last) == []
-        assert_equal_runs(last, unbroken)
-        allowed = whole * left + start_up
+        assert_equal_runs(last, unbroken.run)
+        allowed = unbroken.seconds * left + start_up
         tries.append(f"{seconds:.2f} s of {allowed:.2f} s allowed")
         if seconds <= allowed:
             print(f"last run, {left:.0%} of the steps left: {tries}")
@@ -152,7 +167,7 @@ def test_twenty_kills_change_nothing(unbroken: TinyRun, tiny_text: Path, memory_
         pytest.fail(f"the last run, with {left:.0%} of the steps left, took too long: {tries}")
 
 
-def stopped_half_way(unbroken: TinyRun, tiny_text: Path, workdir: Path) -> TinyRun:
+def stopped_half_way(unbroken: Unbroken, tiny_text: Path, workdir: Path) -> TinyRun:
     run = TinyRun(workdir, tiny_text)
     kill_at_point(run, "after_commit:9", False)
     assert newest_committed(run) == 72
@@ -160,7 +175,7 @@ def stopped_half_way(unbroken: TinyRun, tiny_text: Path, workdir: Path) -> TinyR
 
 
 def test_control_one_changed_byte_in_the_state_is_seen(
-    unbroken: TinyRun, tiny_text: Path, memory_path: Path
+    unbroken: Unbroken, tiny_text: Path, memory_path: Path
 ) -> None:
     """A byte of a weight changed and all checksums made good again: the comparison above must fail."""
     run = stopped_half_way(unbroken, tiny_text, memory_path / "run")
@@ -180,11 +195,11 @@ def test_control_one_changed_byte_in_the_state_is_seen(
     assert run.finish() == 0, run.tail
     assert_resumed_from(run, 72)
     with pytest.raises(AssertionError):
-        assert_equal_runs(run, unbroken)
+        assert_equal_runs(run, unbroken.run)
 
 
 def test_a_byte_changed_on_disk_is_refused_and_the_older_step_taken(
-    unbroken: TinyRun, tiny_text: Path, memory_path: Path
+    unbroken: Unbroken, tiny_text: Path, memory_path: Path
 ) -> None:
     run = stopped_half_way(unbroken, tiny_text, memory_path / "run")
     (shard,) = (run.checkpoints / "step-72").glob("model-*.safetensors")
@@ -194,4 +209,4 @@ def test_a_byte_changed_on_disk_is_refused_and_the_older_step_taken(
     assert run.finish() == 0, run.tail
     assert re.search(r"step 72 passed over: .*model-.*tensor '", run.output), run.tail
     assert_resumed_from(run, 64)
-    assert_equal_runs(run, unbroken)
+    assert_equal_runs(run, unbroken.run)

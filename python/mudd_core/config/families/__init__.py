@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from mudd_core.config.families.gpt2 import GPT2Config
 from mudd_core.config.families.heads import head_width, kv_heads
+from mudd_core.config.families.muddformer import MUDDFormerConfig
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.families.transformer_pp import TransformerPPConfig
 
 __all__ = [
-    "FAMILIES", "GPT2Config", "ModelConfig", "TokenFormerConfig", "TransformerPPConfig", "head_width", "kv_heads"
+    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "ModelConfig", "TokenFormerConfig", "TransformerPPConfig",
+    "head_width", "kv_heads",
 ]  # fmt: skip
 
-ModelConfig = TransformerPPConfig | GPT2Config | TokenFormerConfig
+ModelConfig = TransformerPPConfig | GPT2Config | TokenFormerConfig | MUDDFormerConfig
 FAMILIES: dict[str, type[ModelConfig]] = {
     "transformer_pp": TransformerPPConfig,
     "gpt2": GPT2Config,
+    "muddformer": MUDDFormerConfig,
     "tokenformer": TokenFormerConfig,
 }

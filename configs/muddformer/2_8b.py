@@ -1,0 +1,31 @@
+"""MUDDFormer-2.8B as released (spec/muddformer.md c.2): qk-norm, one norm in the first block, gelu in erf form."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, MUDDFormerConfig, read_config
+
+
+def get_config() -> Config:
+    """300 G tokens in 143,000 updates of 1,024 windows."""
+    base = read_config(Path(__file__).parent / "llama2_medium.py")
+    model = MUDDFormerConfig(
+        vocab_size=50432,
+        max_seq_len=2048,
+        d_model=2560,
+        n_layer=32,
+        n_head=32,
+        d_ff=6912,
+        qk_norm=True,
+        first_norms=1,
+        activation="gelu_erf",
+    )
+    return replace(
+        base,
+        name="muddformer-2-8b",
+        model=model,
+        train=replace(
+            base.train, steps=143000, batch_size=1024, logical_shards=1024, save_every=1000, eval_every=10000
+        ),
+        optim=replace(base.optim, lr=3.2e-4, warmup_steps=1430, final_lr_ratio=0.01),
+    )

@@ -1,0 +1,25 @@
+"""Llama2Medium, the Transformer++ of 411.6 M parameters that MUDDFormer is compared with (spec/muddformer.md c.1)."""
+
+from mudd_core.config import Config, DataConfig, OptimConfig, TrainConfig, TransformerPPConfig
+
+
+def get_config() -> Config:
+    """7.08 G tokens in 13,500 updates of 256 windows of 2,048."""
+    return Config(
+        name="llama2-medium",
+        model=TransformerPPConfig(
+            vocab_size=50432, max_seq_len=2048, d_model=1024, n_layer=24, n_head=16, d_ff=2816, init_std=0.006
+        ),
+        data=DataConfig(vocab_size=50432),
+        train=TrainConfig(
+            steps=13500,
+            batch_size=256,
+            seq_len=2048,
+            logical_shards=256,
+            micro_batch=1,
+            save_every=500,
+            eval_every=13500,
+            keep_last=4,
+        ),
+        optim=OptimConfig(lr=3e-4, warmup_steps=135, schedule="cosine", final_lr_ratio=0.1, decay="all"),
+    )

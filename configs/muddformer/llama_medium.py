@@ -1,0 +1,27 @@
+"""LlamaMedium, the base class of the 2Medium configs: 32,000 ids, windows of 4,096 (spec/muddformer.md c.1)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, DataConfig, read_config
+
+
+def get_config() -> Config:
+    """8 windows on each of 8 devices; the schedule of the base file."""
+    base = read_config(Path(__file__).parent / "llama2_medium.py")
+    return replace(
+        base,
+        name="llama-medium",
+        model=replace(base.model, vocab_size=32000, max_seq_len=4096, rope_base=500000.0),
+        data=DataConfig(vocab_size=32000),
+        train=replace(
+            base.train,
+            steps=440000,
+            batch_size=64,
+            logical_shards=64,
+            seq_len=4096,
+            save_every=250,
+            eval_every=500,
+        ),
+        optim=replace(base.optim, warmup_steps=2200),
+    )

@@ -1,0 +1,34 @@
+"""MUDDPythia-2.8B as released: multiway dense connections on Pythia blocks (spec/muddformer.md c.2)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, MUDDFormerConfig, read_config
+
+
+def get_config() -> Config:
+    """300 G tokens, the recipe of Pythia."""
+    base = read_config(Path(__file__).parent / "llama2_medium.py")
+    model = MUDDFormerConfig(
+        vocab_size=50432,
+        max_seq_len=2048,
+        d_model=2560,
+        n_layer=32,
+        n_head=32,
+        d_ff=10240,
+        block="pythia",
+        rope_fraction=0.25,
+        norm_eps=1e-5,
+        qk_norm=True,
+        first_norms=1,
+        activation="gelu_erf",
+    )
+    return replace(
+        base,
+        name="muddformer-muddpythia-2-8b",
+        model=model,
+        train=replace(
+            base.train, steps=143000, batch_size=1024, logical_shards=1024, save_every=1000, eval_every=10000
+        ),
+        optim=replace(base.optim, lr=1.6e-4, warmup_steps=1430),
+    )

@@ -1,0 +1,21 @@
+"""A MUDDFormer of the layers, widths and recipe of configs/small.py, trained within twenty minutes on two cores.
+
+Against that Transformer++ it has three norms instead of one in front of attention, the weight generators (1.8 % more
+parameters) and inner widths from 256 to 768 around the same mean.
+"""
+
+from mudd_core.config import Config, DataConfig, EvalConfig, MUDDFormerConfig, OptimConfig, TrainConfig
+
+
+def get_config() -> Config:
+    """4.3 M parameters, 5,800 updates of 1,024 tokens."""
+    return Config(
+        name="muddformer-small",
+        model=MUDDFormerConfig(d_model=192, n_layer=6, n_head=3, d_ff=512, init_std=0.02),
+        data=DataConfig(vocab_size=4096),
+        train=TrainConfig(
+            steps=5800, batch_size=4, seq_len=256, save_every=1450, eval_every=1450, log_every=20
+        ),
+        optim=OptimConfig(lr=2.5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0, decay="all"),
+        eval=EvalConfig(batch_size=8),
+    )

@@ -1,0 +1,14 @@
+"""A MUDDFormer that learns visibly within two minutes on two cores."""
+
+from mudd_core.config import Config, DataConfig, MUDDFormerConfig, OptimConfig, TrainConfig
+
+
+def get_config() -> Config:
+    """1.4 M parameters, 500 updates of 1,024 tokens; blocks 256, 256, 384 and 512 wide inside."""
+    return Config(
+        name="muddformer-tiny",
+        model=MUDDFormerConfig(d_model=128, n_layer=4, n_head=4, d_ff=384, init_std=0.02),
+        data=DataConfig(vocab_size=2048),
+        train=TrainConfig(steps=500, batch_size=8, seq_len=128, save_every=250, eval_every=250, log_every=10),
+        optim=OptimConfig(lr=3e-3, warmup_steps=20, schedule="cosine", final_lr_ratio=0.1, decay="all"),
+    )

@@ -1,0 +1,136 @@
+"""Config of MUDDFormer and its ablations; the page is models/muddformer.py, the maths spec/muddformer.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width
+from mudd_core.config.fields import opt
+
+STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
+
+
+@dataclass(frozen=True)
+class MUDDFormerConfig:
+    """MUDDFormer: a Transformer whose blocks read weighted sums of all earlier states (Xiao et al. 2025)."""
+
+    family: str = opt("muddformer", "model family", choices=("muddformer",))
+    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
+    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
+    n_layer: int = opt(6, "number of blocks", "blocks", low=1)
+    n_head: int = opt(4, "query heads", "heads", low=1)
+    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
+    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
+    d_ff: int = opt(704, "inner width of the feed-forward block, on average over blocks", "channels", low=1)
+    ffn_realloc: bool = opt(
+        True, "inner widths grow from half of d_ff to one and a half, in multiples of 128"
+    )
+    block: str = opt(
+        "llama", "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention beside feed-forward",
+        choices=("llama", "pythia"),
+    )  # fmt: skip
+    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
+    rope_fraction: float = opt(1.0, "share of each head that is rotated", "share", low=0.0, high=1.0)
+    norm_eps: float = opt(1e-6, "added to the mean square (variance) in norms", low=0.0)
+    qk_norm: bool = opt(False, "RMSNorm of each query and key head with one learned gain, before rotation")
+    first_norms: int = opt(
+        3, "norms of the first block's equal inputs: 3 (query, key, value) or 1", low=1, high=3
+    )
+    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0)
+    mix: str = opt(
+        "dynamic", "weights of earlier states: made per token, learned constants, or no mixing at all",
+        choices=("dynamic", "static", "none"),
+    )  # fmt: skip
+    streams: str = opt(
+        "qkvr", "inputs that are mixed apart, of q, k, v, r in this order (others read the newest state); "
+        "x = one mixture for all",
+    )  # fmt: skip
+    prenorm: bool = opt(
+        False, "normalise every state before it is mixed, and give the generator's norm a gain"
+    )
+    postnorm: bool = opt(
+        False, "add the newest state to every mixture, normalising that of the residual first"
+    )
+    activation: str = opt(
+        "gelu_tanh", "activation of the weight generator", choices=("gelu_tanh", "gelu_erf")
+    )
+    hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
+    last_expand: int = opt(4, "the last generator is so many times wider", "times", low=1)
+    dilation: int = opt(1, "mix every so manieth earlier state, counted from the newest", "states", low=1)
+    period: int = opt(1, "mix only after every so manieth block", "blocks", low=1)
+    window: int = opt(
+        0, "mix the embedding and so many newest states only; 0 = all earlier ones", "states", low=0
+    )
+
+    @property
+    def single(self) -> bool:
+        """One input for query, key, value and residual, and so one norm in front of attention."""
+        return self.mix == "none" or self.streams == "x"
+
+    def ffn_width(self, layer: int) -> int:
+        """Inner width of the feed-forward part of a block, rounded half to even (in this order of operations)."""
+        if not self.ffn_realloc:
+            return self.d_ff
+        return round(self.d_ff * (layer / (self.n_layer - 1) + 0.5) / 128) * 128
+
+    def sources(self, layer: int) -> list[int]:
+        """States (0 = embedding, j = output of block j - 1) that are mixed after a block; none = no mixing."""
+        newest = layer + 1
+        if self.mix == "none" or newest % self.period:
+            return []
+        chosen = [j for j in range(newest + 1) if (newest - j) % self.dilation == 0]
+        if self.window:
+            chosen = [j for j in chosen if j == 0 or j > newest - self.window]
+        return chosen
+
+    def mixtures(self, layer: int) -> int:
+        """Streams made after a block; the last block's one goes to the head."""
+        return 1 if layer == self.n_layer - 1 else len(self.streams)
+
+    def generator_width(self, layer: int) -> int:
+        """Hidden width of the weight generator after a block."""
+        expand = self.last_expand if layer == self.n_layer - 1 else 1
+        width = self.mixtures(layer) * len(self.sources(layer)) * expand
+        return (width // 64 + 1) * 64 if self.hidden_round else width
+
+    def matrix_weights(self) -> int:
+        """Weights of the blocks and generators that enter a matrix product for every token."""
+        matrices = 3 if self.block == "llama" else 2
+        inner = sum(self.ffn_width(layer) for layer in range(self.n_layer))
+        return (
+            self.n_layer * attention_weights(self)
+            + matrices * self.d_model * inner
+            + sum(self._generator_weights(layer) for layer in range(self.n_layer))
+        )
+
+    def _generator_weights(self, layer: int) -> int:
+        count = self.mixtures(layer) * len(self.sources(layer))
+        return self.generator_width(layer) * (self.d_model + count) if self.mix == "dynamic" and count else 0
+
+    def faults(self) -> list[str]:
+        """Broken rules between fields, one message each."""
+        faults = head_faults(self)
+        if not faults and head_width(self) * self.rope_fraction % 2:
+            faults.append(
+                "model.rope_fraction: expected an even number of rotated channels, got "
+                f"{head_width(self) * self.rope_fraction:g} of {head_width(self)}"
+            )
+        in_order = "".join(c for c in STREAMS if c in self.streams)
+        if self.streams != "x" and (not self.streams or self.streams != in_order):
+            faults.append(
+                f"model.streams: expected letters of '{STREAMS}' in this order, or x, got '{self.streams}'"
+            )
+        if self.ffn_realloc and self.n_layer < 2:
+            faults.append("model.ffn_realloc: expected at least 2 blocks (model.n_layer)")
+        elif self.ffn_realloc and self.ffn_width(0) == 0:
+            faults.append(
+                f"model.d_ff: {self.d_ff} leaves the first block no channel; take 256 or more, or "
+                "model.ffn_realloc=false"
+            )
+        if self.block == "pythia" and self.postnorm:
+            faults.append("model.postnorm: expected false with model.block=pythia")
+        if self.first_norms == 2:
+            faults.append("model.first_norms: expected 1 or 3, got 2")
+        return faults
