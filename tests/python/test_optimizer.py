@@ -36,7 +36,7 @@ def batches(vocab: int, count: int) -> list[dict[str, Any]]:
 def test_steps_equal_torch_adamw(name: str) -> None:
     model, cfg, params = make(name)
     data = batches(cfg.vocab_size, 5)
-    matrices = {k for k in params if k.endswith((".w", ".key", ".value"))}
+    matrices = {k for k in params if k.endswith((".w", ".key", ".value", ".w1", ".w2"))}
     want, losses, norms = tm.adamw_steps(
         params,
         [(b["inputs"], b["targets"]) for b in data],

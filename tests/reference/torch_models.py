@@ -209,7 +209,11 @@ def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Ar
     params = {}
     for name, shape in sorted(parameter_shapes(cfg).items()):
         x = rng.normal(0.0, std, shape)
-        params[name] = (x + 1.0 if name.endswith("gain") else x).astype(np.float32)
+        if name.endswith("gain"):
+            x += 1.0
+        elif name.endswith("mix.bias"):
+            x[:, -1] += 1.0  # as it starts: mostly the newest state
+        params[name] = x.astype(np.float32)
     return params
 
 

@@ -130,7 +130,7 @@ def mixture(config: Config, states: list[Any], x_BTD: Any, layer: int, gains: li
         bias = nn.parameter(
             "bias",
             (count, len(chosen)),
-            role="mix",
+            role="bias",
             fan_in=len(chosen),
             fan_out=count,
             init="zeros" if zero else "last_column",
