@@ -26,17 +26,23 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   check(s.allocated(), "parameters", "not allocated yet");
   check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
   const int i = index_of(s, name);
-  return bind::view(s.plane(plane, i), s.at(i).shape, DType::f32, std::move(store), writable);
+  return bind::view(s.plane_data(plane, i), s.at(i).shape, s.plane_dtype(plane), std::move(store), writable);
 }
 
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
   const int i = index_of(s, name);
   py::object hold;
-  const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
+  check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
+        plane);
+  const DType dtype = s.plane_dtype(plane);
+  const Tensor t = bind::tensor(array, dtype, "set_parameter", name.c_str(), &hold);
   check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
-  float* to = s.plane(plane, i);
+  std::byte* to = s.plane_data(plane, i);
+  const int64_t item = size_of(dtype);
   // memmove: a checkpoint may have been read into this very memory.
-  for (int64_t r = 0; r < t.rows; ++r) std::memmove(to + r * t.cols, t.f32() + r * t.stride, t.cols * 4);
+  for (int64_t r = 0; r < t.rows; ++r)
+    std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
+                 t.cols * item);
   if (plane == 0) s.repack(i);
 }
 
@@ -52,6 +58,7 @@ py::dict describe(const ParamStore& s, const std::string& name) {
   d["lr_scale"] = p.lr_scale;
   d["eps_scale"] = p.eps_scale;
   d["decay_scale"] = p.decay_scale;
+  d["decay_independent"] = p.decay_independent;
   d["trainable"] = p.trainable;
   return d;
 }
@@ -78,14 +85,16 @@ void bind_store(py::module_& m) {
           py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
       .def(
           "scale",
-          [](ParamStore& s, const std::string& name, double lr, double eps, double decay) {
+          [](ParamStore& s, const std::string& name, double lr, double eps, double decay, bool independent) {
             Parameter& p = s.at(index_of(s, name));
             p.lr_scale = lr;
             p.eps_scale = eps;
             p.decay_scale = decay;
+            p.decay_independent = independent;
           },
           py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
-          "Factors of the optimizer for one parameter.")
+          py::arg("independent") = false,
+          "Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.")
       .def("allocate", &ParamStore::allocate)
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
@@ -108,6 +117,7 @@ void bind_store(py::module_& m) {
       .def_property_readonly("planes", &ParamStore::planes)
       .def_property_readonly("elements", &ParamStore::elements)
       .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
+      .def_property_readonly("state_bytes", &ParamStore::state_bytes)
       .def_property_readonly("packed_bytes", &ParamStore::packed_bytes);
 }
 

@@ -11,13 +11,16 @@ void bind_run(py::module_& m) {
   m.def(
       "learning_rate",
       [](const std::string& schedule, int64_t t, double peak, int64_t steps, int64_t warmup_steps,
-         double final_ratio, int64_t decay_steps) {
-        return mudd::learning_rate(
-            {mudd::parse_schedule(schedule), peak, final_ratio, steps, warmup_steps, decay_steps}, t);
+         double final_ratio, int64_t decay_steps, const std::string& warmup) {
+        return mudd::learning_rate({mudd::parse_schedule(schedule), peak, final_ratio, steps, warmup_steps,
+                                    decay_steps, mudd::parse_warmup(warmup)},
+                                   t);
       },
       py::arg("schedule"), py::arg("t"), py::kw_only(), py::arg("peak"), py::arg("steps"),
       py::arg("warmup_steps") = 0, py::arg("final_ratio") = 0.0, py::arg("decay_steps") = 0,
-      "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd.");
+      py::arg("warmup") = "next",
+      "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or "
+      "floor.");
   m.def("install_stop_handlers", &mudd::install_stop_handlers,
         "SIGINT, SIGTERM, SIGUSR1 ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.");
   m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Gives the signals back to whoever had them.");

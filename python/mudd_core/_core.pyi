@@ -98,9 +98,9 @@ class ParamStore:
         ...
     def repack(self) -> None:
         ...
-    def scale(self, name: str, *, lr: float = 1.0, eps: float = 1.0, decay: float = 1.0) -> None:
+    def scale(self, name: str, *, lr: float = 1.0, eps: float = 1.0, decay: float = 1.0, independent: bool = False) -> None:
         """
-        Factors of the optimizer for one parameter.
+        Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.
         """
     def set(self, plane: int, name: str, array: typing.Any) -> None:
         ...
@@ -120,6 +120,9 @@ class ParamStore:
         ...
     @property
     def planes(self) -> int:
+        ...
+    @property
+    def state_bytes(self) -> int:
         ...
 class Graph:
     """
@@ -252,17 +255,19 @@ class StepReport:
         ...
 class TrainStep:
     """
-    All micro-batches, clip, AdamW and repacking in one call.
+    All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, decay_independent: bool = False, moment_planes: tuple[int, int] = (-1, -1), seed: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, optimizer: str = 'adamw', moment: str = 'float32', peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0) -> None:
         ...
     def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
         ...
     def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
         ...
     @property
-    def moment_planes(self) -> tuple[int, int]:
-        ...
+    def moment_planes(self) -> list[int]:
+        """
+        Planes of the moments in the store, the first one first.
+        """
 def clear_requests() -> None:
     """
     Forgets all requests.
@@ -303,9 +308,9 @@ def isa() -> str:
     """
     Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
     """
-def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0) -> float:
+def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0, warmup: str = 'next') -> float:
     """
-    Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd.
+    Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or floor.
     """
 def list_folder(path: str) -> list[tuple[str, bool]]:
     """

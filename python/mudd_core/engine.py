@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.errors import UserError
+from mudd_core.optim import assign_scales
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +28,7 @@ class Engine:
         train = config.train
         self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
         self._samples = train.batch_size // self.runs
-        assign_scales(model.store, config.optim.decay)
+        assign_scales(model.store, config)
         self._planned = self._plan()
         self._step = self._train_step(self._planned)
         self._steps: dict[tuple[str, ...], Any] = {(): self._step}
@@ -45,19 +46,22 @@ class Engine:
             check_finite=check_finite or self.config.train.debug_nonfinite,
         )
 
-    def _train_step(self, planned: Any, moment_planes: tuple[int, int] = (-1, -1)) -> Any:
+    def _train_step(self, planned: Any, moment_planes: list[int] | None = None) -> Any:
         optim = self.config.optim
         return _core.TrainStep(
             planned.executor,
             *planned.outputs,
-            beta1=optim.beta1,
+            optimizer=optim.name,
+            moment={"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype],
+            beta1=optim.momentum if optim.name == "sgd" else optim.beta1,
             beta2=optim.beta2,
             eps=optim.eps,
             weight_decay=optim.weight_decay,
             clip=optim.clip,
             normalize=self.config.loss.normalize,
+            peak_lr=optim.lr,
             seed=self.config.train.seed,
-            moment_planes=moment_planes,
+            moment_planes=moment_planes or [],
         )
 
     def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
@@ -94,15 +98,22 @@ class Engine:
                 return str(planned.executor.first_non_finite())
         return "the sum over the batch"
 
+    def _moments(self) -> list[tuple[str, int]]:
+        """Name and plane of every moment the optimizer keeps."""
+        return list(zip(_MOMENTS, self._step.moment_planes, strict=False))
+
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
         """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
+
+        lion and sgd have no second moment; a bf16 first moment comes as its 16-bit words (uint16).
 
         writable: to read a checkpoint into them; load_state_tensors must follow.
         """
         tensors = {}
+        moments = self._moments()
         for name in self.model.store.names():
             tensors[name] = self.model.store.view(0, name, writable)
-            for moment, plane in zip(_MOMENTS, self._step.moment_planes, strict=True):
+            for moment, plane in moments:
                 tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
         tensors["updates/count"] = np.array([self.updates], np.int64)
         return tensors
@@ -115,7 +126,7 @@ class Engine:
             raise UserError(f"[checkpoint] tensors: '{missing[0]}' is missing ({len(missing)} in all)")
         for name in names:
             self.model.store.set(0, name, tensors[name])
-            for moment, plane in zip(_MOMENTS, self._step.moment_planes, strict=True):
+            for moment, plane in self._moments():
                 self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
         self.updates = int(tensors["updates/count"][0])
 
@@ -124,7 +135,7 @@ class Engine:
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,
-            "moments": store.plane_bytes * (store.planes - 1),
+            "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
             "arena": executor.arena_bytes,
@@ -145,16 +156,3 @@ def cut_batch(batch_size: int, logical_shards: int, micro_batch: int) -> tuple[i
             f"[config] train.micro_batch: needs equal shards, but {batch_size} windows do not divide by {shards}"
         )
     return shards // micro_batch, micro_batch
-
-
-def assign_scales(store: Any, decay: str) -> None:
-    """Which parameters decay, by role (contracts 11)."""
-    decays = {
-        "matrices": {"matrix", "router", "slots", "mix"},
-        "no_norm_no_bias": {"matrix", "router", "slots", "mix", "embedding", "head"},
-        "all": {"matrix", "router", "slots", "mix", "embedding", "head", "gain", "bias"},
-    }
-    if decay not in decays:
-        raise UserError(f"[config] optim.decay: expected one of {', '.join(decays)}, got '{decay}'")
-    for name in store.names():
-        store.scale(name, decay=1.0 if store.describe(name)["role"] in decays[decay] else 0.0)

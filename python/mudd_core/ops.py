@@ -20,8 +20,9 @@ from mudd_core.recording import Value
 __all__ = [
     "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
     "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "embedding", "embedding_backward", "glu",
-    "glu_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "pattention",
-    "pattention_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward",
+    "glu_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "lion", "lion_backward",
+    "pattention", "pattention_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward", "sgd",
+    "sgd_backward",
 ]  # fmt: skip
 
 
@@ -47,9 +48,11 @@ _INPUTS = {
     "glu": ("gate", "up"),
     "layer_norm": ("x", "gain?", "bias?"),
     "linear": ("x", "w", "bias?", "residual?"),
+    "lion": ("w", "gradient", "moment"),
     "pattention": ("x", "residual?", *("key", "value", "key_bias?", "value_bias?") * 8),
     "rms_norm": ("x", "gain?"),
     "rope": ("x", "positions?"),
+    "sgd": ("w", "gradient", "moment"),
 }
 _INDICES = {"ids", "key_mask", "positions", "segments", "targets"}
 
@@ -100,6 +103,8 @@ def _backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
         if all(g is None for g in given):
             raise TypeError(f"[{op}] gradient: expected an array, got None")
         gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
+        if op in ("lion", "sgd") and len(gradients) == 1:  # of the new weights alone
+            gradients.append(None)
     return tape.backward_of(op, arrays, gradients, options)
 
 
@@ -119,6 +124,7 @@ def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6, heads: int = 1) -> 
     """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019). x [..., D], gain [D].
 
     heads: normalise each of so many equal pieces of the last axis by itself (qk-norm); gain [D / heads].
+    A gain of one number is for all channels.
     """
     return _apply("rms_norm", [x, gain], eps=eps, heads=heads)
 
@@ -283,6 +289,9 @@ def attention(
     n_kv_head: int = 0,
     scale: float = 0.0,
     causal: bool = True,
+    activation: str = "softmax",
+    divisor: int = 0,
+    eps: float = 1e-5,
 ) -> Any:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
@@ -290,6 +299,8 @@ def attention(
     query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
     gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
     are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
+    activation of the scores s: softmax; sqrelu relu(s)^2 / divisor, elu (elu(s) + 1) / divisor, divisor 0 meaning T;
+    norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (spec/mup.md a.2).
     """
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
     cached = k_cache is not None
@@ -301,6 +312,9 @@ def attention(
         scale=scale,
         causal=causal,
         cache=cached,
+        activation=activation,
+        divisor=divisor,
+        eps=eps,
     )
 
 
@@ -316,6 +330,9 @@ def attention_backward(
     n_kv_head: int = 0,
     scale: float = 0.0,
     causal: bool = True,
+    activation: str = "softmax",
+    divisor: int = 0,
+    eps: float = 1e-5,
 ) -> Any:
     """Gradients (dq, dk, dv, None, None) of attention."""
     return _backward(
@@ -326,6 +343,9 @@ def attention_backward(
         n_kv_head=n_kv_head or n_head,
         scale=scale,
         causal=causal,
+        activation=activation,
+        divisor=divisor,
+        eps=eps,
     )
 
 
@@ -484,3 +504,68 @@ def depth_mix_backward(
         eps=eps,
         norm_eps=norm_eps,
     )
+
+
+def lion(
+    w: Any,
+    gradient: Any,
+    moment: Any,
+    *,
+    lr: float = 1e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    decay: float = 0.0,
+) -> Any:
+    """One update of Lion (Chen et al. 2023): (new w, new moment), float32 arrays of one shape.
+
+    new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
+    new moment = beta2 moment + (1 - beta2) gradient.
+    Training runs the same kernel over all parameters in one sweep; this is the update by itself.
+    """
+    return _apply("lion", [w, gradient, moment], lr=lr, beta1=beta1, beta2=beta2, decay=decay)
+
+
+def lion_backward(
+    dw: Any,
+    w: Any,
+    gradient: Any,
+    moment: Any,
+    *,
+    lr: float = 1e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    decay: float = 0.0,
+) -> Any:
+    """Gradients ((1 - decay) dw, (1 - beta2) dm, beta2 dm); the sign is flat.
+
+    dw: the gradient of the new weights, or a pair (dw, dm) with that of the new moment.
+    """
+    return _backward("lion", dw, [w, gradient, moment], lr=lr, beta1=beta1, beta2=beta2, decay=decay)
+
+
+def sgd(
+    w: Any, gradient: Any, moment: Any, *, lr: float = 1e-2, momentum: float = 0.9, decay: float = 0.0
+) -> Any:
+    """One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
+
+    new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
+    Training runs the same kernel over all parameters in one sweep; this is the update by itself.
+    """
+    return _apply("sgd", [w, gradient, moment], lr=lr, momentum=momentum, decay=decay)
+
+
+def sgd_backward(
+    dw: Any,
+    w: Any,
+    gradient: Any,
+    moment: Any,
+    *,
+    lr: float = 1e-2,
+    momentum: float = 0.9,
+    decay: float = 0.0,
+) -> Any:
+    """Gradients ((1 - decay) dw, dm - lr (1 + momentum) dw, momentum dm - lr momentum^2 dw).
+
+    dw: the gradient of the new weights, or a pair (dw, dm) with that of the new moment.
+    """
+    return _backward("sgd", dw, [w, gradient, moment], lr=lr, momentum=momentum, decay=decay)

@@ -1,8 +1,17 @@
-"""The learning rate of an update, computed by the core (libm differs between machines)."""
+"""Rates of an update: the schedule (computed by the core, libm differs between machines) and the factors by role."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from mudd_core.config import Config
+from mudd_core.errors import UserError
+
+_DECAYS = {
+    "matrices": {"matrix", "router", "slots", "mix"},
+    "no_norm_no_bias": {"matrix", "router", "slots", "mix", "embedding", "head"},
+    "all": {"matrix", "router", "slots", "mix", "embedding", "head", "gain", "bias"},
+}
 
 
 def learning_rate(config: Config, t: int) -> float:
@@ -18,5 +27,38 @@ def learning_rate(config: Config, t: int) -> float:
         warmup_steps=optim.warmup_steps,
         final_ratio=optim.final_lr_ratio,
         decay_steps=optim.decay_steps,
+        warmup=optim.warmup,
     )
     return rate
+
+
+def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
+    """What the rule multiplies the rate of a parameter with (spec/mup.md b.1; Yang et al. 2022, table 3, Adam).
+
+    mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
+    behind the activation. Embeddings, gains and biases keep the rate, and under sp all do.
+    """
+    if rule == "sp" or role not in ("matrix", "head"):
+        return 1.0
+    if rule == "mup":
+        return 1.0 / float(model.d_model // model.d_base)
+    if fan_in == model.d_model:
+        return 1.0 / float(model.d_model)
+    return 1.0 / float(model.ff_multiple * model.d_model)
+
+
+def assign_scales(store: Any, config: Config) -> None:
+    """Gives every parameter its factors by role: which ones decay and how, rate and eps (contracts 11, 12)."""
+    optim = config.optim
+    if optim.decay not in _DECAYS:
+        raise UserError(f"[config] optim.decay: expected one of {', '.join(_DECAYS)}, got '{optim.decay}'")
+    for name in store.names():
+        about = store.describe(name)
+        rate = rate_scale(config.model, optim.rule, about["role"], about["fan_in"])
+        store.scale(
+            name,
+            lr=rate,
+            eps=rate if optim.eps_scaling else 1.0,
+            decay=1.0 if about["role"] in _DECAYS[optim.decay] else 0.0,
+            independent=optim.decay_mode == "independent",
+        )

@@ -30,8 +30,8 @@ struct Store {
         plain(plain_pack ? static_cast<size_t>(packed_size(rows, cols)) : 0),
         transposed(transposed_pack ? static_cast<size_t>(packed_size(cols, rows)) : 0) {}
 
-  AdamwParameter parameter(int uses) {
-    AdamwParameter p;
+  UpdateParameter parameter(int uses) {
+    UpdateParameter p;
     p.rows = rows;
     p.cols = cols;
     p.w = w.data();
@@ -49,7 +49,7 @@ struct Store {
   }
 };
 
-AdamwScalars scalars(int64_t t) {
+UpdateScalars scalars(int64_t t) {
   return {kBeta1, kBeta2, bias_correction(kBeta1, t), bias_correction(kBeta2, t), kScale};
 }
 
@@ -64,8 +64,9 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
         for (int64_t t = 1; t <= 20; ++t) {
           std::vector<double> g(s.w.size());
           for (size_t i = 0; i < g.size(); ++i) g[i] = (s.g0[i] + (uses == 2 ? double(s.g1[i]) : 0)) * kScale;
-          AdamwParameter p = s.parameter(uses);
-          row.kernels->update(n, p.w, p.m, p.v, p.grads, uses, adamw_factors(p, scalars(t)));
+          UpdateParameter p = s.parameter(uses);
+          row.kernels->update(n, p.w, static_cast<float*>(p.m), p.v, p.grads, uses,
+                              update_factors(Optimizer::adamw, p, scalars(t)));
           reference::adamw(n, w.data(), m.data(), v.data(), g.data(), kLr, kBeta1, kBeta2, kEps, kDecay, t);
           s.g0 = numbers(static_cast<uint64_t>(100 + t), n);
         }
@@ -76,7 +77,7 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
   });
 }
 
-TEST_CASE("adamw_step: packs equal a fresh packing, any thread count gives the same bits, packs change no bit") {
+TEST_CASE("update_step: packs equal a fresh packing, any thread count gives the same bits, packs change no bit") {
   const int64_t nr = gemm_kernels().nr;
   std::vector<std::vector<float>> first;
   for (int threads : {1, 2, 3})
@@ -87,10 +88,10 @@ TEST_CASE("adamw_step: packs equal a fresh packing, any thread count gives the s
                                    {100, 3000}, {1, 17},  {257, 5}};
       for (uint64_t i = 0; i < std::size(shapes); ++i)
         stores.emplace_back(shapes[i][0], shapes[i][1], i + 2, packs, packs && i % 3 != 1);
-      std::vector<AdamwParameter> parameters;
+      std::vector<UpdateParameter> parameters;
       for (Store& s : stores) parameters.push_back(s.parameter(1 + static_cast<int>(parameters.size()) % 2));
       parameters[4].packed_plain = nullptr;
-      for (int64_t t = 1; t <= 3; ++t) adamw_step(parameters, scalars(t));
+      for (int64_t t = 1; t <= 3; ++t) update_step(Optimizer::adamw, DType::f32, parameters, scalars(t));
       std::vector<std::vector<float>> got;
       for (Store& s : stores) {
         got.push_back(s.w);
@@ -118,6 +119,6 @@ TEST_CASE("bias corrections and refusals") {
   CHECK_THROWS_AS(bias_correction(0.9, 0), Error);
   CHECK_THROWS_AS(bias_correction(1.0, 1), Error);
   Store s(1, 4, 1, false, false);
-  AdamwParameter p = s.parameter(0);
-  CHECK_THROWS_AS(adamw_step({&p, 1}, scalars(1)), Error);
+  UpdateParameter p = s.parameter(0);
+  CHECK_THROWS_AS(update_step(Optimizer::adamw, DType::f32, {&p, 1}, scalars(1)), Error);
 }

@@ -15,6 +15,8 @@ using reference::AttentionCase;
 
 namespace {
 
+constexpr Scores kScores[] = {Scores::softmax, Scores::sqrelu, Scores::elu, Scores::norm_sqrelu, Scores::norm_elu};
+
 struct Numbers {
   std::vector<float> q, k, v, dout;
 };
@@ -49,7 +51,12 @@ Wanted wanted(const AttentionCase& c, const Numbers& n) {
           const int64_t at = ((b * c.time + key) * c.kv_heads + h / (c.heads / c.kv_heads)) * c.dim;
           double score = 0, dp = 0;
           for (int64_t d = 0; d < c.dim; ++d) score += q[row + d] * k[at + d], dp += n.dout[row + d] * v[at + d];
-          const double p = std::exp(score * c.scale - lse), ds = p * (dp - delta) * c.scale;
+          double p = std::exp(score * c.scale - lse), ds = p * (dp - delta) * c.scale;
+          if (c.activation != Scores::softmax) {  // then lse is the factor
+            p = reference::score_value(c.activation, score * c.scale) * lse;
+            const double rest = dp - (has_row_sum(c.activation) ? delta : 0);
+            ds = reference::score_slope(c.activation, score * c.scale) * lse * rest * c.scale;
+          }
           for (int64_t d = 0; d < c.dim; ++d) {
             w.dq[row + d] += ds * k[at + d];
             w.dk[at + d] += ds * q[row + d];
@@ -89,6 +96,7 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
       AttentionSlice s;
       s.group = group, s.dim = c.dim, s.queries = s.keys = c.time;
       s.causal = c.causal, s.scale = static_cast<float>(c.scale);
+      s.activation = c.activation, s.divisor = static_cast<float>(c.divisor), s.eps = static_cast<float>(c.eps);
       s.q = n.q.data() + q_at, s.k = n.k.data() + k_at, s.v = n.v.data() + k_at, s.o = o.data() + q_at;
       s.q_row = s.o_row = wide, s.q_head = s.o_head = c.dim, s.k_row = s.v_row = narrow;
       s.lse = lse.data() + row_at;
@@ -122,9 +130,11 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
   CHECK(error(dq, want.dq) <= allowed);
   CHECK(error(dk, want.dk) <= allowed);
   CHECK(error(dv, want.dv) <= allowed);
-  for (size_t i = 0; i < lse.size(); ++i)
-    if (std::isfinite(want.lse[i])) CHECK(std::fabs(lse[i] * std::log(2.0) - want.lse[i]) <= 1e-5);
-    else CHECK(lse[i] > 1e29f);
+  if (c.activation != Scores::softmax) CHECK(distance(lse, want.lse, lse.size()) <= allowed);
+  else
+    for (size_t i = 0; i < lse.size(); ++i)
+      if (std::isfinite(want.lse[i])) CHECK(std::fabs(lse[i] * std::log(2.0) - want.lse[i]) <= 1e-5);
+      else CHECK(lse[i] > 1e29f);
 }
 
 AttentionCase small(int64_t time, int64_t heads, int64_t kv_heads, int64_t dim) {
@@ -140,19 +150,42 @@ TEST_CASE("the analytic gradients of this test equal the complex step on the ref
   AttentionCase c = small(5, 4, 2, 3);
   const std::vector<int32_t> segments = {1, 1, 2, 2, 0}, mask = {1, 0, 1, 1, 1};
   c.segments = segments.data(), c.key_mask = mask.data();
-  const Numbers n = numbers_of(c);
-  const Wanted want = wanted(c, n);
-  const double h = 1e-30;
-  std::vector<C> q(n.q.begin(), n.q.end()), k(n.k.begin(), n.k.end()), v(n.v.begin(), n.v.end()), o(n.q.size());
-  for (auto [moved, gradient] : {std::pair{&q, &want.dq}, std::pair{&k, &want.dk}, std::pair{&v, &want.dv}})
-    for (size_t i = 0; i < moved->size(); ++i) {
-      (*moved)[i] += C(0, h);
-      reference::attention<C>(c, q.data(), k.data(), v.data(), o.data(), nullptr);
-      (*moved)[i] -= C(0, h);
-      double slope = 0;
-      for (size_t j = 0; j < o.size(); ++j) slope += n.dout[j] * o[j].imag() / h;
-      CHECK(slope == doctest::Approx((*gradient)[i]).epsilon(1e-9));
-    }
+  for (const Scores a : kScores) {
+    c.activation = a, c.divisor = 7, c.eps = 0.25;
+    const Numbers n = numbers_of(c);
+    const Wanted want = wanted(c, n);
+    const double h = 1e-30;
+    std::vector<C> q(n.q.begin(), n.q.end()), k(n.k.begin(), n.k.end()), v(n.v.begin(), n.v.end()), o(n.q.size());
+    for (auto [moved, gradient] : {std::pair{&q, &want.dq}, std::pair{&k, &want.dk}, std::pair{&v, &want.dv}})
+      for (size_t i = 0; i < moved->size(); ++i) {
+        (*moved)[i] += C(0, h);
+        reference::attention<C>(c, q.data(), k.data(), v.data(), o.data(), nullptr);
+        (*moved)[i] -= C(0, h);
+        double slope = 0;
+        for (size_t j = 0; j < o.size(); ++j) slope += n.dout[j] * o[j].imag() / h;
+        CHECK(slope == doctest::Approx((*gradient)[i]).epsilon(1e-9));
+      }
+  }
+}
+
+TEST_CASE("the activations beside softmax equal the reference on the edges of tiles, lanes and masks") {
+  for_each_row(attention_rows(), [](const auto& row) {
+    const int64_t tile = row.kernels->query_tile;
+    for (const Scores a : kScores)
+      for (const int64_t time : {int64_t{1}, int64_t{17}, tile + 1, 2 * tile + 3})
+        for (const bool causal : {true, false}) {
+          AttentionCase c = small(time, 4, 2, 12);
+          c.activation = a, c.divisor = 20, c.eps = 1e-2, c.causal = causal;
+          check_row(*row.kernels, c, time > tile);
+          std::vector<int32_t> segments, mask;
+          for (int64_t i = 0; i < time; ++i) {
+            segments.push_back(static_cast<int32_t>(i / 23));
+            mask.push_back(number(9, static_cast<uint64_t>(i)) > -0.3f);
+          }
+          c.segments = segments.data(), c.key_mask = mask.data();
+          check_row(*row.kernels, c, true);
+        }
+  });
 }
 
 TEST_CASE("attention rows equal the reference on the edges of tiles and lanes") {

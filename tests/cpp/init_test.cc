@@ -83,10 +83,10 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
   CHECK(std::vector<float>(store.master(1), store.master(1) + 54) == values(store.at(1), 11));
   CHECK(store.master(0)[8] == 1.0f);
   CHECK(store.packed(1, Pack::plain)[0] == store.master(1)[0]);
-  CHECK_THROWS_WITH_AS(
-      values(parameter("w", {2}, "orthogonal", 1), 1),
-      "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros, ones or last_column, got 'orthogonal'",
-      Error);
+  CHECK_THROWS_WITH_AS(values(parameter("w", {2}, "orthogonal", 1), 1),
+                       "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros, ones or "
+                       "last_column, got 'orthogonal'",
+                       Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "normal", -1), 1), Error);
   CHECK_THROWS_AS(values(parameter("w", {2}, "constant", NAN), 1), Error);
 }

@@ -48,3 +48,17 @@ TEST_CASE("edges: one step, warm-up longer than the run, decay of a tenth by def
   CHECK_THROWS_AS(learning_rate({ScheduleKind::wsd, 2.0, 0, 0, 0, 0}, 1), Error);
   CHECK_THROWS_AS(parse_schedule("cosin"), Error);
 }
+
+TEST_CASE("warm-up of the seeds: from zero, and from the final rate as mu-Transformer's") {
+  Schedule s{ScheduleKind::linear, 2.0, 1e-4, 10, 4, 0, Warmup::zero};
+  CHECK(learning_rate(s, 0) == 0);
+  CHECK(learning_rate(s, 3) == doctest::Approx(1.5));
+  s.warmup = Warmup::floor;
+  CHECK(learning_rate(s, 0) == doctest::Approx(2e-4));
+  CHECK(learning_rate(s, 2) == doctest::Approx(2 * (1e-4 + (1 - 1e-4) * 0.5)));
+  CHECK(learning_rate(s, 4) == doctest::Approx(2.0));
+  CHECK(learning_rate(s, 7) == doctest::Approx(2 * (1 + (1e-4 - 1) * 0.5)));
+  CHECK(learning_rate(s, 10) == doctest::Approx(2e-4));
+  CHECK(parse_warmup("floor") == Warmup::floor);
+  CHECK_THROWS_AS(parse_warmup("flor"), Error);
+}

@@ -65,6 +65,19 @@ def by_heads(dy: Any, x: Any, gain: Any, heads: int) -> Any:
     return dx.reshape(x.shape), dgain
 
 
+def update_cases() -> list[Case]:
+    """The optimizers that are ops."""
+    w, g, m = normal(3, 4, 33), normal(3, 4, 33), normal(3, 4, 33)
+    lion = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "decay": 0.02}
+    sgd = {"lr": 0.01, "momentum": 0.8, "decay": 0.02}
+    return [
+        Case("lion", [w, g, m], lion, lambda w, g, m: ref.lion(w, g, m, **lion),
+             lambda d, w, g, m: (d[0] * 0.98, 0.05 * d[1], 0.95 * d[1])),
+        Case("sgd", [w, g, m], sgd, lambda w, g, m: ref.sgd(w, g, m, **sgd),
+             lambda d, w, g, m: (d[0] * 0.98, d[1] - 0.018 * d[0], 0.8 * d[1] - 0.0064 * d[0])),
+    ]  # fmt: skip
+
+
 def norm_cases() -> list[Case]:
     x, gain, bias = normal(3, 5, 19), normal(19), normal(19)
     ones, zeros = np.ones(19), np.zeros(19)
@@ -76,6 +89,10 @@ def norm_cases() -> list[Case]:
         Case("rms_norm", [normal(3, 5, 4 * 19), gain], {"heads": 4},
              lambda x, g: ref.rms_norm(x.reshape(3, 5, 4, 19), g).reshape(x.shape),
              lambda dy, x, g: by_heads(dy, x, g, 4)),
+        *(Case("rms_norm", [normal(3, 5, h * 19), normal(1)], {"heads": h},
+               lambda x, g, h=h: ref.rms_norm(x.reshape(3, 5, h, 19), g * ones).reshape(x.shape),
+               lambda dy, x, g, h=h: (lambda dx, dg: (dx, dg.sum(keepdims=True)))(*by_heads(dy, x, g * ones, h)))
+          for h in (1, 3)),
         Case("layer_norm", [x, gain, bias], {"eps": 1e-3}, lambda x, g, b: ref.layer_norm(x, g, b, 1e-3),
              lambda dy, x, g, b: ref.layer_norm_backward(dy, x, g, 1e-3)),
         Case("layer_norm", [x, gain, bias], {"gain_offset": 1.0, "scale": 0.25},
@@ -123,26 +140,33 @@ def rope_case(four_axes: bool, positions: bool, fraction: float) -> Case:
     )
 
 
-def attention_case(groups: int, scale: float, segments: bool, mask: bool) -> Case:
+def attention_case(
+    groups: int,
+    scale: float,
+    segments: bool,
+    mask: bool,
+    scores: tuple[str, int, float] = ("softmax", 0, 0.0),
+) -> Case:
     B, T, H, d = 2, 11, 4, 8
 
     def heads(x: Any, n: int) -> Any:
         return np.asarray(x, np.float64).reshape(B, T, n, d)
 
     def forward(q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
-        return ref.attention(heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m).reshape(
-            q.shape
-        )
+        return ref.attention(
+            heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores
+        ).reshape(q.shape)
 
     def backward(dy: Any, q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
         grads = ref.attention_backward(
-            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m
+            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores
         )
         return *(g.reshape(x.shape) for g, x in zip(grads, (q, k, v), strict=True)), None, None
 
     inputs = [normal(B, T, H * d), normal(B, T, groups * d), normal(B, T, groups * d),
               np.sort(integers(3, B, T)) if segments else None, integers(2, B, T) if mask else None]  # fmt: skip
     options = {"n_head": H, "n_kv_head": groups, "scale": scale}
+    options.update({"activation": scores[0], "divisor": scores[1], "eps": scores[2]} if scores[1] else {})
     return Case("attention", inputs, options, forward, backward)
 
 
@@ -263,6 +287,8 @@ def cases() -> list[Case]:
     return [
         *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
         rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
-        attention_case(2, 0.7, True, False), attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
+        *(attention_case(2, 0.7, True, False, (a, 9, 0.1)) for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")),
+        *update_cases(), attention_case(2, 0.7, True, False),
+        attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
         *slots_cases(), mix_case(False), mix_case(True),
     ]  # fmt: skip

@@ -304,6 +304,28 @@ def _probabilities(
     return p, log_sum
 
 
+Scores = tuple[str, int, float]  # activation of the scores, divisor (0 = T_k), eps
+
+
+def _score_weights(
+    q: F64, k: F64, scale: float, segments: Ints | None, key_mask: Ints | None, scores: Scores
+) -> tuple[F64, F64, bool]:
+    """(P, dP/ds with the row's divisor held fixed, does that divisor depend on the scores)."""
+    name, divisor, eps = scores
+    if name == "softmax":
+        p, _ = _probabilities(q, k, scale, segments, key_mask)
+        return p, p, True
+    s = np.einsum("bqhd,bkhd->bhqk", q, np.repeat(k, q.shape[2] // k.shape[2], axis=2)) * scale
+    see = _visible(s.shape[2], k.shape[1], q.shape[0], segments, key_mask)[:, None]
+    squared = name.endswith("sqrelu")
+    value = np.maximum(s, 0) ** 2 if squared else np.where(s > 0, s + 1, np.exp(np.minimum(s, 0)))
+    slope = 2 * np.maximum(s, 0) if squared else np.exp(np.minimum(s, 0))
+    value, slope = value * see, slope * see
+    summed = name.startswith("norm_")
+    below = value.sum(-1, keepdims=True) + eps if summed else float(divisor or k.shape[1])
+    return value / below, slope / below, summed
+
+
 def attention(
     q: ArrayLike,
     k: ArrayLike,
@@ -311,6 +333,7 @@ def attention(
     scale: float | None = None,
     segments: Ints | None = None,
     key_mask: Ints | None = None,
+    scores: Scores = ("softmax", 0, 0.0),
 ) -> F64:
     """Causal grouped-query attention. q [B, T_q, H, d], k and v [B, T_k, G, d] -> [B, T_q, H, d].
 
@@ -320,7 +343,7 @@ def attention(
     """
     q_, k_, v_ = _f64(q), _f64(k), _f64(v)
     s = 1.0 / math.sqrt(q_.shape[-1]) if scale is None else scale
-    p, _ = _probabilities(q_, k_, s, segments, key_mask)
+    p, _, _ = _score_weights(q_, k_, s, segments, key_mask, scores)
     return np.asarray(np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v_, q_.shape[2] // v_.shape[2], axis=2)))
 
 
@@ -345,15 +368,16 @@ def attention_backward(
     scale: float | None = None,
     segments: Ints | None = None,
     key_mask: Ints | None = None,
+    scores: Scores = ("softmax", 0, 0.0),
 ) -> tuple[F64, F64, F64]:
     """Returns (dq [B, T_q, H, d], dk, dv [B, T_k, G, d])."""
     dy_, q_, k_, v_ = _f64(dy), _f64(q), _f64(k), _f64(v)
     B, T_k, G, d = k_.shape
     group = q_.shape[2] // G
     s = 1.0 / math.sqrt(d) if scale is None else scale
-    p, _ = _probabilities(q_, k_, s, segments, key_mask)
+    p, slope, summed = _score_weights(q_, k_, s, segments, key_mask, scores)
     dp = np.einsum("bqhd,bkhd->bhqk", dy_, np.repeat(v_, group, axis=2))
-    ds = p * (dp - (dp * p).sum(-1, keepdims=True)) * s
+    ds = slope * (dp - (dp * p).sum(-1, keepdims=True) * summed) * s
     dq = np.einsum("bhqk,bkhd->bqhd", ds, np.repeat(k_, group, axis=2))
     dk = np.einsum("bhqk,bqhd->bkhd", ds, q_).reshape(B, T_k, G, group, d).sum(3)
     dv = np.einsum("bhqk,bqhd->bkhd", p, dy_).reshape(B, T_k, G, group, v_.shape[-1]).sum(3)
@@ -432,3 +456,21 @@ def adamw(
     m_hat = m_ / (1.0 - beta1**step)
     v_hat = v_ / (1.0 - beta2**step)
     return w_ - lr * m_hat / (np.sqrt(v_hat) + eps), m_, v_
+
+
+def lion(
+    w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, beta1: float, beta2: float, decay: float
+) -> tuple[F64, F64]:
+    """One update of Lion (Chen et al. 2023): (w, m). decay is the share of w taken away."""
+    w_, g, m_ = _f64(w), _f64(grad), _f64(m)
+    direction = np.sign(beta1 * m_ + (1.0 - beta1) * g)
+    return np.asarray(w_ - lr * direction - decay * w_), np.asarray(beta2 * m_ + (1.0 - beta2) * g)
+
+
+def sgd(
+    w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, momentum: float, decay: float
+) -> tuple[F64, F64]:
+    """One update of SGD with Nesterov momentum: (w, m). decay is the share of w taken away."""
+    w_, g = _f64(w), _f64(grad)
+    m_ = np.asarray(momentum * _f64(m) + g)
+    return np.asarray(w_ - lr * (g + momentum * m_) - decay * w_), m_

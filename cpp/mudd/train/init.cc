@@ -37,7 +37,8 @@ void initialize(const Parameter& p, uint64_t seed, float* out) {
   check(std::isfinite(scale), "init", p.name, ".init_scale: expected a finite number, got ", scale);
   if (p.init == "constant") return fill_constant(out, p.size(), scale);
   check(p.init == "normal" || p.init == "truncated_normal" || p.init == "uniform", "init", p.name,
-        ".init: expected normal, truncated_normal, uniform, constant, zeros, ones or last_column, got '", p.init, "'");
+        ".init: expected normal, truncated_normal, uniform, constant, zeros, ones or last_column, got '", p.init,
+        "'");
   check(scale >= 0, "init", p.name, ".init_scale: expected a number >= 0, got ", scale);
   const PhiloxKey key = philox_key(seed, "init." + p.name);
   over_pieces(p.size(), [&](int64_t begin, int64_t end) {

@@ -54,11 +54,15 @@ int64_t ParamStore::elements() const {
 void ParamStore::allocate() {
   check(!allocated(), "parameter", "the parameters are allocated already");
   planes_.emplace_back(plane_bytes());
+  dtypes_.push_back(DType::f32);
   packs_.resize(parameters_.size());
 }
 
-int ParamStore::add_plane() {
-  planes_.emplace_back(plane_bytes());
+int ParamStore::add_plane(DType dtype) {
+  check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
+        name_of(dtype));
+  planes_.emplace_back(plane_elements_ * size_of(dtype));
+  dtypes_.push_back(dtype);
   return planes() - 1;
 }
 
@@ -93,6 +97,12 @@ void ParamStore::repack(int i) {
 
 void ParamStore::repack_all() {
   for (int i = 0; i < count(); ++i) repack(i);
+}
+
+int64_t ParamStore::state_bytes() const {
+  int64_t bytes = 0;
+  for (int p = 1; p < planes(); ++p) bytes += planes_[p].bytes();
+  return bytes;
 }
 
 int64_t ParamStore::packed_bytes() const {

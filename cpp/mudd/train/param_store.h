@@ -1,5 +1,6 @@
 // ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master; others (moments) are made
-// when an optimizer asks. Keeps the packed copies that GEMMs read; whoever writes a master must repack it.
+// when an optimizer asks, each with its own dtype. Keeps the packed copies that GEMMs read; whoever writes a
+// master must repack it.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,12 @@ struct Parameter {
   std::vector<int64_t> shape;
   Role role = Role::matrix;
   int64_t fan_in = 0, fan_out = 0;
-  std::string init = "normal";  // normal | uniform | constant | zeros | ones | last_column (ones there, zeros else)
-  double init_scale = 0.0;      // std of normal, half width of uniform, value of constant
+  std::string init =
+      "normal";             // normal | uniform | constant | zeros | ones | last_column (ones there, zeros else)
+  double init_scale = 0.0;  // std of normal, half width of uniform, value of constant
   // Per-parameter factors of the optimizer (contracts 12).
   double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
+  bool decay_independent = false;  // decay times the schedule's factor only, not times any learning rate
   bool trainable = true;
   int64_t offset = 0;  // elements from the start of a plane, a multiple of 16
 
@@ -52,10 +55,14 @@ class ParamStore {
   bool allocated() const { return !planes_.empty(); }
   float* master(int i) const { return plane(0, i); }
 
-  // State planes of the optimizer, 1-based after the master; zeros when new.
-  int add_plane();
+  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new.
+  int add_plane(DType dtype = DType::f32);
   int planes() const { return static_cast<int>(planes_.size()); }
-  float* plane(int p, int i) const { return reinterpret_cast<float*>(planes_[p].data()) + parameters_[i].offset; }
+  DType plane_dtype(int p) const { return dtypes_[p]; }
+  std::byte* plane_data(int p, int i) const {
+    return planes_[p].data() + parameters_[i].offset * size_of(dtypes_[p]);
+  }
+  float* plane(int p, int i) const { return reinterpret_cast<float*>(plane_data(p, i)); }  // of an f32 plane
 
   // Packed copies: request before use, then packed() gives the panels, repack() refreshes from the master. The
   // matrices of a stack lie packed_stride() floats apart.
@@ -66,6 +73,7 @@ class ParamStore {
   void repack_all();
 
   int64_t plane_bytes() const { return plane_elements_ * 4; }
+  int64_t state_bytes() const;  // of all planes but the master
   int64_t packed_bytes() const;
 
  private:
@@ -76,6 +84,7 @@ class ParamStore {
 
   std::vector<Parameter> parameters_;
   std::vector<Arena> planes_;
+  std::vector<DType> dtypes_;
   std::vector<Packs> packs_;
   int64_t plane_elements_ = 0;
 };

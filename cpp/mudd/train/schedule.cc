@@ -24,11 +24,22 @@ ScheduleKind parse_schedule(const std::string& name) {
   fail("schedule", "name: expected constant, cosine, linear or wsd, got '", name, "'");
 }
 
+Warmup parse_warmup(const std::string& name) {
+  if (name == "next") return Warmup::next;
+  if (name == "zero") return Warmup::zero;
+  if (name == "floor") return Warmup::floor;
+  fail("schedule", "warmup: expected next, zero or floor, got '", name, "'");
+}
+
 double learning_rate(const Schedule& s, int64_t t) {
   check(t >= 0, "schedule", "t: expected at least 0, got ", t);
   check(s.steps >= 1, "schedule", "steps: expected at least 1, got ", s.steps);
-  if (t < s.warmup_steps) return s.peak * static_cast<double>(t + 1) / static_cast<double>(s.warmup_steps);
   const double r = s.final_ratio;
+  if (t < s.warmup_steps) {
+    const double width = static_cast<double>(s.warmup_steps), at = static_cast<double>(t);
+    if (s.warmup == Warmup::next) return s.peak * (at + 1) / width;
+    return s.peak * (s.warmup == Warmup::zero ? at / width : r + (1 - r) * at / width);
+  }
   switch (s.kind) {
     case ScheduleKind::constant: return s.peak;
     case ScheduleKind::cosine:

@@ -2,7 +2,8 @@
 // CPU and a run must give the same bits everywhere (contracts 5, 8).
 //
 // t counts updates from 0, N = steps, W = warmup_steps, r = final_ratio:
-//   t < W      peak * (t + 1) / W
+//   t < W      next: peak * (t + 1) / W      zero: peak * t / W (MUDDFormer's code)
+//              floor: peak * (r + (1 - r) * t / W) (mu-Transformer's, which counts from r and not from nothing)
 //   constant   peak
 //   cosine     peak * (r + (1 - r) * (1 + cos(pi p)) / 2),  p = (t - W) / (N - W)
 //   linear     peak * (r + (1 - r) * (1 - p)),              p as above
@@ -16,6 +17,7 @@
 namespace mudd {
 
 enum class ScheduleKind { constant, cosine, linear, wsd };
+enum class Warmup { next, zero, floor };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
@@ -24,10 +26,12 @@ struct Schedule {
   int64_t steps = 1;
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
+  Warmup warmup = Warmup::next;
 };
 
 // The kind of this name; Error for any other name.
 ScheduleKind parse_schedule(const std::string& name);
+Warmup parse_warmup(const std::string& name);
 
 // Learning rate of update t. Error if t is negative or steps < 1; t >= steps stays at the final rate.
 double learning_rate(const Schedule& schedule, int64_t t);

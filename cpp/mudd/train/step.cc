@@ -20,8 +20,12 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
     : executor_(executor), loss_(loss), count_(count), options_(options) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
   ParamStore& store = executor_.store();
-  plane_m_ = options.first_moment < 0 ? store.add_plane() : options.first_moment;
-  plane_v_ = options.second_moment < 0 ? store.add_plane() : options.second_moment;
+  moments_ = options.moment_planes;
+  const auto needed = static_cast<size_t>(moments_of(options_.optimizer));
+  check(moments_.empty() || moments_.size() == needed, "train_step", "moment_planes: expected ", needed, ", got ",
+        moments_.size());
+  for (size_t k = moments_.size(); k < needed; ++k)
+    moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32));
   loss_levels_.assign(32, 0.0);
   count_levels_.assign(32, 0.0);
   for (int i = 0; i < store.count(); ++i) {
@@ -46,14 +50,14 @@ void TrainStep::add_matrix(int i, int64_t s) {
     float* panels = store.packed(i, how);
     return panels ? panels + s * store.packed_stride(i, how) : nullptr;
   };
-  AdamwParameter a{};
+  UpdateParameter a{};
   a.rows = p.matrix_rows();
   a.cols = p.cols();
   a.w = store.master(i) + at;
   a.n_grads = executor_.uses(i);
   for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use) + at;
-  a.m = store.plane(plane_m_, i) + at;
-  a.v = store.plane(plane_v_, i) + at;
+  a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
+  if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;
   a.packed_plain = packed(Pack::plain);
   a.packed_transposed = packed(Pack::transposed);
   a.eps = options_.eps * p.eps_scale;
@@ -112,17 +116,19 @@ double TrainStep::denominator(double weight_sum) const {
 
 void TrainStep::update(int64_t updates, double lr, double grad_scale) {
   const ParamStore& store = executor_.store();
+  const double schedule = options_.peak_lr > 0 ? lr / options_.peak_lr : 0;
   for (size_t k = 0; k < parameters_.size(); ++k) {
     const Parameter& p = store.at(indices_[k]);
     const double rate = lr * p.lr_scale;
     parameters_[k].lr = rate;
-    parameters_[k].decay = (options_.decay_independent ? 1.0 : rate) * options_.weight_decay * p.decay_scale;
+    parameters_[k].decay = (p.decay_independent ? schedule : rate) * options_.weight_decay * p.decay_scale;
   }
-  adamw_step(parameters_, {.beta1 = options_.beta1,
-                           .beta2 = options_.beta2,
-                           .bias_correction1 = bias_correction(options_.beta1, updates + 1),
-                           .bias_correction2 = bias_correction(options_.beta2, updates + 1),
-                           .grad_scale = grad_scale});
+  update_step(options_.optimizer, options_.moment, parameters_,
+              {.beta1 = options_.beta1,
+               .beta2 = options_.beta2,
+               .bias_correction1 = bias_correction(options_.beta1, updates + 1),
+               .bias_correction2 = bias_correction(options_.beta2, updates + 1),
+               .grad_scale = grad_scale});
 }
 
 }  // namespace mudd

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "mudd/graph/executor.h"
-#include "mudd/ops/adamw/adamw.h"
 #include "mudd/ops/reduce/reduce.h"
+#include "mudd/train/update.h"
 
 namespace mudd {
 
@@ -18,12 +18,14 @@ enum class Normalize : uint8_t { valid, all_slots, micro_mean };
 Normalize parse_normalize(const std::string& name);
 
 struct TrainStepOptions {
+  Optimizer optimizer = Optimizer::adamw;
+  DType moment = DType::f32;  // type of the first moment: f32 or bf16
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  bool decay_independent = false;  // decay not multiplied by the learning rate
-  double clip = 1.0;               // largest global gradient norm; 0: no clipping
+  double peak_lr = 0;  // independent decay is weight_decay * lr / peak_lr: the schedule's factor
+  double clip = 1.0;   // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
-  uint64_t seed = 0;                          // of what ops draw at random (StepInput)
-  int first_moment = -1, second_moment = -1;  // planes of an earlier TrainStep of the same run; -1: new ones
+  uint64_t seed = 0;               // of what ops draw at random (StepInput)
+  std::vector<int> moment_planes;  // of an earlier TrainStep of the same run; empty: new ones
 };
 
 struct StepReport {
@@ -48,9 +50,8 @@ class TrainStep {
 
   Executor& executor() { return executor_; }
 
-  // Planes of the two moments in the ParamStore.
-  int first_moment() const { return plane_m_; }
-  int second_moment() const { return plane_v_; }
+  // Planes of the moments in the ParamStore, the first one first.
+  const std::vector<int>& moments() const { return moments_; }
 
  private:
   void add_matrix(int parameter, int64_t s);
@@ -61,8 +62,8 @@ class TrainStep {
   Executor& executor_;
   ValueId loss_, count_;
   TrainStepOptions options_;
-  int plane_m_, plane_v_;
-  std::vector<AdamwParameter> parameters_;
+  std::vector<int> moments_;
+  std::vector<UpdateParameter> parameters_;
   std::vector<int> indices_;  // of parameters_ in the store
   std::vector<GradientPlanes> gradients_;
   std::vector<double> loss_levels_, count_levels_, block_sums_;

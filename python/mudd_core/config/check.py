@@ -66,7 +66,11 @@ def _train_faults(config: Config) -> list[str]:
             f"train.micro_batch: needs logical shards of equal size, but train.batch_size {train.batch_size} "
             f"is no multiple of the {shards} shards; take another batch size or train.micro_batch=0"
         )
-    for name in ("beta1", "beta2"):
+    if optim.rule != "sp" and not hasattr(config.model, "d_base"):
+        faults.append(
+            f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
+        )
+    for name in ("beta1", "beta2", "momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
     return faults

@@ -61,20 +61,44 @@ class TrainConfig:
 class OptimConfig:
     """Optimizer and learning rate."""
 
-    name: str = opt("adamw", "optimizer", choices=("adamw",))
+    name: str = opt(
+        "adamw", "optimizer; adam_pax is the MUDDFormer code's name for adamw; sgd has Nesterov momentum",
+        choices=("adamw", "adam_pax", "lion", "sgd"),
+    )  # fmt: skip
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
-    beta1: float = opt(0.9, "decay of the first moment", low=0.0, high=1.0, flags=("adamw_beta1",))
-    beta2: float = opt(0.95, "decay of the second moment", low=0.0, high=1.0, flags=("adamw_beta2",))
-    eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
-    weight_decay: float = opt(
-        0.1, "decoupled decay, times the learning rate", low=0.0, flags=("weight_decay_rate",)
+    beta1: float = opt(
+        0.9, "decay of the first moment; lion: share of the moment in the direction", low=0.0, high=1.0,
+        flags=("adamw_beta1",),
+    )  # fmt: skip
+    beta2: float = opt(
+        0.95, "decay of the second moment; lion: of its moment", low=0.0, high=1.0, flags=("adamw_beta2",)
     )
+    momentum: float = opt(0.9, "sgd: share of its moment that stays", low=0.0, high=1.0)
+    eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
+    moment_dtype: str = opt(
+        "fp32", "how the first moment is stored; bf16 is rounded after the update was formed",
+        choices=("fp32", "bf16"),
+    )  # fmt: skip
+    rule: str = opt(
+        "sp", "rates by role: sp one for all; mup matrices and head over d_model / d_base; abs_mup over their fan-in",
+        choices=("sp", "mup", "abs_mup"),
+    )  # fmt: skip
+    eps_scaling: bool = opt(False, "the rule scales eps as it scales the rate")
+    weight_decay: float = opt(0.1, "share of a weight taken away", low=0.0, flags=("weight_decay_rate",))
+    decay_mode: str = opt(
+        "coupled", "decay times the weight's own learning rate, or independent: times the schedule's factor only",
+        choices=("coupled", "independent"),
+    )  # fmt: skip
     decay: str = opt("matrices", "which parameters decay", choices=("matrices", "no_norm_no_bias", "all"))
     clip: float = opt(1.0, "largest global gradient norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",))
     schedule: str = opt(
         "cosine", "learning rate after warm-up", choices=("constant", "cosine", "linear", "wsd")
     )
-    warmup_steps: int = opt(0, "updates of linear warm-up, peak * (t + 1) / warmup_steps", "steps", low=0)
+    warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
+    warmup: str = opt(
+        "next", "warm-up of update t: next peak (t + 1) / W; zero peak t / W; floor from the final rate, t / W up",
+        choices=("next", "zero", "floor"),
+    )  # fmt: skip
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "share", low=0.0, high=1.0)
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
 

@@ -1,19 +1,17 @@
 // Built once per level over Vec; see adamw.h for the contract and the order of roundings.
-#include "mudd/base/simd/rows.h"
 #include "mudd/ops/adamw/adamw.h"
+#include "mudd/train/update-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
 
-void update(int64_t n, float* w, float* m, float* v, const float* const* grads, int n_grads,
-            const AdamwFactors& f) {
-  const Vec scale = Vec::set1(f.grad_scale), beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
+template <class Moment>
+void update(int64_t n, float* w, Moment* m, float* v, const float* const* grads, int n_grads,
+            const UpdateFactors& f) {
+  const Vec beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
   const Vec beta2 = Vec::set1(f.beta2), rest2 = Vec::set1(f.one_minus_beta2), decay = Vec::set1(f.decay);
   const Vec step = Vec::set1(f.step_size), root = Vec::set1(f.root_scale), eps = Vec::set1(f.eps);
-  over_row(n, [&](int64_t i, int lanes) {
-    Vec g = load(grads[0] + i, lanes);
-    for (int p = 1; p < n_grads; ++p) g = g + load(grads[p] + i, lanes);
-    g = g * scale;
+  over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec mean = fma(rest1, g, beta1 * load(m + i, lanes));
     const Vec square = fma(rest2 * g, g, beta2 * load(v + i, lanes));
     store(m + i, mean, lanes);
@@ -26,6 +24,6 @@ void update(int64_t n, float* w, float* m, float* v, const float* const* grads, 
 
 }  // namespace
 
-const AdamwKernels adamw_f32 = {update};
+const UpdateKernels adamw_f32 = {update<float>, update<bf16>};
 
 }  // namespace mudd::MUDD_ISA

@@ -29,6 +29,13 @@ enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache }
 // w), so no two tasks of a wave write the same gradient, and the order of every sum follows from T alone.
 constexpr int64_t kChunk = 256;
 
+Scores parse_scores(const std::string& name) {
+  constexpr const char* kScores[] = {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"};
+  for (uint8_t i = 0; i < std::size(kScores); ++i)
+    if (name == kScores[i]) return static_cast<Scores>(i);
+  fail("attention", "activation: expected softmax, sqrelu, elu, norm_sqrelu or norm_elu, got '", name, "'");
+}
+
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was booked for so many when the
@@ -49,8 +56,13 @@ class Attention : public Node {
         kv_heads_(a.integer("n_kv_head", 0)),
         scale_(a.number("scale", 0.0)),
         causal_(a.flag("causal", true)),
-        cached_(a.flag("cache", false)) {
-    a.only("n_head,n_kv_head,scale,causal,cache");
+        cached_(a.flag("cache", false)),
+        activation_(parse_scores(a.word("activation", "softmax"))),
+        divisor_(a.integer("divisor", 0)),
+        eps_(a.number("eps", 1e-5)) {
+    a.only("n_head,n_kv_head,scale,causal,cache,activation,divisor,eps");
+    check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
+    check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
     check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
     check(causal_ || !cached_, "attention", "cache: expected causal attention");
   }
@@ -73,6 +85,9 @@ class Attention : public Node {
   int64_t heads_, kv_heads_;
   double scale_;
   bool causal_, cached_;
+  Scores activation_;
+  int64_t divisor_;
+  double eps_;
   HeadShape q_, k_;
   int64_t cache_rows_ = 0;                                   // Tmax
   int64_t slots_ = 1;                                        // workers that scratch was booked for
@@ -150,6 +165,9 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.queries = s.keys = q_.time;
   s.causal = causal_;
   s.scale = static_cast<float>(scale_ > 0 ? scale_ : 1.0 / math::sqrt(static_cast<double>(q_.dim)));
+  s.activation = activation_;
+  s.divisor = static_cast<float>(divisor_ > 0 ? divisor_ : q_.time);
+  s.eps = static_cast<float>(eps_);
   s.q_row = q_.row_stride(q), s.q_head = q_.head_stride(q);
   s.o_row = q_.row_stride(o), s.o_head = q_.head_stride(o);
   s.q = q.f32() + b * q_.time * s.q_row + g * s.group * s.q_head;

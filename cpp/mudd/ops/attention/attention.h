@@ -1,17 +1,25 @@
-// attention: softmax(scale q k^T) v over the visible keys, with grouped key/value heads (query head h reads
-// key/value head h / (H/G)). Tiled over queries and keys after Dao 2023; T x T scores never exist.
+// attention: P v with P = softmax(s), s = scale q k^T over the visible keys, with grouped key/value heads (query
+// head h reads key/value head h / (H/G)). Tiled over queries and keys after Dao 2023; T x T scores never exist.
+// Option activation replaces the softmax (spec/mup.md a.2), with a hidden key adding nothing:
+//   sqrelu       P = relu(s)^2 / divisor                elu       P = (elu(s) + 1) / divisor
+//   norm_sqrelu  P = relu(s)^2 / (eps + its row sum)    norm_elu  P = (elu(s) + 1) / (eps + its row sum)
 //
 // Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 (or with four axes [B, T, H, hd]; any row stride),
 //   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
 //   With option cache: k_cache, v_cache [B, G, Tmax, hd] fp32, contiguous, instead of segments a key_mask [B,
 //   Tmax]; k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length + t.
-// Output: o, shape of q. Saved: log2 of the row's sum of 2^(score log2 e), f32 [B, H, T] (not with cache).
+// Output: o, shape of q. Saved per row, f32 [B, H, T] (not with cache): softmax: log2 of its sum of
+// 2^(score log2 e); the others: the factor f of P = A(s) f.
 // Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0.
 // A row that sees nothing has zero output and gradient.
-// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false).
+// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false),
+// activation
+// ("softmax"), divisor (0: T; give the model's window where it is decoded with a cache, T changes there), eps
+// (1e-5).
 //
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
+// For the other activations dS = A'(s) f (do v^T - delta) scale, with delta = 0 where the divisor is a constant.
 // dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
 //
 // Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
@@ -25,6 +33,9 @@
 
 namespace mudd {
 
+enum class Scores : uint8_t { softmax, sqrelu, elu, norm_sqrelu, norm_elu };
+constexpr bool has_row_sum(Scores a) { return a != Scores::sqrelu && a != Scores::elu; }
+
 // One sample and one key/value head with its group of query heads. Strides count floats: _row from one position
 // to the next, _head from one query head to the next.
 struct AttentionSlice {
@@ -32,6 +43,8 @@ struct AttentionSlice {
   int64_t first_query = 0;  // index of query 0 among the keys
   bool causal = true;
   float scale = 1.0f;
+  Scores activation = Scores::softmax;
+  float divisor = 1.0f, eps = 0.0f;
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   int64_t q_row = 0, q_head = 0, k_row = 0, v_row = 0;
   const int32_t* segments = nullptr;  // [keys]; only with first_query 0

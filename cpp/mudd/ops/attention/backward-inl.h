@@ -38,6 +38,27 @@ void soften_grad(const Rows& rows, int64_t shift, int64_t nk, float scale, const
   });
 }
 
+// The same for the other activations: scores become P = A f, dP becomes dS = A' f (dP - delta) scale.
+void activate_grad(const Rows& rows, int64_t shift, int64_t nk, Scores a, float scale, const float* factors,
+                   const float* delta_rows, float* p, float* ds) {
+  const Vec by = Vec::set1(scale);
+  with_scores(a, [&](auto tag) {
+    over_queries<kPanel>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
+      constexpr int G = decltype(g)::value;
+      for (int64_t kk = 0; kk < keys; ++kk)
+        unroll<G>([&](auto n) MUDD_INLINE {
+          const int64_t at = kk * kQ + r + n.value * kL;
+          const Vec s = Vec::load(p + at), f = Vec::load(factors + r + n.value * kL);
+          const Vec d = Vec::load(ds + at) - Vec::load(delta_rows + r + n.value * kL);
+          (score_value<decltype(tag)::kind>(s) * f).store(p + at);
+          (d * (score_slope<decltype(tag)::kind>(s) * f * by)).store(ds + at);
+        });
+      zero_after<G>(p, r, keys, nk);
+      zero_after<G>(ds, r, keys, nk);
+    });
+  });
+}
+
 constexpr int64_t kKeys =
     128;  // keys per pair of tiles: wider than forward's, so that queries are turned less often
 
@@ -82,12 +103,13 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, const QueryTile& 
   const Rows rows = tile_rows(s, tile);
   const int64_t shift = tile_shift(s, rows, k0);
   const float *q = s.q + t0 * s.q_row + h * s.q_head, *dout = g.dout + t0 * g.do_row + h * g.do_head;
-  turn([&](int64_t r) { return q + r * s.q_row; }, rows.count, s.dim, s.scale * kLog2e, x.qt);
+  const bool softmax = s.activation == Scores::softmax;
+  turn([&](int64_t r) { return q + r * s.q_row; }, rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, x.qt);
   turn([&](int64_t r) { return dout + r * g.do_row; }, rows.count, s.dim, 1.0f, x.dot);
   for (int64_t r = 0; r < rows.lanes; ++r) {
     const bool real = r < rows.count;
-    x.lse[r] = real ? s.lse[h * s.queries + t0 + r] : kEmptyRow;
-    x.delta[r] = real ? g.delta[h * s.queries + t0 + r] : 0.0f;
+    x.lse[r] = real ? s.lse[h * s.queries + t0 + r] : softmax ? kEmptyRow : 0.0f;
+    x.delta[r] = real && has_row_sum(s.activation) ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
   product<false, Trim::columns>(
       {s.k + k0 * s.k_row, s.k_row, x.qt, kQ, x.p, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
@@ -96,7 +118,8 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, const QueryTile& 
   mask(s, rows, k0, nk, x.p);
   // Trimmed columns of dP hold garbage, but soften_grad's groups of queries are the panels of the products: they
   // end before the keys whose columns were left out.
-  soften_grad(rows, shift, nk, s.scale, x.lse, x.delta, x.p, x.ds);
+  if (softmax) soften_grad(rows, shift, nk, s.scale, x.lse, x.delta, x.p, x.ds);
+  else activate_grad(rows, shift, nk, s.activation, s.scale, x.lse, x.delta, x.p, x.ds);
   if (g.dv) {
     copy_rows(dout, g.do_row, rows.count, s.dim, x.dout);
     product<false, Trim::depth_begin>(

@@ -171,7 +171,74 @@ void soften(const Rows& rows, int64_t shift, int64_t nk, float* scores, float* h
   });
 }
 
+// A(s) of the activations that are not a softmax, exactly 0 for hidden keys (s = -inf), and its derivative.
+template <Scores A>
+inline Vec score_value(Vec s) {
+  if constexpr (A == Scores::sqrelu || A == Scores::norm_sqrelu) {
+    const Vec r = max(s, Vec::zero());
+    return r * r;
+  } else {
+    const Vec tail = exp2_nonpositive(min(s, Vec::zero()) * Vec::set1(kLog2e));
+    return select(less(Vec::zero(), s), s + Vec::set1(1.0f), tail);
+  }
+}
+template <Scores A>
+inline Vec score_slope(Vec s) {
+  if constexpr (A == Scores::sqrelu || A == Scores::norm_sqrelu) {
+    const Vec r = max(s, Vec::zero());
+    return r + r;
+  } else {
+    return exp2_nonpositive(min(s, Vec::zero()) * Vec::set1(kLog2e));
+  }
+}
+
+// Turns the run-time activation into a compile-time one, outside the loops. Not for softmax.
+template <Scores A>
+struct ScoreTag {
+  static constexpr Scores kind = A;
+};
+template <class Body>
+inline void with_scores(Scores a, Body body) {
+  if (a == Scores::sqrelu || a == Scores::norm_sqrelu) body(ScoreTag<Scores::sqrelu>{});
+  else body(ScoreTag<Scores::elu>{});
+}
+
+// Scores [nk][kQ] become A(scores), their sums are added to `sum`.
+void activate_scores(const Rows& rows, int64_t shift, int64_t nk, Scores a, float* scores, float* sum) {
+  with_scores(a, [&](auto tag) {
+    over_queries<2>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
+      constexpr int G = decltype(g)::value;
+      Vec total[G];
+      unroll<G>([&](auto n) MUDD_INLINE { total[n.value] = Vec::zero(); });
+      for (int64_t kk = 0; kk < keys; ++kk)
+        unroll<G>([&](auto n) MUDD_INLINE {
+          float* at = scores + kk * kQ + r + n.value * kL;
+          const Vec p = score_value<decltype(tag)::kind>(Vec::load(at));
+          p.store(at);
+          total[n.value] = total[n.value] + p;
+        });
+      unroll<G>([&](auto n) MUDD_INLINE {
+        float* at = sum + r + n.value * kL;
+        (Vec::load(at) + total[n.value]).store(at);
+      });
+      zero_after<G>(scores, r, keys, nk);
+    });
+  });
+}
+
 int64_t fwd_scratch(int64_t dim) { return dim * kQ + kK * kQ + (kK + kQ) * round_up(dim) + 3 * kQ; }
+
+// What the summed values of a row are multiplied with, and what backward keeps of the row: for the softmax its
+// log-sum, for the others this factor.
+float row_factor(const AttentionSlice& s, float sum, float log_sum, float* kept) {
+  if (s.activation == Scores::softmax) {
+    *kept = sum == 0.0f ? kEmptyRow : log_sum;
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+  }
+  const float divisor = has_row_sum(s.activation) ? s.eps + sum : s.divisor;
+  *kept = divisor == 0.0f ? 0.0f : 1.0f / divisor;
+  return *kept;
+}
 
 void write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, const float* acc,
                 const float* highest, const float* sum) {
@@ -181,9 +248,9 @@ void write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows
     fma(log(Vec::load(sum + r)), Vec::set1(kLog2e), Vec::load(highest + r)).store(logs + r);
   for (int64_t r = 0; r < rows.count; ++r) {
     const int64_t h = tile.head_begin + r / times, t = tile.begin + r % times;
-    const bool empty = sum[r] == 0.0f;
-    if (s.lse) s.lse[h * s.queries + t] = empty ? kEmptyRow : logs[r];
-    const Vec factor = Vec::set1(empty ? 0.0f : 1.0f / sum[r]);
+    float kept = 0;
+    const Vec factor = Vec::set1(row_factor(s, sum[r], logs[r], &kept));
+    if (s.lse) s.lse[h * s.queries + t] = kept;
     float* o = s.o + t * s.o_row + h * s.o_head;
     // + 0 turns -0 into +0: trimmed and untrimmed sums may differ in the sign of a zero.
     for (int64_t d = 0; d < s.dim; d += kL) {
@@ -203,11 +270,12 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   float* highest = acc + kQ * width;
   float *sum = highest + kQ, *rescale = sum + kQ;
   const Rows rows = tile_rows(s, tile);
+  const bool softmax = s.activation == Scores::softmax;
   turn(
       [&](int64_t r) {
         return s.q + (tile.begin + r % times) * s.q_row + (tile.head_begin + r / times) * s.q_head;
       },
-      rows.count, s.dim, s.scale * kLog2e, qt);
+      rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, qt);
   for (int64_t r = 0; r < rows.lanes; ++r) highest[r] = kNothing, sum[r] = 0.0f;
   for (int64_t i = 0; i < rows.count * width; ++i) acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
@@ -216,10 +284,11 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
     product<false, Trim::columns>(
         {s.k + k0 * s.k_row, s.k_row, qt, kQ, scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
     mask(s, rows, k0, nk, scores);
-    soften(rows, shift, nk, scores, highest, sum, rescale);
+    if (softmax) soften(rows, shift, nk, scores, highest, sum, rescale);
+    else activate_scores(rows, shift, nk, s.activation, scores, sum);
     copy_rows(s.v + k0 * s.v_row, s.v_row, nk, s.dim, values);
     product<true, Trim::depth_end>(
-        {scores, kQ, values, width, acc, width, rows.count, width, nk, true, rescale, shift});
+        {scores, kQ, values, width, acc, width, rows.count, width, nk, true, softmax ? rescale : nullptr, shift});
   }
   write_rows(s, tile, rows, acc, highest, sum);
 }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "mudd/ops/attention/attention.h"
+
 namespace mudd::reference {
 
 inline double real_part(double x) { return x; }
@@ -17,6 +19,8 @@ struct AttentionCase {
   bool causal = true;
   const int32_t* segments = nullptr;  // [batch, time]
   const int32_t* key_mask = nullptr;  // [batch, time]
+  Scores activation = Scores::softmax;
+  double divisor = 1.0, eps = 0.0;
 
   bool visible(int64_t b, int64_t t, int64_t key) const {
     return (!causal || key <= t) && (!segments || segments[b * time + t] == segments[b * time + key]) &&
@@ -24,8 +28,21 @@ struct AttentionCase {
   }
 };
 
-// q, o: [B, T, H, hd]; k, v: [B, T, G, hd]; no gaps. lse (natural log, [B, H, T], -inf for empty rows) may be
-// null.
+// A(s) and A'(s) of the activations that are not a softmax.
+template <class N>
+N score_value(Scores a, N s) {
+  using std::exp;
+  const bool positive = real_part(s) > 0;
+  if (a == Scores::sqrelu || a == Scores::norm_sqrelu) return positive ? s * s : N(0);
+  return positive ? s + N(1) : exp(s);
+}
+inline double score_slope(Scores a, double s) {
+  if (a == Scores::sqrelu || a == Scores::norm_sqrelu) return s > 0 ? 2 * s : 0;
+  return s > 0 ? 1 : std::exp(s);
+}
+
+// q, o: [B, T, H, hd]; k, v: [B, T, G, hd]; no gaps. lse [B, H, T] may be null: of the softmax the natural log of
+// the row's sum, -inf for empty rows; of the others the factor of P.
 template <class N>
 void attention(const AttentionCase& c, const N* q, const N* k, const N* v, N* o, N* lse) {
   using std::exp, std::log;
@@ -51,9 +68,16 @@ void attention(const AttentionCase& c, const N* q, const N* k, const N* v, N* o,
         for (int64_t d = 0; d < c.dim; ++d) ot[d] = N(0);
         for (int64_t key = 0; key < c.time; ++key) {
           if (!c.visible(b, t, key)) continue;
-          const N e = exp(p[key] - N(highest));
+          const N e =
+              c.activation == Scores::softmax ? exp(p[key] - N(highest)) : score_value(c.activation, p[key]);
           sum += e;
           for (int64_t d = 0; d < c.dim; ++d) ot[d] += e * row(v, key)[d];
+        }
+        if (c.activation != Scores::softmax) {
+          const N divisor = has_row_sum(c.activation) ? sum + N(c.eps) : N(c.divisor);
+          for (int64_t d = 0; d < c.dim; ++d) ot[d] /= divisor;
+          if (lse) lse[(b * c.heads + h) * c.time + t] = N(1) / divisor;
+          continue;
         }
         const bool empty = real_part(sum) == 0.0;
         for (int64_t d = 0; d < c.dim && !empty; ++d) ot[d] /= sum;

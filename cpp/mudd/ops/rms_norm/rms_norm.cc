@@ -1,6 +1,7 @@
 #include "mudd/ops/rms_norm/rms_norm.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
@@ -42,18 +43,24 @@ class RmsNorm : public Node {
     check(x.cols() % heads_ == 0, "rms_norm", "x: expected a last axis divisible by ", heads_, " heads, got ",
           x.text());
     width_ = x.cols() / heads_;
+    const TensorSpec& gain = io.input(kGain);
+    single_ = io.has_input(kGain) && gain.shape == std::vector<int64_t>{1} && width_ > 1;
     if (io.has_input(kGain))
-      check(io.input(kGain).shape == std::vector<int64_t>{width_} && io.input(kGain).dtype == DType::f32,
-            "rms_norm", "gain: expected float32[", width_, "], got ", io.input(kGain).text());
+      check(gain.shape == std::vector<int64_t>{single_ ? 1 : width_} && gain.dtype == DType::f32, "rms_norm",
+            "gain: expected float32[", width_, "] or float32[1], got ", gain.text());
     io.output(x);
     io.saved(x.rows() * heads_ * static_cast<int64_t>(sizeof(float)));
-    if (io.wants_gradient(kGain)) io.scratch_backward(RowSums(io.shards(), x.rows() * heads_, width_).bytes());
+    const RowSums sums(io.shards(), x.rows() * heads_, single_ ? 1 : width_);
+    folded_ = io.wants_gradient(kGain) ? sums.bytes() : 0;
+    const int64_t row = width_ * static_cast<int64_t>(sizeof(float));
+    io.scratch_forward(single_ ? row : 0);
+    io.scratch_backward(folded_ + (single_ ? row * (1 + sums.blocks()) : 0));
     kernels_ = &choose(rms_norm_rows());
   }
 
   void forward(const Run& run) override {
     const Tensor &x = run.in(kX), &y = run.out(0);
-    const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
+    const float* gain = gain_row(run, run.scratch_as<float>());
     const int64_t pieces = x.rows * heads_;
     parallel_for((pieces + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
       const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, pieces);
@@ -64,23 +71,39 @@ class RmsNorm : public Node {
 
   void backward(const Run& run) override {
     const Tensor &x = run.in(kX), &dy = run.dout(0);
-    const float* gain = run.has_in(kGain) ? run.in(kGain).f32() : nullptr;
     const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain);
-    const RowSums sums(run.shards(), x.rows * heads_, width_);
+    const RowSums sums(run.shards(), x.rows * heads_, single_ ? 1 : width_);
     float* partials = run.scratch_as<float>();
+    float* rows = partials + folded_ / static_cast<int64_t>(sizeof(float));  // of a single gain; see infer
+    const float* gain = gain_row(run, rows);
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
+      float *partial = sums.partial(partials, task), *own = rows + (1 + task) * width_;
       kernels_->bwd(begin, end, heads_, width_, x.f32(), x.stride, gain, run.saved_as<float>(0), dy.f32(),
                     dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
-                    wants_x && run.accumulate(kX), wants_gain ? sums.partial(partials, task) : nullptr);
+                    wants_x && run.accumulate(kX),
+                    !wants_gain ? nullptr
+                    : single_   ? own
+                                : partial);
+      if (wants_gain && single_) *partial = std::accumulate(own, own + width_, 0.0f);
     });
     if (wants_gain) sums.finish(partials, run.sink(kGain));
   }
 
  private:
+  // The gain of a row: null for ones; a single number is spread out into `place`.
+  const float* gain_row(const Run& run, float* place) const {
+    if (!run.has_in(kGain)) return nullptr;
+    if (!single_) return run.in(kGain).f32();
+    std::fill_n(place, width_, run.in(kGain).f32()[0]);
+    return place;
+  }
+
   float eps_;
   int64_t heads_, width_ = 0;  // width_: of a head's piece of a row
+  bool single_ = false;        // one gain for all channels
+  int64_t folded_ = 0;         // bytes of the partial sums of the gain's gradient
   const RmsNormKernels* kernels_ = nullptr;
 };
 

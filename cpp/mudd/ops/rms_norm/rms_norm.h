@@ -2,7 +2,8 @@
 // With option heads = H > 1 each of the H equal pieces of a row is such a row of its own (qk-norm), gain [D / H].
 // Zhang and Sennrich 2019; eps inside the root as in spec/muddformer.md b.1.
 //
-// Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones). Output: y_RD.
+// Inputs: x_RD fp32 (any row stride), gain_D or one number for all channels, fp32 (optional: all ones).
+// Output: y_RD.
 // Saved: inv_R. Backward, with u = dy * gain and n = x * inv:
 //   dx = inv * (u - n * mean_d(u n)),   dgain = sum over rows of dy * n (fixed order, shards tree).
 // dx may be the very memory of dy.

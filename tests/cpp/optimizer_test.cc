@@ -1,0 +1,125 @@
+// levels: lion and sgd rows against their double references, the bf16 moment, and the sweep of each bit-equal.
+#include <cstring>
+
+#include "compare.h"
+#include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
+#include "mudd/ops/adamw/adamw.h"
+#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/lion/lion.h"
+#include "mudd/ops/lion/reference.h"
+#include "mudd/ops/sgd/reference.h"
+#include "mudd/ops/sgd/sgd.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kLr = 1e-2, kDecay = 1e-3, kScale = 0.25;
+constexpr UpdateScalars kScalars = {kBeta1, kBeta2, 0.5, 0.25, kScale};
+
+UpdateFactors factors(Optimizer optimizer) {
+  UpdateParameter p;
+  p.lr = kLr, p.decay = kDecay;
+  return update_factors(optimizer, p, kScalars);
+}
+
+template <class Reference>
+void follow(const KernelRow<UpdateKernels>& row, Optimizer optimizer, Reference reference) {
+  for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
+    std::vector<float> w = numbers(1, n), m(w.size());
+    auto exact_w = widen(w), exact_m = widen(m);
+    for (uint64_t t = 1; t <= 20; ++t) {
+      const std::vector<float> g0 = numbers(10 + t, n), g1 = numbers(50 + t, n);
+      std::vector<double> g(w.size());
+      for (size_t i = 0; i < g.size(); ++i) g[i] = (g0[i] + double(g1[i])) * kScale;
+      const float* grads[] = {g0.data(), g1.data()};
+      row.kernels->update(n, w.data(), m.data(), nullptr, grads, 2, factors(optimizer));
+      reference(n, exact_w.data(), exact_m.data(), g.data());
+    }
+    CHECK(distance(w, exact_w, w.size()) <= tolerance(40));
+    CHECK(distance(m, exact_m, m.size()) <= tolerance(40));
+  }
+}
+
+// bf16 by rounding to nearest even, and back.
+float through_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
+  for_each_row(lion_rows(), [](const auto& row) {
+    follow(row, Optimizer::lion, [](int64_t n, double* w, double* m, const double* g) {
+      reference::lion(n, w, m, g, kLr, kBeta1, kBeta2, kDecay);
+    });
+  });
+  for_each_row(sgd_rows(), [](const auto& row) {
+    follow(row, Optimizer::sgd, [](int64_t n, double* w, double* m, const double* g) {
+      reference::sgd(n, w, m, g, kLr, kBeta1, kDecay);
+    });
+  });
+}
+
+TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") {
+  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::sgd}) {
+    const auto rows = optimizer == Optimizer::adamw  ? adamw_rows()
+                      : optimizer == Optimizer::lion ? lion_rows()
+                                                     : sgd_rows();
+    for_each_row(rows, [&](const auto& row) {
+      for (int64_t n : {1, 8, 17, 33}) {
+        std::vector<float> w = numbers(1, n), w16 = w, v(w.size()), v16 = v, m(w.size());
+        std::vector<bf16> m16(w.size());
+        for (uint64_t t = 1; t <= 5; ++t) {
+          const std::vector<float> g = numbers(t + 10, n);
+          const float* grads[] = {g.data()};
+          row.kernels->update(n, w.data(), m.data(), v.data(), grads, 1, factors(optimizer));
+          row.kernels->update_bf16(n, w16.data(), m16.data(), v16.data(), grads, 1, factors(optimizer));
+          for (float& x : m) x = through_bf16(x);
+          CHECK(w == w16);
+          CHECK(v == v16);
+          for (size_t i = 0; i < m.size(); ++i) {
+            const uint32_t bits = uint32_t{m16[i].bits} << 16;
+            CHECK(std::memcmp(&bits, &m[i], 4) == 0);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {
+  for (const Optimizer optimizer : {Optimizer::lion, Optimizer::sgd})
+    for (const DType moment : {DType::f32, DType::bf16}) {
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        set_num_threads(threads);
+        const int64_t rows = 200, cols = 1500;
+        std::vector<float> w = numbers(1, rows * cols), packed(static_cast<size_t>(packed_size(rows, cols)));
+        std::vector<float> m(w.size()), g = numbers(2, rows * cols);
+        UpdateParameter p;
+        p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
+        p.grads[0] = g.data(), p.n_grads = 1, p.packed_plain = packed.data();
+        for (int t = 0; t < 3; ++t) update_step(optimizer, moment, {&p, 1}, kScalars);
+        std::vector<float> fresh(packed.size());
+        pack_weight(w.data(), rows, cols, false, fresh.data());
+        CHECK(fresh == packed);
+        if (first.empty()) first = w;
+        CHECK(first == w);
+      }
+    }
+  set_num_threads(0);
+}
+
+TEST_CASE("names of optimizers") {
+  CHECK(parse_optimizer("adam_pax") == Optimizer::adamw);
+  CHECK(moments_of(Optimizer::adamw) == 2);
+  CHECK(moments_of(parse_optimizer("lion")) == 1);
+  CHECK_THROWS_AS(parse_optimizer("adam"), Error);
+}
