@@ -2,7 +2,7 @@
 
     python tests/reference/check_goldens.py FOLDER
 
-FOLDER holds `hf/llama_gqa` (+ `.npz`) made with transformers and `muddformer/llama_plain.npz` made with the
+FOLDER holds `hf/llama_gqa` (+ `.npz`) made with transformers and `muddformer/{llama,mudd}_plain.npz` made with the
 MUDDFormer authors' training code; it is not part of the repository. Prints the largest error of each quantity
 beside its tolerance and exits 1 if one is over.
 """
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from reference import torch_models as tm
+from reference.torch_muddformer import MuddConfig
 
 Array = NDArray[Any]
 failures: list[str] = []
@@ -126,6 +127,10 @@ _MUDD_PARTS = {
     "mlp/wo/kernel": "ffn.down.w",
     "pre_self_attention_layer_norm/scale": "attn.norm.gain",
     "post_self_attention_layer_norm/scale": "ffn.norm.gain",
+    **{f"pre_self_attention_layer_norm_{c}/scale": f"attn.norm_{c}.gain" for c in "qkv"},
+    "dynamic_dense_conn1/kernel": "mix.w1",
+    "dynamic_dense_conn2/kernel": "mix.w2",
+    "dense_proj2.bias": "mix.bias",
 }
 
 
@@ -143,30 +148,33 @@ def from_muddformer(tensors: dict[str, Array]) -> dict[str, Array]:
             layer, part = path.removeprefix("decoder/layers_").split("/", 1)
             if part.startswith("self_attention"):
                 x = x.reshape(-1, x.shape[-1]) if "/out/" in part else x.reshape(x.shape[0], -1)
+            elif part.startswith("dynamic"):
+                x = x.reshape(x.shape[0], -1)
             ours[f"blocks.{layer}.{_MUDD_PARTS[part]}"] = x
     return ours
 
 
-def check_muddformer_llama(path: Path) -> None:
-    """Logits, loss and gradients of the plain Transformer++ of the MUDDFormer code."""
+def check_muddformer(path: Path) -> None:
+    """Logits, loss and gradients of the MUDDFormer code: its plain Transformer++, or all connections without norms."""
     z = np.load(path, allow_pickle=False)
     params = from_muddformer(pick(z, "w/"))
-    q = z["w/decoder/layers_0/self_attention/query/kernel"]
-    cfg = tm.LlamaConfig(
-        vocab_size=params["embed"].shape[0],
-        layers=sum(k.endswith("attn.q.w") for k in params),
-        d_model=q.shape[0],
-        heads=q.shape[1],
-        kv_heads=z["w/decoder/layers_0/self_attention/key/kernel"].shape[1],
-        ffn=params["blocks.0.ffn.up.w"].shape[1],
-    )
+    _, heads, _ = z["w/decoder/layers_0/self_attention/query/kernel"].shape
+    groups = z["w/decoder/layers_0/self_attention/key/kernel"].shape[1]
+    layers = sum(k.endswith("attn.q.w") for k in params)
+    vocab, width = params["embed"].shape
+    inner = tuple(params[f"blocks.{n}.ffn.up.w"].shape[1] for n in range(layers))
+    cfg: tm.Config = tm.LlamaConfig(vocab, layers, width, heads, groups, inner[0])
+    if "blocks.0.mix.w1" in params:
+        hidden = tuple(params[f"blocks.{n}.mix.w1"].shape[1] for n in range(layers))
+        sources = tuple(tuple(range(n + 2)) for n in range(layers))
+        cfg = MuddConfig(vocab, layers, width, heads, groups, inner, hidden, sources)
     tokens = z["tokens"]
     targets = np.where(tokens[:, 1:] == 0, -100, tokens[:, 1:])
     got = tm.loss_and_grads(params, tokens[:, :-1], targets, cfg)
-    report("muddformer/llama_plain logits", float(abs(got.logits - z["logits"]).max()), 5e-5)
-    report("muddformer/llama_plain loss", abs(got.loss - float(z["loss"])), 5e-6)
-    golden = from_muddformer(pick(z, "g/"))
-    report("muddformer/llama_plain gradients", worst_gradient(got.grads, golden), 2e-4)
+    name = f"muddformer/{path.stem}"
+    report(f"{name} logits", float(abs(got.logits - z["logits"]).max()), 5e-5)
+    report(f"{name} loss", abs(got.loss - float(z["loss"])), 5e-6)
+    report(f"{name} gradients", worst_gradient(got.grads, from_muddformer(pick(z, "g/"))), 2e-4)
 
 
 def main() -> int:
@@ -176,7 +184,8 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     check_hf_llama(folder / "hf")
-    check_muddformer_llama(folder / "muddformer/llama_plain.npz")
+    check_muddformer(folder / "muddformer/llama_plain.npz")
+    check_muddformer(folder / "muddformer/mudd_plain.npz")
     print("all within tolerance" if not failures else f"{len(failures)} over tolerance")
     return 1 if failures else 0
 

@@ -190,7 +190,7 @@ class MuddConfig:
             for c in "qkv"
         )  # fmt: skip
         if self.qk_norm:
-            q, k = (tm.rms_norm(x, p[f"{a}{c}_norm.gain"], 1e-6) for x, c in ((q, "q"), (k, "k")))
+            q, k = (tm.rms_norm(x, p[f"{a}{c}_norm.gain"], self.norm_eps) for x, c in ((q, "q"), (k, "k")))
         q, k = self.rotated(q, batch), self.rotated(k, batch)
         h = streams["r"] + linear(tm.causal_attention(q, k, v, batch), a + "o")
         if self.pythia:

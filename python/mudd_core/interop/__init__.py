@@ -48,7 +48,8 @@ def load_original(
     page = _system(system)
     settings = _settings(config)
     given = load_weights(weights) if isinstance(weights, str | Path) else weights
-    arrays = {name: np.asarray(array) for name, array in given.items()}
+    unused = getattr(page, "unused", lambda config, name: False)  # tensors that a system passes over
+    arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
     model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
     model = Original(page, settings, model_config)
     shapes = {name: view.shape for name, view in model.parameters.items()}

@@ -18,7 +18,6 @@ from mudd_core.models.transformer_pp import seen
 
 __all__ = ["Config", "model"]
 
-_QK_EPS = 1e-6
 _POST_GAIN = 1e-3  # first value of the gain of a normalised residual mixture
 
 
@@ -194,7 +193,7 @@ def rotated(config: Config, x: Any, name: str, heads: int, batch: Batch) -> Any:
     if config.qk_norm:
         width = head_width(config)
         gain = nn.parameter(f"{name}.gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
-        x = ops.rms_norm(x, gain, eps=_QK_EPS, heads=heads)
+        x = ops.rms_norm(x, gain, eps=config.norm_eps, heads=heads)
     return ops.rope(
         x,
         batch.positions,

@@ -1,0 +1,159 @@
+"""Weights and batches of the MUDDFormer authors' two programs, with and without connections, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mudd_core as mc
+from mudd_core import interop
+from mudd_core.config import TransformerPPConfig
+from reference import muddformer_originals as orig
+from reference import torch_models as tm
+from reference.torch_muddformer import MuddConfig
+
+SOURCES = ((0, 1), (0, 1, 2), (0, 1, 2, 3))
+
+
+def reference(streams: bool = True, **more: Any) -> MuddConfig:
+    none = ((), (), ())
+    sizes: dict[str, Any] = {
+        "kv_heads": 2,
+        "ffn": orig.INNER,
+        "hidden": orig.HIDDEN if streams else (0, 0, 0),
+    }
+    return MuddConfig(orig.V, orig.L, orig.D, orig.H, sources=SOURCES if streams else none, **(sizes | more))
+
+
+JAX_BOTH = {**orig.JAX_MUDD, "mudd_prenorm": True, "mudd_postnorm": True}
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tm.Config]] = {
+    "jax_plain": (
+        "muddformer_jax", orig.JAX_PLAIN, orig.jax_shapes(orig.JAX_PLAIN), tm.LlamaConfig(61, 3, 32, 4, 2, 256)
+    ),
+    "jax_mudd": ("muddformer_jax", orig.JAX_MUDD, orig.jax_shapes(orig.JAX_MUDD), reference()),
+    "jax_norms": ("muddformer_jax", JAX_BOTH, orig.jax_shapes(JAX_BOTH), reference(prenorm=True, postnorm=True)),
+    "torch_mudd": (
+        "muddformer_torch", orig.TORCH_MUDD, orig.torch_shapes(orig.TORCH_MUDD),
+        reference(qk_norm=True, first_norms=1, gelu="erf"),
+    ),
+    "torch_plain": (
+        "muddformer_torch", orig.TORCH_PLAIN, orig.torch_shapes(orig.TORCH_PLAIN), reference(False, qk_norm=True)
+    ),
+    "torch_pythia": (
+        "muddformer_torch", orig.TORCH_PYTHIA, orig.torch_shapes(orig.TORCH_PYTHIA, pythia=True),
+        reference(kv_heads=4, pythia=True, qk_norm=True, first_norms=1, gelu="erf", rope_fraction=0.25, norm_eps=1e-5),
+    ),
+}  # fmt: skip
+
+
+def tokens(samples: int = 2) -> Any:
+    ids = np.random.default_rng(3).integers(1, orig.V, (samples, 13))
+    ids[0, 4] = ids[1, 12] = 0
+    return ids
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
+    system, config, shapes, cfg = CASES[name]
+    given = orig.filled(shapes)
+    model = interop.load_original(system, config, given)
+    ids = tokens()
+    batch = {"tokens": ids}
+    ours = {key: np.array(view) for key, view in model.parameters.items()}
+    targets = np.where(ids[:, 1:] == 0, -100, ids[:, 1:])
+    want = tm.loss_and_grads(ours, ids[:, :-1], targets, cfg, dtype=torch.float64)
+    np.testing.assert_allclose(
+        model.logits(batch), want.logits, rtol=0, atol=2e-5 * np.abs(want.logits).max()
+    )
+    assert model.loss(batch) == pytest.approx(want.loss, rel=3e-6)
+    loss, gradients = model.loss_and_gradients(batch)
+    assert loss == pytest.approx(want.loss, rel=3e-6)
+    used = {
+        k: v
+        for k, v in shapes.items()
+        if config.get("dense", True) or not k.startswith(("dense_", "dynamic_"))
+    }
+    assert {key: g.shape for key, g in gradients.items()} == used
+    # In their words the gradient is the same numbers: a step along it, weights and gradient both in their layout.
+    moved = {key: given[key] + (np.float32(1e-3) * gradients[key] if key in used else 0) for key in given}
+    step = interop.load_original(system, config, moved).loss(batch) - loss
+    slope = sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values())
+    assert step / 1e-3 == pytest.approx(slope, rel=0.1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_there_and_back(name: str) -> None:
+    system, config, shapes, _ = CASES[name]
+    given = orig.filled(shapes)
+    model = interop.load_original(system, config, given)
+    plain = mc.Model(model.config)
+    for key, view in model.parameters.items():
+        plain.set_parameter(key, view)
+    settings, back = interop.export_original(system, plain)
+    assert all(np.array_equal(back[key], given[key]) for key in back)
+    again = interop.load_original(system, settings, back)
+    assert np.array_equal(again.logits({"tokens": tokens()}), model.logits({"tokens": tokens()}))
+
+
+def test_the_jax_baseline_is_a_transformer_pp() -> None:
+    model = interop.load_original(
+        "muddformer_jax", orig.JAX_PLAIN, orig.filled(orig.jax_shapes(orig.JAX_PLAIN))
+    )
+    assert isinstance(model.config, TransformerPPConfig)
+
+
+def test_zero_loss_counts_every_target() -> None:
+    given = orig.filled(orig.jax_shapes(orig.JAX_MUDD))
+    batch = {"tokens": tokens()}
+    counted = interop.load_original("muddformer_jax", {**orig.JAX_MUDD, "zero_loss": True}, given).loss(batch)
+    assert counted != interop.load_original("muddformer_jax", orig.JAX_MUDD, given).loss(batch)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dynamic_dense_fix_last_layer": False}, "fix_last_layer"),
+        ({"dynamic_dense_hidden_expand": [1, 2, 4]}, "hidden_expand"),
+        ({"dynamic_dense_type": "l"}, "dynamic_dense_type"),
+        ({"decoder_block": "gpt3"}, "decoder_block"),
+        ({"dynamic_mlp_dim": False}, "elements|expected"),
+    ],
+)
+def test_what_the_jax_program_does_otherwise_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        interop.load_original(
+            "muddformer_jax", {**orig.JAX_MUDD, **change}, orig.filled(orig.jax_shapes(orig.JAX_MUDD))
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "system", "words"),
+    [
+        ({"postnorm": True}, "muddformer_torch", "postnorm"),
+        ({"period": 2}, "muddformer_jax", "period"),
+        ({"mix": "static"}, "muddformer_jax", "static"),
+        ({"qk_norm": True}, "muddformer_jax", "qk_norm"),
+        ({}, "muddformer_torch", "first_norms"),
+    ],
+)
+def test_what_the_programs_do_not_have_is_not_exported(
+    model: dict[str, Any], system: str, words: str
+) -> None:
+    config = mc.config.MUDDFormerConfig(
+        vocab_size=61, max_seq_len=24, d_model=32, n_layer=2, n_head=4, d_ff=256, **model
+    )
+    with pytest.raises(ValueError, match=words):
+        interop.export_original(system, mc.Model(config))
+
+
+def test_a_batch_without_tokens_is_named() -> None:
+    model = interop.load_original(
+        "muddformer_jax", orig.JAX_PLAIN, orig.filled(orig.jax_shapes(orig.JAX_PLAIN))
+    )
+    with pytest.raises(ValueError, match=r"\[muddformer_jax\] batch: expected tokens, got ids"):
+        model.loss({"ids": tokens()})
+    with pytest.raises(ValueError, match=r"\[muddformer_jax\] tokens: expected \[B, T \+ 1\]"):
+        model.loss({"tokens": [[3]]})

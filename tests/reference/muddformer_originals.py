@@ -1,0 +1,112 @@
+"""Small made-up weights under the names of the MUDDFormer authors' programs, for the interop tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+V, D, H, L = 61, 32, 4, 3
+INNER = (128, 256, 384)  # of d_ff 256 over three blocks
+HIDDEN = (64, 64, 64)
+
+JAX_PLAIN: dict[str, Any] = {
+    "emb_dim": D, "num_query_heads": H, "num_kv_heads": 2, "head_dim": 8, "mlp_dim": 256, "num_decoder_layers": L,
+    "vocab_size": V, "max_target_length": 25, "normalization_layer_epsilon": 1e-6, "rope_max_timescale": 10000,
+    "dense_conn": False, "mlp_activations": ["silu", "linear"], "logits_via_embedding": False,
+}  # fmt: skip
+JAX_MUDD: dict[str, Any] = {
+    **JAX_PLAIN, "dense_conn": True, "dynamic_dense_type": "qkvm", "dynamic_dense_act_cls": "gelu",
+    "dynamic_dense_fix_last_layer": True, "dynamic_dense_hidden_expand": [1, 1, 4], "dynamic_dense_hidden_round": True,
+    "ddw_gen_pattern": "q,k,v,m", "mudd_prenorm": False, "mudd_postnorm": False, "dynamic_mlp_dim": True,
+}  # fmt: skip
+TORCH_MUDD: dict[str, Any] = {
+    "block_size": 24, "vocab_size": V, "n_layer": L, "n_head": H, "n_local_heads": 2, "dim": D,
+    "intermediate_size": 256, "norm_eps": 1e-6, "use_qk_norm": True, "dense": True, "dynamic_dense": True,
+    "sepln": True, "dense_type": "qkvr", "expand_last": True, "round64": True,
+}  # fmt: skip
+TORCH_PLAIN: dict[str, Any] = {**TORCH_MUDD, "dense": False, "sepln": False}
+TORCH_PYTHIA: dict[str, Any] = {
+    **TORCH_MUDD, "n_local_heads": H, "norm_eps": 1e-5, "dense_type": "qkvm", "rotary_pct": 0.25,
+    "use_parallel_residual": True, "use_linear_bias": True,
+}  # fmt: skip
+
+
+def filled(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Array]:
+    """Normal numbers; gains around one, the newest state's constant weight near one."""
+    rng = np.random.default_rng(seed)
+    out = {}
+    for name, shape in sorted(shapes.items()):
+        x = rng.normal(0, 0.1, shape)
+        if "norm" in name and not name.endswith("bias"):
+            x += 1
+        if "dense_bs" in name or "dense_proj2" in name:
+            x[:, -1] += 1
+        out[name] = x.astype(np.float32)
+    return out
+
+
+def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Tensors of the JAX program by path."""
+    dense, groups, head = config["dense_conn"], config["num_kv_heads"], config["head_dim"]
+    s: dict[str, tuple[int, ...]] = {"token_embedder/embedding": (V, D), "decoder/decoder_norm/scale": (D,)}
+    s["decoder/logits_dense/kernel"] = (D, V)
+    if config.get("mudd_prenorm"):
+        s["decoder/mudd_prenorm/scale"] = (D,)
+    for n in range(L):
+        b = f"decoder/layers_{n}/"
+        inner = INNER[n] if config.get("dynamic_mlp_dim") else 256
+        s[b + "self_attention/query/kernel"] = (D, H, head)
+        s[b + "self_attention/key/kernel"] = s[b + "self_attention/value/kernel"] = (D, groups, head)
+        s[b + "self_attention/out/kernel"] = (H, head, D)
+        s[b + "mlp/wi_0/kernel"] = s[b + "mlp/wi_1/kernel"] = (D, inner)
+        s[b + "mlp/wo/kernel"] = (inner, D)
+        s[b + "post_self_attention_layer_norm/scale"] = (D,)
+        for c in ("_q", "_k", "_v") if dense else ("",):
+            s[f"{b}pre_self_attention_layer_norm{c}/scale"] = (D,)
+        if not dense:
+            continue
+        count = 1 if n == L - 1 else 4
+        s[b + "dynamic_dense_conn1/kernel"] = (D, HIDDEN[n])
+        s[b + "dynamic_dense_conn2/kernel"] = (HIDDEN[n], count, n + 2)
+        s[b + "dense_proj2.bias"] = (count, n + 2)
+        if config["mudd_prenorm"]:
+            s[b + "pre_dense_proj1_norm/scale"] = s[f"decoder/mudd_prenorm_{n}/scale"] = (D,)
+        if config["mudd_postnorm"]:
+            s[f"decoder/mudd_postnorm_{n}/scale"] = (D,)
+    return s
+
+
+def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, tuple[int, ...]]:
+    """Tensors of the PyTorch program by name; without connections it still carries dense_bs and dynamic_dense."""
+    dense, kv = config["dense"], config["n_local_heads"] * 8
+    s: dict[str, tuple[int, ...]] = {
+        "tok_embeddings.weight": (V, D),
+        "norm.weight": (D,),
+        "output.weight": (V, D),
+    }
+    for n in range(L):
+        b, inner = f"layers.{n}.", INNER[n]
+        products = {"wo": (D, D)}
+        products |= {"wq": (D, D), "wk": (kv, D), "wv": (kv, D)} if dense else {"wqkv": (D + 2 * kv, D)}
+        s |= {f"{b}attention.{name}.weight": shape for name, shape in products.items()}
+        s |= {f"{b}feed_forward.w{i}.weight": (inner, D) for i in ((1,) if pythia else (1, 3))}
+        s |= {f"{b}feed_forward.w2.weight": (D, inner), b + "ffn_norm.weight": (D,)}
+        s |= {f"{b}attention.{c}_norm.weight": (8,) for c in "qk"}
+        norms = [f"attention_norms.{i}" for i in range(3)] if dense and n else ["attention_norm"]
+        s |= {f"{b}{norm}.weight": (D,) for norm in norms}
+        count = 1 if n == L - 1 else 4
+        s |= {f"dense_bs.{n}": (count, n + 2), f"dynamic_dense.{n}.w1.weight": (HIDDEN[n], D)}
+        s[f"dynamic_dense.{n}.w2.weight"] = (count * (n + 2), HIDDEN[n])
+    if pythia:
+        weights = {k: v for k, v in s.items() if k.endswith(".weight")}
+        for name, shape in weights.items():
+            if (
+                not name.startswith(("tok_", "output", "dynamic"))
+                and ".q_norm" not in name
+                and ".k_norm" not in name
+            ):
+                s[name.replace(".weight", ".bias")] = shape[:1]
+    return s
