@@ -20,9 +20,10 @@ from mudd_core.recording import Value
 __all__ = [
     "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
     "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "embedding", "embedding_backward", "glu",
-    "glu_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "lion", "lion_backward",
-    "pattention", "pattention_backward", "rms_norm", "rms_norm_backward", "rope", "rope_backward", "sgd",
-    "sgd_backward",
+    "glu_backward", "grouped_gemm", "grouped_gemm_backward", "layer_norm", "layer_norm_backward", "linear",
+    "linear_backward", "lion", "lion_backward", "moe_balance", "moe_balance_backward", "moe_route",
+    "moe_route_backward", "pattention", "pattention_backward", "rms_norm", "rms_norm_backward", "rope",
+    "rope_backward", "sgd", "sgd_backward",
 ]  # fmt: skip
 
 
@@ -46,15 +47,18 @@ _INPUTS = {
     ),
     "embedding": ("ids?", "table?", "residual?"),
     "glu": ("gate", "up"),
+    "grouped_gemm": ("x", "gates", "experts", "gate", "up", "down", "residual?"),
     "layer_norm": ("x", "gain?", "bias?"),
     "linear": ("x", "w", "bias?", "residual?"),
     "lion": ("w", "gradient", "moment"),
+    "moe_balance": ("targets", "figures*"),
+    "moe_route": ("x", "w", "segments?", "key_mask?"),
     "pattention": ("x", "residual?", *("key", "value", "key_bias?", "value_bias?") * 8),
     "rms_norm": ("x", "gain?"),
     "rope": ("x", "positions?"),
     "sgd": ("w", "gradient", "moment"),
 }
-_INDICES = {"ids", "key_mask", "positions", "segments", "targets"}
+_INDICES = {"experts", "ids", "key_mask", "positions", "segments", "targets"}
 
 
 def _checked(op: str, name: str, value: Any, dtype: str) -> Any:
@@ -93,10 +97,11 @@ def _apply(op: str, inputs: list[Any], **options: Any) -> Any:
 
 def _backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
     arrays = [i.data if isinstance(i, tape.Tensor) else i for i in _inputs(op, inputs)]
-    if op == "cross_entropy":  # of its two outputs only the loss has a gradient, by default 1
+    if op in ("cross_entropy", "moe_balance"):  # of their outputs only the loss has a gradient, by default 1
         if gradient is not None and np.asarray(gradient).dtype != np.float64:
             raise TypeError(f"[{op}] dloss: expected float64, got {np.asarray(gradient).dtype}")
-        gradients = [None if gradient is None else np.asarray(gradient), None]
+        others = 1 if op == "cross_entropy" else 2
+        gradients = [None if gradient is None else np.asarray(gradient), *[None] * others]
     else:  # of an op with several results: a tuple, None for those that nobody used
         several = gradient if isinstance(gradient, tuple | list) else (gradient,)
         given = [_checked(op, "gradient", g, "float32") if g is not None else None for g in several]
@@ -105,6 +110,8 @@ def _backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
         gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
         if op in ("lion", "sgd") and len(gradients) == 1:  # of the new weights alone
             gradients.append(None)
+        if op == "moe_route":  # experts have none, and figures seldom one
+            gradients += [None] * (3 - len(gradients))
     return tape.backward_of(op, arrays, gradients, options)
 
 
@@ -569,3 +576,153 @@ def sgd_backward(
     dw: the gradient of the new weights, or a pair (dw, dm) with that of the new moment.
     """
     return _backward("sgd", dw, [w, gradient, moment], lr=lr, momentum=momentum, decay=decay)
+
+
+def moe_route(
+    x: Any,
+    w: Any,
+    segments: Any = None,
+    key_mask: Any = None,
+    *,
+    top_k: int = 2,
+    capacity_factor: float = 0.0,
+    capacity_scope: str = "sequence",
+    drop_policy: str = "position",
+    jitter: float = 0.0,
+    layer: int = 0,
+) -> Any:
+    """The top-k router of a mixture of E experts (Jiang et al. 2024): (gates [B, T, k], experts int32 [B, T, k], figures).
+
+    p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w [D, E].
+    capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of a shard);
+    of the others the expert becomes -1 and the gate 0. drop_policy: position keeps the first slots, probs the largest
+    gates. jitter e: where gradients are wanted the router sees x times uniform numbers of [1 - e, 1 + e], drawn by seed,
+    step, sample and layer.
+    figures float32 [B, 3 E + 4], sums of each sample: slots routed to e before dropping (E numbers), probabilities (E),
+    slots that e works on (E), squared log-sum-exp, tokens, entropy in nats, dropped slots. Tokens of segment 0 or mask 0
+    (int32 [B, T]) are padding: routed and dropped like others, but only the slots worked on and dropped count them.
+    """
+    return _apply(
+        "moe_route",
+        [x, w, segments, key_mask],
+        top_k=top_k,
+        capacity_factor=capacity_factor,
+        capacity_scope=capacity_scope,
+        drop_policy=drop_policy,
+        jitter=jitter,
+        layer=layer,
+    )
+
+
+def moe_route_backward(
+    gradient: Any,
+    x: Any,
+    w: Any,
+    segments: Any = None,
+    key_mask: Any = None,
+    *,
+    top_k: int = 2,
+    capacity_factor: float = 0.0,
+    capacity_scope: str = "sequence",
+    drop_policy: str = "position",
+    jitter: float = 0.0,
+    layer: int = 0,
+) -> Any:
+    """Gradients (dx, dw, None, None) of moe_route. gradient: that of the gates, or (of the gates, None, of the figures).
+
+    Of the figures only the sums of probabilities and of the squared log-sum-exp have one.
+    """
+    return _backward(
+        "moe_route",
+        gradient,
+        [x, w, segments, key_mask],
+        top_k=top_k,
+        capacity_factor=capacity_factor,
+        capacity_scope=capacity_scope,
+        drop_policy=drop_policy,
+        jitter=jitter,
+        layer=layer,
+    )
+
+
+def grouped_gemm(
+    x: Any,
+    gates: Any,
+    experts: Any,
+    gate: Any,
+    up: Any,
+    down: Any,
+    residual: Any = None,
+    *,
+    activation: str = "silu",
+    full_drop: str = "passthrough",
+) -> Any:
+    """All experts in one call: y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
+
+    x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives them, gate and up [E, D, F], down
+    [E, F, D]. Tokens are sorted by expert inside; experts may be empty or hold all of them. full_drop: a token without
+    any expert adds x itself (passthrough) or nothing (zero).
+    """
+    return _apply(
+        "grouped_gemm",
+        [x, gates, experts, gate, up, down, residual],
+        activation=activation,
+        full_drop=full_drop,
+    )
+
+
+def grouped_gemm_backward(
+    dy: Any,
+    x: Any,
+    gates: Any,
+    experts: Any,
+    gate: Any,
+    up: Any,
+    down: Any,
+    residual: Any = None,
+    *,
+    activation: str = "silu",
+    full_drop: str = "passthrough",
+) -> Any:
+    """Gradients (dx, dgates, None, dgate, dup, ddown, dresidual) of grouped_gemm."""
+    return _backward(
+        "grouped_gemm",
+        dy,
+        [x, gates, experts, gate, up, down, residual],
+        activation=activation,
+        full_drop=full_drop,
+    )
+
+
+def moe_balance(
+    targets: Any,
+    *figures: Any,
+    form: str = "pooled",
+    scope: str = "shard",
+    balance: float = 0.0,
+    z: float = 0.0,
+    top_k: int = 2,
+) -> Any:
+    """Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z), n = counted targets of a shard.
+
+    figures: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
+    or per_layer (a sum of per-layer losses, as Megatron-LM). scope: averages over each shard, or over the batch.
+    Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).
+    """
+    options = {"form": form, "scope": scope, "balance": balance, "z": z, "top_k": top_k}
+    return _apply("moe_balance", [targets, *figures], **options)
+
+
+def moe_balance_backward(
+    dloss: Any,
+    targets: Any,
+    *figures: Any,
+    form: str = "pooled",
+    scope: str = "shard",
+    balance: float = 0.0,
+    z: float = 0.0,
+    top_k: int = 2,
+) -> Any:
+    """Gradients (None, dfigures of each layer ...) of the first output, scaled per shard by dloss (None: 1)."""
+    options = {"form": form, "scope": scope, "balance": balance, "z": z, "top_k": top_k}
+    return _backward("moe_balance", dloss, [targets, *figures], **options)

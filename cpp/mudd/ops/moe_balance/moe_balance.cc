@@ -1,0 +1,141 @@
+#include "mudd/ops/moe_balance/moe_balance.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "mudd/base/check.h"
+#include "mudd/graph/node.h"
+#include "mudd/ops/moe_route/moe_route.h"
+
+namespace mudd {
+namespace {
+
+constexpr int kTargets = 0, kFirstLayer = 1;
+
+class MoeBalance : public Node {
+ public:
+  explicit MoeBalance(const Attributes& a)
+      : k_(a.integer("top_k", 2)), balance_(a.number("balance", 0)), z_(a.number("z", 0)) {
+    a.only("form,scope,balance,z,top_k");
+    const std::string form = a.word("form", "pooled"), scope = a.word("scope", "shard");
+    pooled_ = form == "pooled";
+    whole_batch_ = scope == "batch";
+    check(pooled_ || form == "per_layer", "moe_balance", "form: expected pooled or per_layer, got '", form, "'");
+    check(whole_batch_ || scope == "shard", "moe_balance", "scope: expected shard or batch, got '", scope, "'");
+    check(k_ >= 1, "moe_balance", "top_k: expected at least 1, got ", k_);
+  }
+
+  const char* op() const override { return "moe_balance"; }
+
+  void infer(Inference& io) override {
+    const TensorSpec& targets = io.input(kTargets);
+    check(targets.dtype == DType::i32 && targets.shape.size() == 2, "moe_balance",
+          "targets: expected int32[B, T], got ", targets.text());
+    check(io.n_inputs() > kFirstLayer, "moe_balance", "figures: expected those of at least one layer");
+    const TensorSpec& first = io.input(kFirstLayer);
+    for (int i = kFirstLayer; i < io.n_inputs(); ++i)
+      check(io.input(i).dtype == DType::f32 && io.input(i).shape.size() == 2 &&
+                io.input(i).shape[0] == targets.shape[0] && io.input(i).shape == first.shape && first.cols() > 4 &&
+                (first.cols() - 4) % 3 == 0,
+            "moe_balance", "figures: expected float32[", targets.shape[0], ", 3 E + 4] for every layer, got ",
+            io.input(i).text());
+    layers_ = io.n_inputs() - kFirstLayer;
+    experts_ = route_figures_experts(first.cols());
+    sums_.assign(static_cast<size_t>(layers_ * first.cols()), 0.0);
+    slopes_.assign(static_cast<size_t>(layers_ * experts_), 0.0);
+    for (int i = 0; i < 3; ++i) io.output({{io.shards().count()}, DType::f64});
+  }
+
+  void forward(const Run& run) override {
+    for (int s = 0; s < run.shards().count(); ++s) {
+      if (s == 0 || !whole_batch_) averages(run, s);
+      const double n = counted(run, s);
+      const double values[3] = {n * (balance_ * balance_loss_ + z_ * z_loss_), n * balance_loss_, n * z_loss_};
+      for (int i = 0; i < 3; ++i) static_cast<double*>(run.out(i).data)[s] = values[i];
+    }
+  }
+
+  void backward(const Run& run) override {
+    double weight = 0;
+    for (int s = 0; whole_batch_ && s < run.shards().count(); ++s) weight += upstream(run, s) * counted(run, s);
+    for (int s = 0; s < run.shards().count(); ++s) {
+      if (s == 0 || !whole_batch_) averages(run, s);
+      if (!whole_batch_) weight = upstream(run, s) * counted(run, s);
+      for (int64_t l = 0; l < layers_; ++l)
+        if (run.wants(static_cast<int>(kFirstLayer + l))) layer_gradient(run, s, l, weight);
+    }
+  }
+
+ private:
+  RouteFigures at() const { return {experts_}; }
+  double* sums_of(int64_t l) { return sums_.data() + l * at().width(); }
+
+  static double upstream(const Run& run, int s) {
+    return run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s] : 1.0;
+  }
+
+  static double counted(const Run& run, int s) {
+    const Tensor& t = run.in(kTargets);
+    double n = 0;
+    for (int64_t b = run.shards().sample_begin[s]; b < run.shards().sample_begin[s + 1]; ++b)
+      for (int64_t i = 0; i < t.cols; ++i) n += t.i32()[b * t.stride + i] >= 0;
+    return n;
+  }
+
+  // Sums the figures of shard s (or of all), and forms the losses and their slopes by the probability sums.
+  void averages(const Run& run, int s) {
+    const std::vector<int64_t>& begin = run.shards().sample_begin;
+    const int64_t from = whole_batch_ ? 0 : begin[s], to = whole_batch_ ? begin.back() : begin[s + 1];
+    std::fill(sums_.begin(), sums_.end(), 0.0);
+    double tokens = 0;
+    for (int64_t l = 0; l < layers_; ++l) {
+      const Tensor& f = run.in(static_cast<int>(kFirstLayer + l));
+      for (int64_t b = from; b < to; ++b)
+        for (int64_t c = 0; c < f.cols; ++c) sums_of(l)[c] += f.f32()[b * f.stride + c];
+      tokens += sums_of(l)[at().tokens()];
+    }
+    balance_loss_ = z_loss_ = 0;
+    for (int64_t l = 0; l < layers_; ++l) {
+      const double* f = sums_of(l);
+      const double n = std::max(1.0, f[at().tokens()]), experts = static_cast<double>(experts_);
+      z_loss_ += f[at().squared_lse()] / n;
+      for (int64_t e = 0; e < experts_; ++e) {
+        double routed = 0;
+        for (int64_t other = 0; pooled_ && other < layers_; ++other) routed += sums_of(other)[at().routed(e)];
+        const double all = std::max(1.0, tokens);
+        const double slope = pooled_ ? experts * routed / (all * all)
+                                     : experts * f[at().routed(e)] / (static_cast<double>(k_) * n * n);
+        slopes_[static_cast<size_t>(l * experts_ + e)] = slope;
+        balance_loss_ += slope * f[at().probability(e)];
+      }
+    }
+  }
+
+  void layer_gradient(const Run& run, int s, int64_t l, double weight) {
+    const Tensor& d = run.din(static_cast<int>(kFirstLayer + l));
+    const bool add = run.accumulate(static_cast<int>(kFirstLayer + l));
+    const double z_slope = weight * z_ / std::max(1.0, sums_of(l)[at().tokens()]);
+    for (int64_t b = run.shards().sample_begin[s]; b < run.shards().sample_begin[s + 1]; ++b) {
+      float* row = d.f32() + b * d.stride;
+      if (!add) std::fill(row, row + d.cols, 0.0f);
+      row[at().squared_lse()] += static_cast<float>(z_slope);
+      for (int64_t e = 0; e < experts_; ++e)
+        row[at().probability(e)] +=
+            static_cast<float>(weight * balance_ * slopes_[static_cast<size_t>(l * experts_ + e)]);
+    }
+  }
+
+  int64_t k_;
+  double balance_, z_;
+  bool pooled_ = true, whole_batch_ = false;
+  int64_t layers_ = 0, experts_ = 0;
+  // Of the shard at work: figures summed over its samples, losses, slopes of A by the probability sums.
+  std::vector<double> sums_, slopes_;
+  double balance_loss_ = 0, z_loss_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_moe_balance(const Attributes& a) { return std::make_unique<MoeBalance>(a); }
+
+}  // namespace mudd

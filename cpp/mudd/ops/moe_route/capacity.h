@@ -1,0 +1,24 @@
+// Which slots an expert of limited capacity takes (spec: Mixtral benchmark; Megatron-LM's token drop policies).
+#pragma once
+
+#include <cstdint>
+
+namespace mudd {
+
+struct Capacity {
+  double factor = 0;       // 0: unlimited
+  bool per_shard = false;  // of all tokens of a shard, else of each sequence
+  bool by_probs = false;   // the largest gates stay, else the first slots
+
+  bool limited() const { return factor > 0; }
+  // Slots that an expert takes of `tokens` tokens with k slots each: floor(tokens k / E * factor) of a sequence,
+  // the ceiling of a shard.
+  int64_t of(int64_t tokens, int64_t k, int64_t experts) const;
+};
+
+// Sets experts[i] = -1 for the slots that are dropped among n slots in token-major order; gates are those before
+// dropping. work: n + number of experts ints.
+void drop_over_capacity(const Capacity& capacity, int64_t limit, int64_t n, int64_t n_experts, const float* gates,
+                        int32_t* experts, int32_t* work);
+
+}  // namespace mudd

@@ -1,0 +1,69 @@
+// moe_route: the top-k router of a mixture of experts (Shazeer et al. 2017; Mixtral: Jiang et al. 2024,
+// section 2.1).
+//   z = x' w,  p = softmax(z) over all E,  S = the k largest p (ties: the lower expert),  gate_i = p_i / sum_{j in
+//   S} p_j
+// x' is x; with `jitter` e, where gradients are wanted, times uniform numbers of [1 - e, 1 + e] (Fedus et al. 2021, 2.2).
+//
+// Inputs: x_BTD fp32, w_DE fp32 (weight-like), segments i32 [B, T] and key_mask i32 [B, T] (both optional: a token
+//   with segment 0 or mask 0 is padding; it is routed, but no figure counts it).
+// Outputs:
+//   0 gates fp32 [B, T, k], best first, 0 for a slot that capacity drops; not normalised again after dropping
+//   1 experts i32 [B, T, k], -1 for a dropped slot
+//   2 figures fp32 [B, 3 E + 4], sums over each sample (RouteFigures names the columns)
+// Attributes: top_k (2); jitter (0); layer (0: counter of the random numbers);
+//   capacity_factor f (0: no expert ever drops), capacity_scope sequence | shard: an expert takes at most
+//     floor(T k f / E) slots of a sequence, or ceil(tokens k f / E) of a shard;
+//   drop_policy position (slots t k + r in their order; late ones are dropped) | probs (the largest gates are
+//   kept;
+//     ties: the earlier token).
+// Saved: p, the gates and experts before dropping, the norms of the softmax; with jitter nothing more (drawn
+// again). Backward, with dg the gradient of the gates where kept, G that of the probability sums, Z of the squared
+// lse:
+//   dz_j = g_j (dg_j - sum_{q in S} g_q dg_q)  [j in S]  +  p_j (G_j - sum_e G_e p_e)  +  2 Z lse p_j,
+//   dx' = dz w^T,  dw = x'^T dz.
+// Counts have no gradient.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+
+namespace mudd {
+
+// Columns of `figures`. Counts are whole numbers in fp32: exact up to 2^24 a sample.
+struct RouteFigures {
+  int64_t experts;
+
+  int64_t routed(int64_t e) const { return e; }  // slots of real tokens that chose e, before dropping
+  int64_t probability(int64_t e) const { return experts + e; }  // sum of p_e over real tokens
+  int64_t kept(int64_t e) const { return 2 * experts + e; }     // slots of all tokens that e works on
+  int64_t squared_lse() const { return 3 * experts; }           // sum of log(sum_e exp z_e)^2 over real tokens
+  int64_t tokens() const { return 3 * experts + 1; }            // real tokens
+  int64_t entropy() const { return 3 * experts + 2; }           // sum of -sum_e p_e ln p_e over real tokens, nats
+  int64_t dropped() const { return 3 * experts + 3; }           // slots of all tokens that no expert works on
+  int64_t width() const { return 3 * experts + 4; }
+};
+constexpr int64_t route_figures_experts(int64_t width) { return (width - 4) / 3; }
+
+// The softmax of a row: its largest logit, the sum of exp(z - max), and sum_e p_e (z_e - max).
+struct RouteRow {
+  float max, sum, mean;
+};
+
+struct MoeRouteKernels {
+  // Rows of logits [E], E apart, become probabilities.
+  void (*softmax)(int64_t rows, int64_t experts, float* logits, RouteRow* stats);
+  // dz[e] += p[e] (G[e] - sum G p) + p[e] z_slope, G and dz [E].
+  void (*balance)(int64_t experts, const float* p, const float* G, float z_slope, float* dz);
+};
+
+#define MUDD_KERNEL(name, level)     \
+  namespace level {                  \
+  extern const MoeRouteKernels name; \
+  }
+#include "mudd/ops/moe_route/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<MoeRouteKernels>> moe_route_rows();
+
+}  // namespace mudd
