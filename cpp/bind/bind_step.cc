@@ -84,6 +84,7 @@ void bind_step(py::module_& m) {
   py::class_<StepReport>(m, "StepReport", "What one update did.")
       .def_readonly("loss_sum", &StepReport::loss_sum)
       .def_readonly("weight_sum", &StepReport::weight_sum)
+      .def_readonly("aux_loss", &StepReport::aux_loss)
       .def_readonly("loss", &StepReport::loss)
       .def_readonly("grad_norm", &StepReport::grad_norm)
       .def_readonly("finite", &StepReport::finite)
@@ -92,7 +93,8 @@ void bind_step(py::module_& m) {
       .def(
           py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
                       double weight_decay, double clip, const std::string& normalize, const std::string& optimizer,
-                      const std::string& moment, double peak_lr, std::vector<int> moment_planes, uint64_t seed) {
+                      const std::string& moment, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
+                      ValueId aux, std::vector<ValueId> figures) {
             TrainStepOptions o{.optimizer = parse_optimizer(optimizer),
                                .moment = bind::parse_dtype(moment),
                                .beta1 = beta1,
@@ -103,17 +105,28 @@ void bind_step(py::module_& m) {
                                .clip = clip,
                                .normalize = parse_normalize(normalize),
                                .seed = seed,
+                               .aux = aux,
+                               .figures = std::move(figures),
                                .moment_planes = std::move(moment_planes)};
             return std::make_unique<TrainStep>(e, loss, count, o);
           }),
           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
           py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
           py::arg("optimizer") = "adamw", py::arg("moment") = "float32", py::arg("peak_lr") = 0.0,
-          py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::keep_alive<1, 2>())
+          py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
+          py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"))
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"), py::arg("batch_size"))
+      .def_property_readonly(
+          "figures",
+          [](py::object self) {
+            const std::vector<double>& sums = self.cast<const TrainStep&>().figures();
+            return bind::view(const_cast<double*>(sums.data()), {static_cast<int64_t>(sums.size())}, DType::f64,
+                              std::move(self), false);
+          },
+          "Sums of the figures over the last step's samples, one after the other; the next step overwrites them.")
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.");

@@ -62,6 +62,8 @@ class Engine:
             peak_lr=optim.lr,
             seed=self.config.train.seed,
             moment_planes=moment_planes or [],
+            aux=planned.aux,
+            figures=list(planned.figures),
         )
 
     def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:

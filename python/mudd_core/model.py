@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core
+from mudd_core import _core, tape
 from mudd_core.generate import Generator
 from mudd_core.models import Batch, model_function
 from mudd_core.recording import Immediate, Recorder, running
@@ -22,15 +22,28 @@ _OPTIONAL = ("positions", "segments", "key_mask")
 class Planned:
     """A planned graph for one shape: fill(), run(), read."""
 
-    def __init__(self, executor: Any, inputs: tuple[str, ...], outputs: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        executor: Any,
+        inputs: tuple[str, ...],
+        outputs: tuple[int, ...],
+        aux: int = -1,
+        figures: tuple[int, ...] = (),
+    ) -> None:
         self.executor = executor
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = outputs  # logits, or the loss and the count
+        self.aux, self.figures = aux, figures  # of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
         """Copies the arrays of a batch into the graph's inputs."""
         for name in self.inputs:
             self.executor.set(name, batch[name])
+
+    def sums(self) -> tuple[float, float]:
+        """(summed nats, the auxiliary ones included; counted targets) of the last run of a graph with a loss."""
+        loss, count = (_tree(self.executor.get(number)) for number in self.outputs)
+        return loss + (_tree(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
 
 class Model:
@@ -123,10 +136,14 @@ class Model:
         with running(recorder):
             hidden = model_function(self.config)(self.config, batch, None)
             outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(batch.targets)
+            further = hidden.aux if mode != "logits" else None
+            aux = further.loss(batch.targets).number if further else -1
         numbers = tuple(value.number for value in outputs)
-        losses = [numbers[0]] if mode == "train" else []
-        executor = _core.Executor(recorder.graph, self.store, losses=losses, keep=list(numbers), **options)
-        return Planned(executor, names, numbers)
+        figures = tuple(value.number for value in further.figures) if further else ()
+        kept = [*numbers, *([aux] if further else []), *figures]
+        losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
+        executor = _core.Executor(recorder.graph, self.store, losses=losses, keep=kept, **options)
+        return Planned(executor, names, numbers, aux, figures)
 
     # ---- what users ask -------------------------------------------------------------------------------------
 
@@ -160,13 +177,16 @@ class Model:
         return loss, int(count)
 
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
-        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says."""
+        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
+
+        As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
+        """
         arrays, optional = self.checked(self.adapt(batch))
         planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
         planned.fill(arrays)
         planned.executor.run()
-        loss, count = (planned.executor.get(number) for number in planned.outputs)
-        return _tree(loss) / self._denominator(count, arrays)
+        loss, count = planned.sums()
+        return loss / self._denominator(count, arrays)
 
     def loss_and_gradients(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
@@ -180,11 +200,11 @@ class Model:
         planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
         planned.fill(arrays)
         planned.executor.run()
-        loss, count = (planned.executor.get(number) for number in planned.outputs)
+        loss, count = planned.sums()
         denominator = self._denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
         gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
-        return _tree(loss) / denominator, gradients
+        return loss / denominator, gradients
 
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
@@ -195,16 +215,20 @@ class Model:
         with running(scope), shard_cuts(arrays["inputs"].shape[0], shards):
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
             loss, count = hidden.loss(arrays["targets"])
-            loss.backward()
-        denominator = self._denominator(count.data, arrays)
+            aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
+            tape.backward(loss, *aux)
+        denominator = self._denominator(_tree(count.data), arrays)
         scale = np.float32(1.0 / denominator)
         gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
-        return _tree(loss.data) / denominator, gradients
+        total = _tree(loss.data)
+        for further in aux:
+            total += _tree(further.data)
+        return total / denominator, gradients
 
-    def _denominator(self, count: Array, arrays: Mapping[str, Array]) -> float:
+    def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
         if self.normalize == "all_slots":
             return float(arrays["targets"].size)
-        return max(1.0, _tree(count))
+        return max(1.0, count)
 
     def generate(
         self,

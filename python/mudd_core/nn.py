@@ -20,6 +20,7 @@ __all__ = [
     "positions",
     "prefix",
     "rms_norm",
+    "stack",
     "unembedding",
 ]
 
@@ -54,6 +55,15 @@ def linear(
             else None
         )
         return ops.linear(x, w, b, residual, activation=activation)
+
+
+def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Any:
+    """`count` matrices `<name>.w` [count, in, out] (experts), normal(0, std)."""
+    with part(name):
+        shape = (count, fan_in, fan_out)
+        return parameter(
+            "w", shape, role="matrix", fan_in=fan_in, fan_out=fan_out, init="normal", init_scale=std
+        )
 
 
 def rms_norm(x: Any, name: str, *, eps: float) -> Any:

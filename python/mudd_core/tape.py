@@ -113,15 +113,31 @@ class Tensor:
         seed = np.ones(self.shape, self.dtype) if gradient is None else np.array(gradient, self.dtype)
         if seed.shape != self.shape:
             raise ValueError(f"[backward] gradient: expected shape {self.shape}, got {seed.shape}")
-        self._record.dout[self._output] = seed
-        leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
-        for record in _reachable(self._record):
-            if any(d is not None for d in record.dout):
-                _walk(record, leaves)
-            record.dout = [None] * len(record.dout)
-        for leaf, uses in leaves.values():
-            total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
-            leaf.grad = total if leaf.grad is None else leaf.grad + total
+        _backward_from([(self, seed)])
+
+
+def backward(*losses: Tensor) -> None:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+    for loss in losses:
+        if loss._record is None:
+            raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
+    _backward_from([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+
+
+def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
+    roots = []
+    for tensor, seed in seeds:
+        if tensor._record is not None:
+            tensor._record.dout[tensor._output] = seed
+            roots.append(tensor._record)
+    leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
+    for record in _reachable(roots):
+        if any(d is not None for d in record.dout):
+            _walk(record, leaves)
+        record.dout = [None] * len(record.dout)
+    for leaf, uses in leaves.values():
+        total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
+        leaf.grad = total if leaf.grad is None else leaf.grad + total
 
 
 def sum_in_order(arrays: list[Array]) -> Array:
@@ -132,10 +148,10 @@ def sum_in_order(arrays: list[Array]) -> Array:
     return total
 
 
-def _reachable(root: _Record) -> list[_Record]:
-    """All records behind this one, newest first."""
-    found = {id(root): root}
-    stack = [root]
+def _reachable(roots: Sequence[_Record]) -> list[_Record]:
+    """All records behind these, newest first."""
+    found = {id(root): root for root in roots}
+    stack = list(found.values())
     while stack:
         for tensor in stack.pop().inputs:
             record = tensor._record if tensor is not None else None

@@ -28,6 +28,10 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
     moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32));
   loss_levels_.assign(32, 0.0);
   count_levels_.assign(32, 0.0);
+  aux_levels_.assign(32, 0.0);
+  size_t figures = 0;
+  for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.value(v).cols);
+  figure_sums_.assign(figures, 0.0);
   for (int i = 0; i < store.count(); ++i) {
     if (executor_.uses(i) == 0) continue;
     const Parameter& p = store.at(i);
@@ -73,9 +77,29 @@ double TrainStep::sum_over_runs(std::vector<double>& levels, int run, double val
   return value;
 }
 
+void TrainStep::add_figures() {
+  double* sum = figure_sums_.data();
+  for (ValueId v : options_.figures) {
+    const Tensor t = executor_.value(v);
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t c = 0; c < t.cols; ++c) sum[c] += static_cast<double>(t.f32()[r * t.stride + c]);
+    sum += t.cols;
+  }
+}
+
+namespace {
+
+double shards_of(const Executor& executor, ValueId id) {
+  const Tensor t = executor.value(id);
+  return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
+}
+
+}  // namespace
+
 StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill) {
   StepReport report;
-  double first_count = -1;
+  double first_count = -1, aux_sum = 0;
+  std::fill(figure_sums_.begin(), figure_sums_.end(), 0.0);
   const int64_t samples = executor_.graph().shards().samples();
   for (int r = 0; r < executor_.runs_per_step(); ++r) {
     if (stop_requested()) {
@@ -87,10 +111,10 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
     own.seed = options_.seed;
     own.first_sample = (input.step * executor_.runs_per_step() + r) * samples;
     executor_.run(own, r);
-    const Tensor loss = executor_.value(loss_), count = executor_.value(count_);
-    const double counted = shard_sum(static_cast<double*>(count.data), static_cast<int>(count.rows * count.cols));
-    report.loss_sum = sum_over_runs(
-        loss_levels_, r, shard_sum(static_cast<double*>(loss.data), static_cast<int>(loss.rows * loss.cols)));
+    const double counted = shards_of(executor_, count_);
+    report.loss_sum = sum_over_runs(loss_levels_, r, shards_of(executor_, loss_));
+    if (options_.aux != kAbsent) aux_sum = sum_over_runs(aux_levels_, r, shards_of(executor_, options_.aux));
+    add_figures();
     report.weight_sum = sum_over_runs(count_levels_, r, counted);
     if (r == 0) first_count = counted;
     check(options_.normalize != Normalize::micro_mean || counted == first_count, "train_step",
@@ -98,7 +122,8 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
           counted, "; use valid");
   }
   const double divisor = denominator(report.weight_sum);
-  report.loss = report.loss_sum / divisor;
+  report.aux_loss = aux_sum / divisor;
+  report.loss = (report.loss_sum + aux_sum) / divisor;
   report.grad_norm = std::sqrt(squared_norm(gradients_, block_sums_.data())) / divisor;
   report.finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
   if (!report.finite) return report;

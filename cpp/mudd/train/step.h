@@ -25,12 +25,15 @@ struct TrainStepOptions {
   double clip = 1.0;   // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
   uint64_t seed = 0;               // of what ops draw at random (StepInput)
+  ValueId aux = kAbsent;           // further loss sums f64[S], added to the loss
+  std::vector<ValueId> figures;    // fp32 values [B, W], summed over the samples of the whole batch
   std::vector<int> moment_planes;  // of an earlier TrainStep of the same run; empty: new ones
 };
 
 struct StepReport {
   double loss_sum = 0, weight_sum = 0;  // nats over counted targets; counted targets
-  double loss = 0;                      // divided by the denominator
+  double aux_loss = 0;                  // the auxiliary part, divided by the denominator
+  double loss = 0;                      // divided by the denominator, the auxiliary part included
   double grad_norm = 0;                 // of the mean gradient, before clipping
   bool finite = true;                   // false: the update was skipped
   bool stopped = false;                 // a stop was asked for between micro-batches: nothing changed
@@ -50,6 +53,9 @@ class TrainStep {
 
   Executor& executor() { return executor_; }
 
+  // The sums of the last step's figures, one after the other.
+  const std::vector<double>& figures() const { return figure_sums_; }
+
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return moments_; }
 
@@ -57,6 +63,7 @@ class TrainStep {
   void add_matrix(int parameter, int64_t s);
   double sum_over_runs(std::vector<double>& counter, int run, double value) const;
   double denominator(double weight_sum) const;
+  void add_figures();
   void update(int64_t updates, double lr, double grad_scale);
 
   Executor& executor_;
@@ -66,7 +73,7 @@ class TrainStep {
   std::vector<UpdateParameter> parameters_;
   std::vector<int> indices_;  // of parameters_ in the store
   std::vector<GradientPlanes> gradients_;
-  std::vector<double> loss_levels_, count_levels_, block_sums_;
+  std::vector<double> loss_levels_, count_levels_, aux_levels_, block_sums_, figure_sums_;
 };
 
 }  // namespace mudd

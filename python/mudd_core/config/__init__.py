@@ -4,6 +4,7 @@ from mudd_core.config.check import check_config, shard_count
 from mudd_core.config.families import (
     FAMILIES,
     GPT2Config,
+    MixtralConfig,
     ModelConfig,
     MUDDFormerConfig,
     TokenFormerConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "Difference",
     "EvalConfig",
     "GPT2Config",
+    "MixtralConfig",
     "LossConfig",
     "MUDDFormerConfig",
     "ModelConfig",

@@ -50,6 +50,8 @@ def load_original(
     given = load_weights(weights) if isinstance(weights, str | Path) else weights
     unused = getattr(page, "unused", lambda config, name: False)  # tensors that a system passes over
     arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
+    if hasattr(page, "reading"):  # a system with several spellings of its names
+        page, arrays = page.reading(settings, arrays)
     model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
     model = Original(page, settings, model_config)
     shapes = {name: view.shape for name, view in model.parameters.items()}
@@ -61,7 +63,7 @@ def load_original(
 def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str, Array]]:
     """(settings, weights by name) of a model as the original program has them; the reverse of load_original."""
     page = _system(system)
-    if isinstance(model, Original) and model.system is page:
+    if isinstance(model, Original) and type(model.system) is type(page):
         return dict(model.original_config), model.original_weights()
     settings = page.original_config(model.config)
     entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)

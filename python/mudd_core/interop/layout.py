@@ -19,7 +19,8 @@ class Entry:
 
     ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) + offset. view: None keeps their shape.
     index: ints and slices, e.g. the layer of a stack. axes: None keeps the order. offset: constant that ours has on
-    top, 1 for a gain that they store as gain - 1. Two entries of the same `ours` are one shared parameter.
+    top, 1 for a gain that they store as gain - 1. Two entries of the same `ours` are one shared parameter. part: the
+    entry is of ours[part] only (a matrix of a stack).
     """
 
     ours: str
@@ -28,9 +29,11 @@ class Entry:
     index: Index = ()
     axes: tuple[int, ...] | None = None
     offset: float = 0.0
+    part: int | None = None
 
     def take(self, theirs: Array, shape: tuple[int, ...], *, gradient: bool = False) -> Array:
-        """Our tensor (float32) out of theirs; ValueError if the sizes do not fit."""
+        """Our tensor (of shape; with `part` that of one part) as float32 out of theirs; ValueError if sizes do not fit."""
+        shape = shape if self.part is None else shape[1:]
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
         turned = part if self.axes is None else part.transpose(self.axes)
@@ -47,6 +50,7 @@ class Entry:
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
         axes = self.axes or tuple(range(part.ndim))
+        ours = ours if self.part is None else ours[self.part]
         turned = ours.reshape(tuple(part.shape[axis] for axis in axes)).transpose(np.argsort(axes))
         viewed[self.index] = turned if gradient or not self.offset else turned - np.float32(self.offset)
 
@@ -62,6 +66,10 @@ def to_ours(
             raise ValueError(f"[interop] weights: '{entry.theirs}' is missing (needed for '{entry.ours}')")
         used.add(entry.theirs)
         array = entry.take(np.asarray(weights[entry.theirs]), shapes[entry.ours])
+        if entry.part is not None:
+            stack = ours.setdefault(entry.ours, np.full(shapes[entry.ours], np.nan, np.float32))
+            stack[entry.part] = array
+            continue
         if entry.ours in ours and not np.array_equal(ours[entry.ours], array):
             raise ValueError(
                 f"[interop] weights: '{entry.theirs}' differs from what '{entry.ours}' is tied to"

@@ -32,11 +32,30 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Aux:
+    """Losses beside that of the tokens, made from figures of the layers (a mixture's routers).
+
+    figures: one value [B, W] a layer, sums over each sample; they are reported as well. options: of ops.moe_balance.
+    """
+
+    figures: list[Any]
+    options: dict[str, Any]
+
+    def loss(self, targets: Any) -> Any:
+        """Summed nats per shard, float64 [S]: what is added to the summed loss of the tokens in training."""
+        return ops.moe_balance(targets, *self.figures, **self.options)[0]
+
+
+@dataclass(frozen=True)
 class Hidden:
-    """The final normalised states h [B, T, D] and the head [V, D]; losses or logits are made from it."""
+    """The final normalised states h [B, T, D] and the head [V, D]; losses or logits are made from it.
+
+    aux: further losses, or None.
+    """
 
     h: Any
     head: Any
+    aux: Aux | None = None
 
     def loss(self, targets: Any) -> tuple[Any, Any]:
         """Summed nats and counted targets per shard, float64 [S] each."""

@@ -29,8 +29,8 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     return Hidden(h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role))
 
 
-def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
-    """x + Attn(rms_norm(x))."""
+def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+    """x + Attn(rms_norm(x)). config: one of a family with these rotary heads."""
     heads, groups, width = config.n_head, kv_heads(config), head_width(config)
     with nn.part("attn"):
         a_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)

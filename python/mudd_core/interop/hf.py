@@ -1,0 +1,182 @@
+"""Hugging Face transformers: Llama, GPT-2 and Mixtral, their tensor names, batches and losses.
+
+Names may come in any of the spellings that are in use: GPT-2 with or without the prefix "transformer.", Mixtral's
+experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left out. What comes back
+(gradients, exports) has the spelling that went in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.config.families import head_width, kv_heads
+from mudd_core.interop import hf_settings
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.system import Shapes, as_ids
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+_BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
+_KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """Which of the spellings a set of weights uses."""
+
+    prefix: str = ""  # GPT-2: "transformer." or ""; the others always "model."
+    fused: bool = False  # Mixtral: all experts of a layer in two tensors
+    head: bool = False  # a tied head is stored as well
+
+
+Part = tuple[Entry, Shape]  # with the shape of their tensor
+
+
+def _turned(ours: str, theirs: str, fan_in: int, fan_out: int) -> Part:
+    """Ours [in, out], theirs [out, in]."""
+    return Entry(ours, theirs, axes=(1, 0)), (fan_out, fan_in)
+
+
+def _rotary_block(model: Any, block: str, layer: str) -> Iterator[Part]:
+    """Norms and attention of Llama and Mixtral."""
+    D, width = model.d_model, head_width(model)
+    q, kv = model.n_head * width, kv_heads(model) * width
+    yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
+    yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
+    for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
+        yield _turned(f"{block}.attn.{name}.w", f"{layer}.self_attn.{name}_proj.weight", fan_in, fan_out)
+
+
+def _experts(model: Any, block: str, layer: str, fused: bool) -> Iterator[Part]:
+    D, F, E = model.d_model, model.d_ff, model.n_expert
+    if fused:
+        yield _turned(f"{block}.ffn.router.w", f"{layer}.mlp.gate.weight", D, E)
+        both, turn = f"{layer}.mlp.experts.gate_up_proj", (0, 2, 1)
+        yield Entry(f"{block}.ffn.gate.w", both, index=(slice(None), slice(0, F)), axes=turn), (E, 2 * F, D)
+        yield Entry(f"{block}.ffn.up.w", both, index=(slice(None), slice(F, None)), axes=turn), (E, 2 * F, D)
+        yield Entry(f"{block}.ffn.down.w", f"{layer}.mlp.experts.down_proj", axes=turn), (E, D, F)
+        return
+    moe = f"{layer}.block_sparse_moe"
+    yield _turned(f"{block}.ffn.router.w", f"{moe}.gate.weight", D, E)
+    for e in range(E):
+        for ours, theirs, shape in (("gate", "w1", (F, D)), ("up", "w3", (F, D)), ("down", "w2", (D, F))):
+            yield Entry(f"{block}.ffn.{ours}.w", f"{moe}.experts.{e}.{theirs}.weight", axes=(1, 0), part=e), shape
+
+
+def _rotary(model: Any, spelling: Spelling) -> Iterator[Part]:
+    D, F, V = model.d_model, model.d_ff, model.vocab_size
+    yield Entry("embed", "model.embed_tokens.weight"), (V, D)
+    for n in range(model.n_layer):
+        block, layer = f"blocks.{n}", f"model.layers.{n}"
+        yield from _rotary_block(model, block, layer)
+        if model.family == "mixtral":
+            yield from _experts(model, block, layer, spelling.fused)
+            continue
+        for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D)):
+            yield _turned(f"{block}.ffn.{name}.w", f"{layer}.mlp.{name}_proj.weight", fan_in, fan_out)
+    yield Entry("final_norm.gain", "model.norm.weight"), (D,)
+
+
+def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
+    D, F, p = model.d_model, model.d_ff, spelling.prefix
+    yield Entry("embed", f"{p}wte.weight"), (model.vocab_size, D)
+    yield Entry("pos_embed", f"{p}wpe.weight"), (model.max_seq_len, D)
+    for n in range(model.n_layer):
+        block, layer = f"blocks.{n}", f"{p}h.{n}"
+        for i, name in enumerate("qkv"):  # one product for the three, [in, out] as ours
+            third = slice(i * D, (i + 1) * D)
+            yield Entry(f"{block}.attn.{name}.w", f"{layer}.attn.c_attn.weight", index=(slice(None), third)), (D, 3 * D)
+            yield Entry(f"{block}.attn.{name}.b", f"{layer}.attn.c_attn.bias", index=(third,)), (3 * D,)
+        for ours, theirs, fan_in, fan_out in (
+            ("attn.o", "attn.c_proj", D, D), ("ffn.up", "mlp.c_fc", D, F), ("ffn.down", "mlp.c_proj", F, D)
+        ):  # fmt: skip
+            yield Entry(f"{block}.{ours}.w", f"{layer}.{theirs}.weight"), (fan_in, fan_out)
+            yield Entry(f"{block}.{ours}.b", f"{layer}.{theirs}.bias"), (fan_out,)
+        for ours, theirs in (("attn.norm", "ln_1"), ("ffn.norm", "ln_2")):
+            yield Entry(f"{block}.{ours}.gain", f"{layer}.{theirs}.weight"), (D,)
+            yield Entry(f"{block}.{ours}.bias", f"{layer}.{theirs}.bias"), (D,)
+    yield Entry("final_norm.gain", f"{p}ln_f.weight"), (D,)
+    yield Entry("final_norm.bias", f"{p}ln_f.bias"), (D,)
+
+
+def _parts(model: Any, spelling: Spelling) -> Iterator[Part]:
+    yield from (_gpt2 if model.family == "gpt2" else _rotary)(model, spelling)
+    shape = (model.vocab_size, model.d_model)
+    if not model.tie_embeddings:
+        yield Entry("head", "lm_head.weight"), shape
+    elif spelling.head:
+        yield Entry("embed", "lm_head.weight"), shape
+
+
+class HuggingFace:
+    """The three models of transformers, in one spelling."""
+
+    normalize = "valid"
+
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling
+
+    def reading(self, config: Mapping[str, Any], weights: Mapping[str, Array]) -> tuple[HuggingFace, dict[str, Array]]:
+        """This system in the spelling of the weights, and those of them that are learned."""
+        learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
+        spelling = Spelling(
+            prefix="transformer." if any(name.startswith("transformer.") for name in learned) else "",
+            fused=any(name.endswith("experts.gate_up_proj") for name in learned),
+            head="lm_head.weight" in learned,
+        )
+        return HuggingFace(spelling), learned
+
+    def _spelled(self, model: Any) -> Spelling:
+        return self._spelling or Spelling(prefix="transformer." if model.family == "gpt2" else "")
+
+    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> Any:
+        """Our config of a config.json."""
+        return hf_settings.model_config(config)
+
+    def original_config(self, model: Any) -> dict[str, Any]:
+        """config.json for a config of ours."""
+        return hf_settings.original_config(model)
+
+    def entries(self, model: Any, config: Mapping[str, Any]) -> Sequence[Entry]:
+        """Every parameter of ours and its place in theirs."""
+        return [entry for entry, _ in _parts(model, self._spelled(model))]
+
+    def shapes(self, model: Any, config: Mapping[str, Any]) -> Shapes:
+        """Shapes of all their tensors by name."""
+        return {entry.theirs: shape for entry, shape in _parts(model, self._spelled(model))}
+
+    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """tokens (or input_ids), labels, attention_mask, position_ids [B, T]: labels are shifted inside, -100 is ignored.
+
+        Without labels every target is ignored.
+        """
+        unknown = sorted(set(batch) - set(_KNOWN))
+        ids = batch.get("tokens", batch.get("input_ids"))
+        if unknown or ids is None:
+            raise ValueError(f"[hf] batch: expected tokens and optionally {', '.join(_KNOWN[2:])}; got {sorted(batch)}")
+        inputs = as_ids(ids, "tokens")
+        targets = np.full_like(inputs, -100)
+        if batch.get("labels") is not None:
+            labels = as_ids(batch["labels"], "labels")
+            if labels.shape != inputs.shape:
+                raise ValueError(f"[hf] labels: expected shape {inputs.shape}, got {labels.shape}")
+            targets[:, :-1] = labels[:, 1:]
+        ours = {"inputs": inputs, "targets": targets}
+        if batch.get("attention_mask") is not None:
+            mask = as_ids(batch["attention_mask"], "attention_mask")
+            if not mask.all():  # a mask of ones changes nothing
+                ours["key_mask"] = mask
+        if batch.get("position_ids") is not None:
+            positions = as_ids(batch["position_ids"], "position_ids")
+            ours["positions"] = np.ascontiguousarray(np.broadcast_to(positions, inputs.shape))
+        return ours
+
+
+SYSTEM = HuggingFace()

@@ -1,0 +1,189 @@
+"""config.json of transformers' Llama, GPT-2 and Mixtral as our model configs, and back.
+
+Written by transformers 4 (rope_theta, torch_dtype) or 5 (rope_parameters, dtype); absent fields take transformers'
+defaults. What our models do not compute is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.config.families import (
+    GPT2Config,
+    MixtralConfig,
+    TransformerPPConfig,
+    head_width,
+    kv_heads,
+)
+
+Settings = Mapping[str, Any]
+MODEL_TYPES = ("llama", "gpt2", "mixtral")
+
+
+def model_config(settings: Settings) -> Any:
+    """Our model config; ValueError names a setting that we cannot express."""
+    kind = settings.get("model_type")
+    makers = {"llama": _llama, "gpt2": _gpt2, "mixtral": _mixtral}
+    if kind not in makers:
+        raise ValueError(f"[hf] model_type: expected one of {', '.join(MODEL_TYPES)}, got {kind!r}")
+    return makers[kind](settings)
+
+
+def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
+    """ValueError unless each setting that is there has one of the allowed values."""
+    for name, values in allowed.items():
+        if name in settings and settings[name] not in values:
+            raise ValueError(f"[hf] {name}: expected {' or '.join(map(repr, values))}, got {settings[name]!r}")
+
+
+def _need(settings: Settings, name: str) -> int:
+    if not isinstance(settings.get(name), int):
+        raise ValueError(f"[hf] {name}: expected a whole number, got {settings.get(name)!r}")
+    return int(settings[name])
+
+
+def _rope_base(settings: Settings, default: float) -> float:
+    rope = settings.get("rope_parameters") or {}
+    kinds = {str(r.get(k, "default")) for r in (rope, settings.get("rope_scaling") or {}) for k in ("rope_type", "type")}
+    if kinds != {"default"} or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ValueError(f"[hf] rope_parameters: expected plain rotary positions, got {rope or settings['rope_scaling']}")
+    return float(rope.get("rope_theta", settings.get("rope_theta") or default))
+
+
+def _shared(settings: Settings, rope_default: float, eps_default: float) -> dict[str, Any]:
+    """What Llama and Mixtral say alike."""
+    _refuse(settings, hidden_act=("silu", "swish"))
+    heads = _need(settings, "num_attention_heads")
+    return {
+        "vocab_size": _need(settings, "vocab_size"),
+        "max_seq_len": settings.get("max_position_embeddings") or 2048,
+        "d_model": _need(settings, "hidden_size"),
+        "n_layer": _need(settings, "num_hidden_layers"),
+        "n_head": heads,
+        "n_kv_head": settings.get("num_key_value_heads") or heads,
+        "d_head": settings.get("head_dim") or 0,
+        "d_ff": _need(settings, "intermediate_size"),
+        "rope_base": _rope_base(settings, rope_default),
+        "norm_eps": float(settings.get("rms_norm_eps", eps_default)),
+        "tie_embeddings": bool(settings.get("tie_word_embeddings", False)),
+        "init_std": float(settings.get("initializer_range", 0.02)),
+    }
+
+
+def _llama(settings: Settings) -> TransformerPPConfig:
+    _refuse(settings, attention_bias=(False, None), mlp_bias=(False, None))
+    return TransformerPPConfig(**_shared(settings, 10000.0, 1e-6))
+
+
+def _mixtral(settings: Settings) -> MixtralConfig:
+    shared = _shared(settings, 1e6, 1e-5)
+    window = settings.get("sliding_window")
+    if window is not None and window < shared["max_seq_len"]:
+        raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
+    counted = bool(settings.get("output_router_logits", False))
+    return MixtralConfig(
+        **shared,
+        n_expert=settings.get("num_local_experts") or 8,
+        top_k=settings.get("num_experts_per_tok") or 2,
+        capacity_factor=float(settings.get("capacity_factor") or 0.0),
+        aux_coef=float(settings.get("router_aux_loss_coef", 0.001)) if counted else 0.0,
+        aux_scope="batch",
+        jitter=float(settings.get("router_jitter_noise") or 0.0),
+    )
+
+
+def _gpt2(settings: Settings) -> GPT2Config:
+    _refuse(
+        settings,
+        activation_function=("gelu_new", "gelu_pytorch_tanh"),
+        scale_attn_weights=(True,),
+        scale_attn_by_inverse_layer_idx=(False,),
+        add_cross_attention=(False,),
+    )
+    width = settings.get("n_embd") or 768
+    return GPT2Config(
+        vocab_size=settings.get("vocab_size") or 50257,
+        max_seq_len=settings.get("n_positions") or 1024,
+        d_model=width,
+        n_layer=settings.get("n_layer") or 12,
+        n_head=settings.get("n_head") or 12,
+        d_ff=settings.get("n_inner") or 4 * width,
+        norm_eps=float(settings.get("layer_norm_epsilon", 1e-5)),
+        tie_embeddings=bool(settings.get("tie_word_embeddings", True)),
+        init_std=float(settings.get("initializer_range", 0.02)),
+    )
+
+
+def original_config(model: Any) -> dict[str, Any]:
+    """config.json of a model of ours; ValueError for a family or a feature that transformers does not have."""
+    makers = {"transformer_pp": _to_llama, "gpt2": _to_gpt2, "mixtral": _to_mixtral}
+    if model.family not in makers:
+        raise ValueError(f"[hf] family: expected one of {', '.join(makers)}, got '{model.family}'")
+    settings: dict[str, Any] = makers[model.family](model)
+    return {**settings, "dtype": "float32", "use_cache": True, "tie_word_embeddings": model.tie_embeddings}
+
+
+def _to_shared(model: Any, kind: str, class_name: str) -> dict[str, Any]:
+    return {
+        "architectures": [class_name],
+        "model_type": kind,
+        "vocab_size": model.vocab_size,
+        "max_position_embeddings": model.max_seq_len,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layer,
+        "num_attention_heads": model.n_head,
+        "num_key_value_heads": kv_heads(model),
+        "head_dim": head_width(model),
+        "intermediate_size": model.d_ff,
+        "hidden_act": "silu",
+        "rms_norm_eps": model.norm_eps,
+        "rope_theta": model.rope_base,
+        "rope_parameters": {"rope_theta": model.rope_base, "rope_type": "default"},
+        "initializer_range": model.init_std,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _to_llama(model: TransformerPPConfig) -> dict[str, Any]:
+    return {**_to_shared(model, "llama", "LlamaForCausalLM"), "attention_bias": False, "mlp_bias": False}
+
+
+def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
+    settings = {
+        **_to_shared(model, "mixtral", "MixtralForCausalLM"),
+        "num_local_experts": model.n_expert,
+        "num_experts_per_tok": model.top_k,
+        "router_aux_loss_coef": model.aux_coef,
+        "output_router_logits": model.aux_coef > 0,
+        "router_jitter_noise": model.jitter,
+        "sliding_window": None,
+    }
+    if model.capacity_factor > 0:  # a field of the benchmark's fork; stock transformers drops nothing
+        settings["capacity_factor"] = model.capacity_factor
+    return settings
+
+
+def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
+    if kv_heads(model) != model.n_head or head_width(model) * model.n_head != model.d_model:
+        raise ValueError("[hf] model: transformers' GPT-2 has as many key heads as heads, which fill the width")
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": model.vocab_size,
+        "n_positions": model.max_seq_len,
+        "n_embd": model.d_model,
+        "n_layer": model.n_layer,
+        "n_head": model.n_head,
+        "n_inner": model.d_ff,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": model.norm_eps,
+        "initializer_range": model.init_std,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
