@@ -13,6 +13,7 @@ from mudd_core._core import op_names
 from op_cases import Case, cases, integers, normal
 
 CASES = cases()
+LOSSES = ("cross_entropy", "moe_balance")  # their gradient is a weight of the summed loss, 1 by default
 IDS = [f"{i}-{c.op}" for i, c in enumerate(CASES)]
 
 
@@ -40,16 +41,16 @@ def backward_of(case: Case, dy: Any, inputs: list[Any]) -> tuple[Any, ...]:
 
 def gradient_for(case: Case) -> Any:
     """The output gradient of a case: of the loss its weight, else normal numbers, a tuple for several outputs."""
-    if case.op == "cross_entropy":
+    if case.op in LOSSES:
         return case.options.get("dloss")
-    dy = tuple(normal(*y.shape) for y in forward_of(case, case.inputs))
+    dy = tuple(None if y.dtype == np.int32 else normal(*y.shape) for y in forward_of(case, case.inputs))
     return dy if len(dy) > 1 else dy[0]
 
 
 def over(arrays: Any, change: Callable[[Any], Any]) -> Any:
     """change of an array, of each of a tuple, or None."""
     if isinstance(arrays, tuple):
-        return tuple(change(a) for a in arrays)
+        return tuple(None if a is None else change(a) for a in arrays)
     return None if arrays is None else change(arrays)
 
 
@@ -127,7 +128,7 @@ def test_results_are_new_arrays_of_plain_float32(case: Case) -> None:
     for y in forward_of(case, case.inputs):
         assert y.flags.c_contiguous and y.flags.writeable
         assert all(i is None or not np.shares_memory(y, i) for i in case.inputs)
-        assert y.dtype == (np.float64 if case.op == "cross_entropy" else np.float32)
+        assert y.dtype == (np.float64 if case.op in LOSSES else np.float32) or y.dtype == np.int32
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -140,12 +141,15 @@ def test_no_rows_are_fine(case: Case) -> None:
         "linear": {1, 2},
         "embedding": {1},
         "cross_entropy": {1},
+        "grouped_gemm": {3, 4, 5},
+        "moe_route": {1},
         "pattention": set(range(2, 14)),
     }
     tokens = [i for i in range(len(case.inputs)) if i not in weights.get(case.op, set())]
     inputs = [i if n not in tokens or i is None else i[:0] for n, i in enumerate(case.inputs)]
     y = forward_of(case, inputs)
-    dy = case.options.get("dloss") if case.op == "cross_entropy" else tuple(np.zeros_like(a) for a in y)
+    zeros = tuple(None if a.dtype == np.int32 else np.zeros_like(a) for a in y)
+    dy = case.options.get("dloss") if case.op in LOSSES else zeros
     for given, gradient in zip(inputs, backward_of(case, dy, inputs), strict=True):
         assert gradient is None or (gradient.shape == given.shape and not gradient.any())
 

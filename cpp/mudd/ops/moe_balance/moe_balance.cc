@@ -77,15 +77,16 @@ class MoeBalance : public Node {
   static double counted(const Run& run, int s) {
     const Tensor& t = run.in(kTargets);
     double n = 0;
-    for (int64_t b = run.shards().sample_begin[s]; b < run.shards().sample_begin[s + 1]; ++b)
+    for (int64_t b = run.shards().row_begin(s, t.rows); b < run.shards().row_begin(s + 1, t.rows); ++b)
       for (int64_t i = 0; i < t.cols; ++i) n += t.i32()[b * t.stride + i] >= 0;
     return n;
   }
 
   // Sums the figures of shard s (or of all), and forms the losses and their slopes by the probability sums.
   void averages(const Run& run, int s) {
-    const std::vector<int64_t>& begin = run.shards().sample_begin;
-    const int64_t from = whole_batch_ ? 0 : begin[s], to = whole_batch_ ? begin.back() : begin[s + 1];
+    const int64_t samples = run.in(kTargets).rows;
+    const int64_t from = whole_batch_ ? 0 : run.shards().row_begin(s, samples);
+    const int64_t to = whole_batch_ ? samples : run.shards().row_begin(s + 1, samples);
     std::fill(sums_.begin(), sums_.end(), 0.0);
     double tokens = 0;
     for (int64_t l = 0; l < layers_; ++l) {
@@ -115,7 +116,7 @@ class MoeBalance : public Node {
     const Tensor& d = run.din(static_cast<int>(kFirstLayer + l));
     const bool add = run.accumulate(static_cast<int>(kFirstLayer + l));
     const double z_slope = weight * z_ / std::max(1.0, sums_of(l)[at().tokens()]);
-    for (int64_t b = run.shards().sample_begin[s]; b < run.shards().sample_begin[s + 1]; ++b) {
+    for (int64_t b = run.shards().row_begin(s, d.rows); b < run.shards().row_begin(s + 1, d.rows); ++b) {
       float* row = d.f32() + b * d.stride;
       if (!add) std::fill(row, row + d.cols, 0.0f);
       row[at().squared_lse()] += static_cast<float>(z_slope);
