@@ -236,6 +236,9 @@ class StepReport:
     What one update did.
     """
     @property
+    def aux_loss(self) -> float:
+        ...
+    @property
     def finite(self) -> bool:
         ...
     @property

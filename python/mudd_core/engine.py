@@ -28,6 +28,11 @@ class Engine:
         train = config.train
         self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
         self._samples = train.batch_size // self.runs
+        if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
+            raise UserError(
+                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch must be 0; "
+                "take aux_scope=shard for micro-batches"
+            )
         assign_scales(model.store, config)
         self._planned = self._plan()
         self._step = self._train_step(self._planned)

@@ -591,16 +591,16 @@ def moe_route(
     jitter: float = 0.0,
     layer: int = 0,
 ) -> Any:
-    """The top-k router of a mixture of E experts (Jiang et al. 2024): (gates [B, T, k], experts int32 [B, T, k], figures).
+    """The top-k router of a mixture of E experts (Jiang et al. 2024): (gates, experts int32, both [B, T, k], figures).
 
-    p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w [D, E].
-    capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of a shard);
-    of the others the expert becomes -1 and the gate 0. drop_policy: position keeps the first slots, probs the largest
-    gates. jitter e: where gradients are wanted the router sees x times uniform numbers of [1 - e, 1 + e], drawn by seed,
-    step, sample and layer.
-    figures float32 [B, 3 E + 4], sums of each sample: slots routed to e before dropping (E numbers), probabilities (E),
-    slots that e works on (E), squared log-sum-exp, tokens, entropy in nats, dropped slots. Tokens of segment 0 or mask 0
-    (int32 [B, T]) are padding: routed and dropped like others, but only the slots worked on and dropped count them.
+    p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
+    [D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
+    a shard); of the others the expert becomes -1 and the gate 0. drop_policy: position keeps the first slots, probs
+    the largest gates. jitter e: where gradients are wanted the router sees x times uniform numbers of [1 - e, 1 + e],
+    drawn by seed, step, sample and layer. figures float32 [B, 3 E + 4], sums of each sample: slots routed to e before
+    dropping (E numbers), probabilities (E), slots that e works on (E), squared log-sum-exp, tokens, entropy in nats,
+    dropped slots. Tokens of segment 0 or mask 0 (int32 [B, T]) are padding: routed and dropped like others, but only
+    the slots worked on and dropped count them.
     """
     return _apply(
         "moe_route",
@@ -628,7 +628,7 @@ def moe_route_backward(
     jitter: float = 0.0,
     layer: int = 0,
 ) -> Any:
-    """Gradients (dx, dw, None, None) of moe_route. gradient: that of the gates, or (of the gates, None, of the figures).
+    """Gradients (dx, dw, None, None) of moe_route. gradient: of the gates, or (of the gates, None, of the figures).
 
     Of the figures only the sums of probabilities and of the squared log-sum-exp have one.
     """

@@ -265,7 +265,11 @@ def route_case(width: int = 19, experts: int = 6, k: int = 2, mask: str = "", **
     inputs = [normal(2, 13, width), normal(width, experts) * 0.5, None, None]
     if mask:
         inputs[2 if mask == "segments" else 3] = integers(2, 2, 13)
-    capacity = {name: options[name] for name in ("capacity_factor", "capacity_scope", "drop_policy") if name in options}
+    capacity = {
+        name: options[name]
+        for name in ("capacity_factor", "capacity_scope", "drop_policy")
+        if name in options
+    }
 
     def forward(x: Any, w: Any, s: Any, m: Any) -> Any:
         return moe.route(x, w, k, moe.real(x, s, m), **capacity)[:3]
@@ -277,7 +281,11 @@ def route_case(width: int = 19, experts: int = 6, k: int = 2, mask: str = "", **
 
 
 def experts_case(
-    k: int = 2, activation: str = "silu", full_drop: str = "passthrough", residual: bool = False, only: int = -1
+    k: int = 2,
+    activation: str = "silu",
+    full_drop: str = "passthrough",
+    residual: bool = False,
+    only: int = -1,
 ) -> Case:
     """Five experts, some tokens with one or none; only: all slots go to this one, the others stay empty."""
     B, T, D, E, F = 2, 13, 19, 5, 11
@@ -290,7 +298,9 @@ def experts_case(
               normal(E, F, D) * 0.3, normal(B, T, D) if residual else None]  # fmt: skip
 
     def forward(*given: Any) -> Any:
-        return moe.experts(*given, activation=lambda z: act(activation, z), passthrough=full_drop == "passthrough")
+        return moe.experts(
+            *given, activation=lambda z: act(activation, z), passthrough=full_drop == "passthrough"
+        )
 
     def backward(dy: Any, *given: Any) -> Any:
         return moe.experts_backward(
@@ -324,7 +334,8 @@ def moe_cases() -> list[Case]:
     """Routers, experts and auxiliary losses in all their forms."""
     limited = {"capacity_factor": 0.7}
     return [
-        route_case(), route_case(mask="segments"), route_case(mask="key_mask", experts=17, k=4), route_case(experts=1, k=1),
+        route_case(), route_case(mask="segments"), route_case(experts=1, k=1),
+        route_case(mask="key_mask", experts=17, k=4),
         route_case(**limited), route_case(**limited, drop_policy="probs", mask="key_mask"),
         route_case(**limited, capacity_scope="shard"),
         route_case(k=3, capacity_factor=0.4, capacity_scope="shard", drop_policy="probs"),

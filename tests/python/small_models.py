@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mudd_core.config import GPT2Config, MUDDFormerConfig, TokenFormerConfig, TransformerPPConfig
+from mudd_core.config import (
+    GPT2Config,
+    MixtralConfig,
+    MUDDFormerConfig,
+    TokenFormerConfig,
+    TransformerPPConfig,
+)
 from mudd_core.model import Model
 from reference import torch_models as tm
+from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
@@ -187,12 +195,34 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
         ),
         DenseBaseline(61, 2, 36, 3, 52),
     ),
+    "mixtral": (
+        MixtralConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=36,
+            n_layer=3,
+            n_head=6,
+            n_kv_head=2,
+            d_ff=20,
+            n_expert=5,
+            aux_coef=0.05,
+            z_coef=0.01,
+        ),
+        Mixtral(
+            61, 3, 36, 6, 2, 20, norm_eps=1e-5, rope_base=1e6, experts=5, aux_coef=0.05, z_coef=0.01
+        ),
+    ),
 }
 
 
-def make(name: str, seed: int = 0) -> tuple[Model, tm.Config, dict[str, Array]]:
-    """Our model with the reference's random weights, the reference's config, and the weights."""
+def make(name: str, seed: int = 0, *, whole_batch: bool = False) -> tuple[Model, tm.Config, dict[str, Array]]:
+    """Our model with the reference's random weights, the reference's config, and the weights.
+
+    whole_batch: auxiliary losses average over the batch as the reference's do, whatever the shards.
+    """
     ours, theirs = CASES[name]
+    if whole_batch and hasattr(ours, "aux_scope"):
+        ours = dataclasses.replace(ours, aux_scope="batch")
     weights = tm.random_params(theirs, seed=seed, std=getattr(theirs, "std", 0.08))
     params = {k: np.asarray(v, np.float32) for k, v in weights.items()}
     model = Model(ours)

@@ -34,7 +34,7 @@ def batches(vocab: int, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_steps_equal_torch_adamw(name: str) -> None:
-    model, cfg, params = make(name)
+    model, cfg, params = make(name, whole_batch=True)
     data = batches(cfg.vocab_size, 5)
     matrices = {k for k in params if k.endswith((".w", ".key", ".value", ".w1", ".w2"))}
     want, losses, norms = tm.adamw_steps(

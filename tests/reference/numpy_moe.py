@@ -84,7 +84,9 @@ def route(
     return gates * stay, np.where(stay, chosen, -1), figures, p, gates, chosen, stay, lse
 
 
-def route_backward(dgates: Array, dfigures: Array, x: Array, w: Array, k: int, counts: Array, **capacity: Any) -> Any:
+def route_backward(
+    dgates: Array, dfigures: Array, x: Array, w: Array, k: int, counts: Array, **capacity: Any
+) -> Any:
     """(dx, dw)."""
     _, _, _, p, gates, chosen, stay, lse = route(x, w, k, counts, **capacity)
     E = p.shape[-1]
@@ -92,7 +94,10 @@ def route_backward(dgates: Array, dfigures: Array, x: Array, w: Array, k: int, c
     dchosen = gates * (dg - (gates * dg).sum(-1, keepdims=True))
     dz = (np.eye(E)[chosen] * dchosen[..., None]).sum(-2)
     G = np.asarray(dfigures, np.float64)[:, None, E : 2 * E]
-    extra = p * (G - (G * p).sum(-1, keepdims=True)) + 2 * np.asarray(dfigures, np.float64)[:, None, 3 * E, None] * lse * p
+    extra = (
+        p * (G - (G * p).sum(-1, keepdims=True))
+        + 2 * np.asarray(dfigures, np.float64)[:, None, 3 * E, None] * lse * p
+    )
     dz += extra * counts[..., None]
     return dz @ np.asarray(w, np.float64).T, np.einsum("btd,bte->de", np.asarray(x, np.float64), dz)
 
@@ -139,7 +144,12 @@ def experts_backward(
     """(dx, dgates, None, dgate, dup, ddown, dresidual)."""
     x_, dy_, gate, up, down = (np.asarray(a, np.float64) for a in (x, dy, gate, up, down))
     dx = (chosen < 0).all(-1)[..., None] * dy_ if passthrough else np.zeros(x.shape)
-    dgates, dgate, dup, ddown = np.zeros(gates.shape), np.zeros(gate.shape), np.zeros(up.shape), np.zeros(down.shape)
+    dgates, dgate, dup, ddown = (
+        np.zeros(gates.shape),
+        np.zeros(gate.shape),
+        np.zeros(up.shape),
+        np.zeros(down.shape),
+    )
     for b, t, r in _slots(chosen):
         e, g, row = chosen[b, t, r], float(gates[b, t, r]), x_[b, t]
         a, u = row @ gate[e], row @ up[e]

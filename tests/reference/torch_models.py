@@ -183,7 +183,7 @@ def parameter_shapes(cfg: Config) -> dict[str, tuple[int, ...]]:
     kv = D if isinstance(cfg, Gpt2Config) else cfg.kv_heads * (D // cfg.heads)
     ffn = [("up", D, inner), ("down", inner, D)] + ([] if gpt2 else [("gate", D, inner)])
     attn = [("q", D, D), ("k", D, kv), ("v", D, kv), ("o", D, D)]
-    shapes: dict[str, tuple[int, ...]] = {"embed": (V, D)}
+    shapes = {"embed": (V, D)}
     if isinstance(cfg, Gpt2Config):
         shapes["pos_embed"] = (cfg.max_positions, D)
     norms = ["final_norm"]
@@ -224,6 +224,15 @@ def model_logits(p: Params, batch: Batch, cfg: Config) -> Tensor:
     return gpt2_logits(p, batch, cfg) if isinstance(cfg, Gpt2Config) else llama_logits(p, batch, cfg)
 
 
+def training_loss(p: Params, batch: Batch, targets: Tensor, cfg: Config) -> tuple[Tensor, Tensor]:
+    """(logits, mean loss with the auxiliary ones)."""
+    if hasattr(cfg, "aux_loss"):  # a mixture of experts
+        logits, routings = cfg.route(p, batch)
+        return logits, mean_loss(logits, targets) + cfg.aux_loss(routings, batch)
+    logits = model_logits(p, batch, cfg)
+    return logits, mean_loss(logits, targets)
+
+
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy in nats over targets >= 0; negative targets are ignored."""
     flat = targets.reshape(-1)
@@ -259,8 +268,10 @@ def loss_and_grads(
 ) -> Result:
     """One forward and backward pass with autograd in `dtype` (float32, or float64 as the better oracle)."""
     p = {k: torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for k, v in params.items()}
-    logits = model_logits(p, make_batch(tokens, positions, segments, key_mask), cfg)
-    loss = mean_loss(logits, torch.from_numpy(np.ascontiguousarray(targets, dtype=np.int64)))
+    batch = make_batch(tokens, positions, segments, key_mask)
+    logits, loss = training_loss(
+        p, batch, torch.from_numpy(np.ascontiguousarray(targets, dtype=np.int64)), cfg
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     grads = {k: np.zeros(t.shape) if t.grad is None else t.grad.numpy() for k, t in p.items()}
     return Result(logits.detach().numpy(), float(loss.detach()), grads)
@@ -293,7 +304,7 @@ def adamw_steps(
     losses, norms = [], []
     for tokens, targets in batches:
         optimizer.zero_grad(set_to_none=True)
-        loss = mean_loss(model_logits(p, make_batch(tokens), cfg), torch.from_numpy(targets.astype(np.int64)))
+        _, loss = training_loss(p, make_batch(tokens), torch.from_numpy(targets.astype(np.int64)), cfg)
         loss.backward()  # type: ignore[no-untyped-call]
         norms.append(float(torch.nn.utils.clip_grad_norm_(p.values(), clip if clip > 0 else math.inf)))
         optimizer.step()

@@ -67,7 +67,10 @@ def _experts(model: Any, block: str, layer: str, fused: bool) -> Iterator[Part]:
     yield _turned(f"{block}.ffn.router.w", f"{moe}.gate.weight", D, E)
     for e in range(E):
         for ours, theirs, shape in (("gate", "w1", (F, D)), ("up", "w3", (F, D)), ("down", "w2", (D, F))):
-            yield Entry(f"{block}.ffn.{ours}.w", f"{moe}.experts.{e}.{theirs}.weight", axes=(1, 0), part=e), shape
+            yield (
+                Entry(f"{block}.ffn.{ours}.w", f"{moe}.experts.{e}.{theirs}.weight", axes=(1, 0), part=e),
+                shape,
+            )
 
 
 def _rotary(model: Any, spelling: Spelling) -> Iterator[Part]:
@@ -92,7 +95,10 @@ def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
         block, layer = f"blocks.{n}", f"{p}h.{n}"
         for i, name in enumerate("qkv"):  # one product for the three, [in, out] as ours
             third = slice(i * D, (i + 1) * D)
-            yield Entry(f"{block}.attn.{name}.w", f"{layer}.attn.c_attn.weight", index=(slice(None), third)), (D, 3 * D)
+            yield (
+                Entry(f"{block}.attn.{name}.w", f"{layer}.attn.c_attn.weight", index=(slice(None), third)),
+                (D, 3 * D),
+            )
             yield Entry(f"{block}.attn.{name}.b", f"{layer}.attn.c_attn.bias", index=(third,)), (3 * D,)
         for ours, theirs, fan_in, fan_out in (
             ("attn.o", "attn.c_proj", D, D), ("ffn.up", "mlp.c_fc", D, F), ("ffn.down", "mlp.c_proj", F, D)
@@ -123,7 +129,9 @@ class HuggingFace:
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling
 
-    def reading(self, config: Mapping[str, Any], weights: Mapping[str, Array]) -> tuple[HuggingFace, dict[str, Array]]:
+    def reading(
+        self, config: Mapping[str, Any], weights: Mapping[str, Array]
+    ) -> tuple[HuggingFace, dict[str, Array]]:
         """This system in the spelling of the weights, and those of them that are learned."""
         learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
         spelling = Spelling(
@@ -153,14 +161,16 @@ class HuggingFace:
         return {entry.theirs: shape for entry, shape in _parts(model, self._spelled(model))}
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens (or input_ids), labels, attention_mask, position_ids [B, T]: labels are shifted inside, -100 is ignored.
+        """tokens (or input_ids), labels, attention_mask, position_ids [B, T].
 
-        Without labels every target is ignored.
+        Labels are shifted inside, -100 is ignored; without labels every target is.
         """
         unknown = sorted(set(batch) - set(_KNOWN))
         ids = batch.get("tokens", batch.get("input_ids"))
         if unknown or ids is None:
-            raise ValueError(f"[hf] batch: expected tokens and optionally {', '.join(_KNOWN[2:])}; got {sorted(batch)}")
+            raise ValueError(
+                f"[hf] batch: expected tokens and optionally {', '.join(_KNOWN[2:])}; got {sorted(batch)}"
+            )
         inputs = as_ids(ids, "tokens")
         targets = np.full_like(inputs, -100)
         if batch.get("labels") is not None:

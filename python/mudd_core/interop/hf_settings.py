@@ -6,7 +6,7 @@ defaults. What our models do not compute is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mudd_core.config.families import (
@@ -34,7 +34,9 @@ def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
     """ValueError unless each setting that is there has one of the allowed values."""
     for name, values in allowed.items():
         if name in settings and settings[name] not in values:
-            raise ValueError(f"[hf] {name}: expected {' or '.join(map(repr, values))}, got {settings[name]!r}")
+            raise ValueError(
+                f"[hf] {name}: expected {' or '.join(map(repr, values))}, got {settings[name]!r}"
+            )
 
 
 def _need(settings: Settings, name: str) -> int:
@@ -44,11 +46,11 @@ def _need(settings: Settings, name: str) -> int:
 
 
 def _rope_base(settings: Settings, default: float) -> float:
-    rope = settings.get("rope_parameters") or {}
-    kinds = {str(r.get(k, "default")) for r in (rope, settings.get("rope_scaling") or {}) for k in ("rope_type", "type")}
+    rope, scaling = settings.get("rope_parameters") or {}, settings.get("rope_scaling") or {}
+    kinds = {str(given.get(key, "default")) for given in (rope, scaling) for key in ("rope_type", "type")}
     if kinds != {"default"} or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError(f"[hf] rope_parameters: expected plain rotary positions, got {rope or settings['rope_scaling']}")
-    return float(rope.get("rope_theta", settings.get("rope_theta") or default))
+        raise ValueError(f"[hf] rope_parameters: expected plain rotary positions, got {rope or scaling}")
+    return float(rope.get("rope_theta") or settings.get("rope_theta") or default)
 
 
 def _shared(settings: Settings, rope_default: float, eps_default: float) -> dict[str, Any]:
@@ -117,11 +119,16 @@ def _gpt2(settings: Settings) -> GPT2Config:
 
 def original_config(model: Any) -> dict[str, Any]:
     """config.json of a model of ours; ValueError for a family or a feature that transformers does not have."""
+    makers: dict[str, Callable[[Any], dict[str, Any]]]
     makers = {"transformer_pp": _to_llama, "gpt2": _to_gpt2, "mixtral": _to_mixtral}
     if model.family not in makers:
         raise ValueError(f"[hf] family: expected one of {', '.join(makers)}, got '{model.family}'")
-    settings: dict[str, Any] = makers[model.family](model)
-    return {**settings, "dtype": "float32", "use_cache": True, "tie_word_embeddings": model.tie_embeddings}
+    return {
+        **makers[model.family](model),
+        "dtype": "float32",
+        "use_cache": True,
+        "tie_word_embeddings": model.tie_embeddings,
+    }
 
 
 def _to_shared(model: Any, kind: str, class_name: str) -> dict[str, Any]:
@@ -168,7 +175,9 @@ def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
 
 def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
     if kv_heads(model) != model.n_head or head_width(model) * model.n_head != model.d_model:
-        raise ValueError("[hf] model: transformers' GPT-2 has as many key heads as heads, which fill the width")
+        raise ValueError(
+            "[hf] model: transformers' GPT-2 has as many key heads as heads, which fill the width"
+        )
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

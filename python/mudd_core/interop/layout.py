@@ -32,7 +32,7 @@ class Entry:
     part: int | None = None
 
     def take(self, theirs: Array, shape: tuple[int, ...], *, gradient: bool = False) -> Array:
-        """Our tensor (of shape; with `part` that of one part) as float32 out of theirs; ValueError if sizes do not fit."""
+        """Our tensor, or our part, as float32 out of theirs. shape: ours. ValueError if the sizes do not fit."""
         shape = shape if self.part is None else shape[1:]
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]

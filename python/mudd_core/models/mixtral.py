@@ -52,7 +52,9 @@ def experts(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer
     with nn.part("ffn"):
         m_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
         with nn.part("router"):
-            router = nn.parameter("w", (D, E), role="router", fan_in=D, fan_out=E, init="normal", init_scale=std)
+            router = nn.parameter(
+                "w", (D, E), role="router", fan_in=D, fan_out=E, init="normal", init_scale=std
+            )
         gates, chosen, figures = ops.moe_route(
             m_BTD,
             router,

@@ -2,7 +2,8 @@
 // section 2.1).
 //   z = x' w,  p = softmax(z) over all E,  S = the k largest p (ties: the lower expert),  gate_i = p_i / sum_{j in
 //   S} p_j
-// x' is x; with `jitter` e, where gradients are wanted, times uniform numbers of [1 - e, 1 + e] (Fedus et al. 2021, 2.2).
+// x' is x; with `jitter` e, where gradients are wanted, times uniform numbers of [1 - e, 1 + e] (Fedus et al.
+// 2021, 2.2).
 //
 // Inputs: x_BTD fp32, w_DE fp32 (weight-like), segments i32 [B, T] and key_mask i32 [B, T] (both optional: a token
 //   with segment 0 or mask 0 is padding; it is routed, but no figure counts it).

@@ -24,10 +24,14 @@ class MixtralConfig:
     n_expert: int = opt(8, "experts of a layer", "experts", low=1)
     top_k: int = opt(2, "experts that work on a token", "experts", low=1)
     capacity_factor: float = opt(
-        0.0, "slots an expert takes, over its fair share; the rest is dropped; 0 = nothing is ever dropped", low=0.0
+        0.0,
+        "slots an expert takes, over its fair share; the rest is dropped; 0 = nothing is ever dropped",
+        low=0.0,
     )
     capacity_scope: str = opt(
-        "sequence", "what the fair share is of: each sequence, or a logical shard", choices=("sequence", "shard")
+        "sequence",
+        "what the fair share is of: each sequence, or a logical shard",
+        choices=("sequence", "shard"),
     )
     drop_policy: str = opt(
         "position", "which slots a full expert keeps: the first, or those of the largest gates",
@@ -48,7 +52,10 @@ class MixtralConfig:
     )  # fmt: skip
     z_coef: float = opt(0.0, "weight of the router's z-loss, summed over layers; training only", low=0.0)
     jitter: float = opt(
-        0.0, "the router sees its input times numbers of 1 - jitter to 1 + jitter; training only", low=0.0, high=0.99
+        0.0,
+        "the router sees its input times numbers of 1 - jitter to 1 + jitter; training only",
+        low=0.0,
+        high=0.99,
     )
     rope_base: float = opt(1000000.0, "base of the rotary wavelengths", low=1.0)
     norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
@@ -64,7 +71,9 @@ class MixtralConfig:
         """Broken rules between fields, one message each."""
         faults = head_faults(self)
         if not faults and head_width(self) % 2:
-            faults.append(f"model.d_head: expected an even width for rotary positions, got {head_width(self)}")
+            faults.append(
+                f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
+            )
         if self.top_k > min(self.n_expert, 64):
             faults.append(f"model.top_k: expected at most {min(self.n_expert, 64)} experts, got {self.top_k}")
         return faults

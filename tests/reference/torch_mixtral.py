@@ -1,0 +1,123 @@
+"""Mixtral in PyTorch, token by token and expert by expert, with mudd_core's names and layouts.
+
+Router and capacity as the MLPerf reference, auxiliary losses as transformers (pooled) and Megatron-LM (per layer).
+Which slots are dropped comes from numpy_moe.kept: it depends on the numbers, but has no gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reference import numpy_moe
+from reference import torch_models as tm
+
+
+@dataclass
+class Routing:
+    """Router logits [B, T, E] and the choices [B, T, k] of one layer."""
+
+    z: Tensor
+    chosen: Tensor
+
+
+@dataclass(frozen=True)
+class Mixtral:
+    """Fields as in mudd_core's own config."""
+
+    vocab_size: int
+    layers: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    norm_eps: float = 1e-5
+    rope_base: float = 1e6
+    experts: int = 4
+    top_k: int = 2
+    aux_coef: float = 0.0
+    aux_form: str = "pooled"
+    z_coef: float = 0.0
+    capacity_factor: float = 0.0
+    capacity_scope: str = "sequence"
+    drop_policy: str = "position"
+    passthrough: bool = True
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name to shape of every parameter."""
+        dense = tm.LlamaConfig(self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn)
+        shapes = tm.parameter_shapes(dense)
+        for layer in range(self.layers):
+            for name in ("gate", "up", "down"):
+                key = f"blocks.{layer}.ffn.{name}.w"
+                shapes[key] = (self.experts, *shapes[key])
+            shapes[f"blocks.{layer}.ffn.router.w"] = (self.d_model, self.experts)
+        return shapes
+
+    def logits(self, p: tm.Params, batch: tm.Batch) -> Tensor:
+        """Logits [B, T, V]."""
+        return route(p, batch, self)[0]
+
+    def route(self, p: tm.Params, batch: tm.Batch) -> tuple[Tensor, list[Routing]]:
+        """(logits, the routing of every layer)."""
+        return route(p, batch, self)
+
+    def aux_loss(self, routings: list[Routing], batch: tm.Batch) -> Any:
+        """Weighted balance and z-losses."""
+        return aux_loss(routings, batch, self)
+
+
+def _mixture(p: tm.Params, part: str, m: Tensor, cfg: Mixtral) -> tuple[Tensor, Routing]:
+    z = m @ p[part + "router.w"]
+    prob = z.softmax(-1)
+    chosen = torch.argsort(-prob.detach(), dim=-1, stable=True)[..., : cfg.top_k]
+    picked = prob.gather(-1, chosen)
+    gates = picked / picked.sum(-1, keepdim=True)
+    stay = torch.from_numpy(
+        numpy_moe.kept(chosen.numpy(), gates.detach().numpy(), cfg.experts, cfg.capacity_factor,
+                       cfg.capacity_scope, cfg.drop_policy)
+    )  # fmt: skip
+    weight = (F.one_hot(chosen, cfg.experts) * (gates * stay)[..., None]).sum(-2)  # [B, T, E]
+    y = torch.zeros_like(m)
+    for e in range(cfg.experts):
+        inner = F.silu(m @ p[part + "gate.w"][e]) * (m @ p[part + "up.w"][e])
+        y = y + weight[..., e, None] * (inner @ p[part + "down.w"][e])
+    if cfg.passthrough:
+        y = y + (~stay).all(-1)[..., None] * m
+    return y, Routing(z, chosen)
+
+
+def route(p: tm.Params, batch: tm.Batch, cfg: Mixtral) -> tuple[Tensor, list[Routing]]:
+    """(logits [B, T, V], the routing of every layer)."""
+    positions = tm._positions(batch)
+    x, routings = p["embed"][batch.tokens], []
+    for layer in range(cfg.layers):
+        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
+        n = tm.rms_norm(x, p[a + "norm.gain"], cfg.norm_eps)
+        q = tm.rope(tm._split(n @ p[a + "q.w"], cfg.heads), positions, cfg.rope_base)
+        k = tm.rope(tm._split(n @ p[a + "k.w"], cfg.kv_heads), positions, cfg.rope_base)
+        x = x + tm.causal_attention(q, k, tm._split(n @ p[a + "v.w"], cfg.kv_heads), batch) @ p[a + "o.w"]
+        y, routing = _mixture(p, f, tm.rms_norm(x, p[f + "norm.gain"], cfg.norm_eps), cfg)
+        x = x + y
+        routings.append(routing)
+    return tm.rms_norm(x, p["final_norm.gain"], cfg.norm_eps) @ p["head"].T, routings
+
+
+def aux_loss(routings: list[Routing], batch: tm.Batch, cfg: Mixtral) -> Any:
+    """Weighted balance and z-losses over the tokens that are no padding."""
+    counts = torch.ones_like(batch.tokens, dtype=torch.bool)
+    for given in (batch.segments, batch.key_mask):
+        counts = counts if given is None else counts & (given != 0)
+    n, E = counts.sum(), cfg.experts
+    mean = [r.z.softmax(-1)[counts].mean(0) for r in routings]
+    share = [F.one_hot(r.chosen, E)[counts].sum((0, 1)) / n for r in routings]
+    z = sum(r.z[counts].logsumexp(-1).square().mean() for r in routings)
+    if cfg.aux_form == "pooled":
+        balance = E * (torch.stack(mean).mean(0) * torch.stack(share).mean(0)).sum()
+    else:
+        balance = sum(E * (m * s / cfg.top_k).sum() for m, s in zip(mean, share, strict=True))
+    return cfg.aux_coef * balance + cfg.z_coef * z
