@@ -208,9 +208,7 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
             aux_coef=0.05,
             z_coef=0.01,
         ),
-        Mixtral(
-            61, 3, 36, 6, 2, 20, norm_eps=1e-5, rope_base=1e6, experts=5, aux_coef=0.05, z_coef=0.01
-        ),
+        Mixtral(61, 3, 36, 6, 2, 20, norm_eps=1e-5, rope_base=1e6, experts=5, aux_coef=0.05, z_coef=0.01),
     ),
 }
 

@@ -49,7 +49,9 @@ class Mixtral:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name to shape of every parameter."""
-        dense = tm.LlamaConfig(self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn)
+        dense = tm.LlamaConfig(
+            self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn
+        )
         shapes = tm.parameter_shapes(dense)
         for layer in range(self.layers):
             for name in ("gate", "up", "down"):
