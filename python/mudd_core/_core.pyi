@@ -260,12 +260,17 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, optimizer: str = 'adamw', moment: str = 'float32', peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, optimizer: str = 'adamw', moment: str = 'float32', peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = []) -> None:
         ...
     def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
         ...
     def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
         ...
+    @property
+    def figures(self) -> typing.Any:
+        """
+        Sums of the figures over the last step's samples, one after the other; the next step overwrites them.
+        """
     @property
     def moment_planes(self) -> list[int]:
         """
