@@ -23,7 +23,7 @@ int index_of(const ParamStore& store, const std::string& name) {
 
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
   auto& s = store.cast<ParamStore&>();
-  check(s.allocated(), "parameters", "not allocated yet");
+  check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
   check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
   const int i = index_of(s, name);
   return bind::view(s.plane_data(plane, i), s.at(i).shape, s.plane_dtype(plane), std::move(store), writable);
@@ -34,6 +34,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   py::object hold;
   check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
         plane);
+  check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const DType dtype = s.plane_dtype(plane);
   const Tensor t = bind::tensor(array, dtype, "set_parameter", name.c_str(), &hold);
   check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
@@ -95,11 +96,12 @@ void bind_store(py::module_& m) {
           py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
           py::arg("independent") = false,
           "Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.")
-      .def("allocate", &ParamStore::allocate)
+      .def("allocate", &ParamStore::allocate, py::arg("booked_only") = false)
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
           "initialize",
           [](ParamStore& s, uint64_t seed) {
+            check(!s.booked_only(), "initialize", "this model is only booked, for planning");
             py::gil_scoped_release release;
             initialize(s, seed);
           },

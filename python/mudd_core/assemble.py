@@ -48,18 +48,20 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
 
 
 def book(
-    shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None
+    shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None, *, only: bool = False
 ) -> tuple[Any, Any, dict[str, int]]:
     """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
-    model: one to train further; it keeps its weights. UserError if the weights alone do not fit.
+    model: one to train further; it keeps its weights. UserError if the weights alone do not fit. only: for a plan, of
+    any size; such a model cannot run.
     """
     from mudd_core.engine import Engine as RealEngine
     from mudd_core.model import Model
 
     if model is None:
         what = "training (weights, gradients and two moments alone)"
-        model = Model(shape, initialize=False, admit=lambda count: memory.require(16 * count, what))
+        admit = None if only else lambda count: memory.require(16 * count, what)
+        model = Model(shape, initialize=False, admit=admit, booked_only=only)
     engine = RealEngine(config, model, batcher)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes

@@ -51,6 +51,7 @@ class Model:
 
     config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights. admit: called with
     the number of weights before memory is taken for them; it may raise.
+    booked_only: for planning, of any size: takes no memory and cannot run.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Model:
         seed: int = 0,
         initialize: bool = True,
         admit: Callable[[int], None] | None = None,
+        booked_only: bool = False,
     ) -> None:
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
             raise ValueError(
@@ -75,8 +77,8 @@ class Model:
             model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
         if admit is not None:
             admit(self.n_parameters)
-        self.store.allocate()
-        if initialize:
+        self.store.allocate(booked_only)
+        if initialize and not booked_only:
             self.store.initialize(seed)
 
     # ---- parameters -----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     _core.set_num_threads(train.threads)
     program = memory.resident_bytes() + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _, report = book(shape, config)
+    model, _, report = book(shape, config, only=True)
     peak = program + sum(report.values())
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
@@ -89,7 +89,7 @@ def plan_text(config: Config, workdir: Path) -> str:
 def parameter_table(config: Config) -> str:
     """Every parameter with shape, role, first values, learning rate and decay."""
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _, _ = book(shape, config)
+    model, _, _ = book(shape, config, only=True)
     rows = [("parameter", "shape", "role", "init", "lr", "decay")]
     for name in model.store.names():
         rows.append(_table_row(name, model.store.describe(name), config))

@@ -7,11 +7,14 @@
 
 namespace mudd {
 
-Arena::Arena(int64_t bytes) : bytes_(bytes) {
+Arena::Arena(int64_t bytes, bool booked_only) : bytes_(bytes) {
   if (bytes == 0) return;
-  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int access = booked_only ? PROT_NONE : PROT_READ | PROT_WRITE;
+  const int kind = MAP_PRIVATE | MAP_ANONYMOUS | (booked_only ? MAP_NORESERVE : 0);
+  void* p = mmap(nullptr, static_cast<size_t>(bytes), access, kind, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: fewer TLB misses; refusal is fine
+  if (!booked_only)
+    madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: fewer TLB misses; refusal is fine
   data_ = static_cast<std::byte*>(p);
 }
 

@@ -13,8 +13,9 @@ constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 class Arena {
  public:
   Arena() = default;
-  // Throws std::bad_alloc when the system has no room.
-  explicit Arena(int64_t bytes);
+  // Throws std::bad_alloc when the system has no room. booked_only: addresses without memory behind them, for
+  // plans of what would not fit; touching them ends the program.
+  explicit Arena(int64_t bytes, bool booked_only = false);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;

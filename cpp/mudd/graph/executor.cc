@@ -43,7 +43,7 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
       if (v != kAbsent && graph_.values()[v].kind == ValueKind::parameter)
         store_.request_pack(graph_.values()[v].slot, p.how);
     }
-  arena_ = Arena(plan_.arena_bytes);
+  arena_ = Arena(plan_.arena_bytes, store_.booked_only());
   attached_.assign(graph_.values().size(), nullptr);
   place_gradients();
   runs_.resize(plan_.schedule.size());
@@ -70,7 +70,7 @@ void Executor::place_gradients() {
       bytes += levels * aligned(store_.at(p).size() * 4);
     }
   }
-  gradients_ = Arena(bytes);
+  gradients_ = Arena(bytes, store_.booked_only());
   for (int p = 0; p < store_.count(); ++p)
     for (size_t use = 0; use < sums_[p].size(); ++use)
       for (int level = 0; level < levels; ++level)
@@ -146,6 +146,7 @@ void Executor::bind_sinks(int run) {
 const float* Executor::gradient(int parameter, int use) const { return sums_[parameter][use].back(); }
 
 void Executor::run(const StepInput& input, int run) {
+  check(!store_.booked_only(), "executor", "run: this model is only booked, for planning");
   for (ValueId v : graph_.inputs())
     check(!graph_.values()[v].external || attached_[v], "executor", graph_.values()[v].name,
           ": nothing is attached");
@@ -174,6 +175,7 @@ void Executor::note_non_finite(const PlanStep& step, const Run& run) {
 }
 
 Tensor Executor::value(ValueId id) const {
+  check(!store_.booked_only(), "executor", "value: this model is only booked, for planning");
   const Value& v = graph_.values().at(id);
   const int buffer = v.kind == ValueKind::input ? -2 : plan_.final_buffer[id];
   if (v.kind == ValueKind::parameter) return tensor(id, -1);

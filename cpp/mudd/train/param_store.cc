@@ -51,9 +51,10 @@ int64_t ParamStore::elements() const {
   return n;
 }
 
-void ParamStore::allocate() {
+void ParamStore::allocate(bool booked_only) {
   check(!allocated(), "parameter", "the parameters are allocated already");
-  planes_.emplace_back(plane_bytes());
+  booked_only_ = booked_only;
+  planes_.emplace_back(plane_bytes(), booked_only_);
   dtypes_.push_back(DType::f32);
   packs_.resize(parameters_.size());
 }
@@ -61,7 +62,7 @@ void ParamStore::allocate() {
 int ParamStore::add_plane(DType dtype) {
   check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
         name_of(dtype));
-  planes_.emplace_back(plane_elements_ * size_of(dtype));
+  planes_.emplace_back(plane_elements_ * size_of(dtype), booked_only_);
   dtypes_.push_back(dtype);
   return planes() - 1;
 }
@@ -69,8 +70,8 @@ int ParamStore::add_plane(DType dtype) {
 void ParamStore::request_pack(int i, Pack how) {
   Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
   if (pack.data()) return;
-  pack = Arena(at(i).stack() * packed_stride(i, how) * 4);
-  pack_master(i, how);
+  pack = Arena(at(i).stack() * packed_stride(i, how) * 4, booked_only_);
+  if (!booked_only_) pack_master(i, how);
 }
 
 int64_t ParamStore::packed_stride(int i, Pack how) const {

@@ -50,8 +50,10 @@ class ParamStore {
   Parameter& at(int i) { return parameters_[i]; }
   int64_t elements() const;  // of all parameters, without padding
 
-  // Ends declaring: allocates the master plane (zeros).
-  void allocate();
+  // Ends declaring: allocates the master plane (zeros). booked_only: this store and the executors over it only
+  // book addresses, so that models of any size can be planned; nothing of them may be read, written or run.
+  void allocate(bool booked_only = false);
+  bool booked_only() const { return booked_only_; }
   bool allocated() const { return !planes_.empty(); }
   float* master(int i) const { return plane(0, i); }
 
@@ -87,6 +89,7 @@ class ParamStore {
   std::vector<DType> dtypes_;
   std::vector<Packs> packs_;
   int64_t plane_elements_ = 0;
+  bool booked_only_ = false;
 };
 
 }  // namespace mudd
