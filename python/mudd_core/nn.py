@@ -12,6 +12,7 @@ from mudd_core import ops
 from mudd_core.recording import current, part, prefix
 
 __all__ = [
+    "bias",
     "embedding",
     "layer_norm",
     "linear",
@@ -20,6 +21,7 @@ __all__ = [
     "positions",
     "prefix",
     "rms_norm",
+    "sow",
     "stack",
     "unembedding",
 ]
@@ -29,6 +31,18 @@ def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
     """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
     full = f"{prefix()}.{name}" if prefix() else name
     return current().parameter(full, shape, **declaration)
+
+
+def sow(name: str, value: Any) -> None:
+    """Keeps a value for who asked to see inside (see mudd_core.probe) as `<part>.<name>`; nothing elsewhere."""
+    sown = getattr(current(), "sown", None)
+    if sown is not None:
+        sown[f"{prefix()}.{name}" if prefix() else name] = value
+
+
+def bias(name: str, width: int) -> Any:
+    """The bias `<name>` [width], zeros."""
+    return parameter(name, (width,), role="bias", fan_in=width, fan_out=width, init="zeros")
 
 
 def linear(

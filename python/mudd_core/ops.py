@@ -32,7 +32,7 @@ _INPUTS = {
     "activation": ("x",),
     "add": ("a", "b"),
     "attention": ("q", "k", "v", "segments?", "key_mask?", "k_cache?", "v_cache?"),
-    "cross_entropy": ("h", "head", "targets"),
+    "cross_entropy": ("h", "head", "targets", "bias?"),
     "depth_mix": (
         "bias",
         "w1?",
@@ -356,17 +356,19 @@ def attention_backward(
     )
 
 
-def cross_entropy(h: Any, head: Any, targets: Any) -> Any:
+def cross_entropy(h: Any, head: Any, targets: Any, bias: Any = None) -> Any:
     """Unembedding, softmax and loss in one: (nats summed per shard float64 [S], counted targets float64 [S]).
 
-    h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. All logits never exist at once.
+    h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. All
+    logits never exist at once.
     """
-    return _apply("cross_entropy", [h, head, targets])
+    return _apply("cross_entropy", [h, head, targets, bias])
 
 
-def cross_entropy_backward(dloss: Any, h: Any, head: Any, targets: Any) -> Any:
-    """Gradients (dh, dhead, None) of the summed loss, scaled per shard by dloss (None: 1)."""
-    return _backward("cross_entropy", dloss, [h, head, targets])
+def cross_entropy_backward(dloss: Any, h: Any, head: Any, targets: Any, bias: Any = None) -> Any:
+    """Gradients (dh, dhead, None), with a bias also dbias, of the summed loss, scaled per shard by dloss (None: 1)."""
+    inputs = [h, head, targets] if bias is None else [h, head, targets, bias]
+    return _backward("cross_entropy", dloss, inputs)
 
 
 def pattention(

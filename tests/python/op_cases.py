@@ -223,6 +223,26 @@ def slots_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+def biased_loss_case() -> Case:
+    """A bias is one more column of the head, for a channel that is always one."""
+    h, head, bias = normal(2, 9, 16), normal(37, 16), normal(37)
+    targets = integers(37, 2, 9)
+    targets[1, 2] = -1
+
+    def wider(h: Any, head: Any, bias: Any) -> Any:
+        return np.pad(h.reshape(-1, 16), ((0, 0), (0, 1)), constant_values=1), np.c_[head, bias]
+
+    def forward(h: Any, head: Any, t: Any, b: Any) -> Any:
+        loss, count = ref.cross_entropy(*wider(h, head, b), t.reshape(-1))
+        return np.array([loss]), np.array([count])
+
+    def backward(dloss: Any, h: Any, head: Any, t: Any, b: Any) -> Any:
+        dh, dhead = ref.cross_entropy_backward(*wider(h, head, b), t.reshape(-1), 1.0)
+        return dh[:, :-1].reshape(h.shape), dhead[:, :-1], None, dhead[:, -1]
+
+    return Case("cross_entropy", [h, head, targets, bias], {}, forward, backward)
+
+
 def loss_case(weighted: bool) -> Case:
     h, head = normal(2, 9, 16), normal(37, 16)
     targets = integers(37, 2, 9)
@@ -376,5 +396,5 @@ def cases() -> list[Case]:
         *(attention_case(2, 0.7, True, False, (a, 9, 0.1)) for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")),
         *update_cases(), attention_case(2, 0.7, True, False),
         attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
-        *slots_cases(), mix_case(False), mix_case(True), *moe_cases(),
+        biased_loss_case(), *slots_cases(), mix_case(False), mix_case(True), *moe_cases(),
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from mudd_core.config import (
     GPT2Config,
     MixtralConfig,
     MUDDFormerConfig,
+    MupConfig,
     TokenFormerConfig,
     TransformerPPConfig,
 )
@@ -19,6 +20,7 @@ from mudd_core.model import Model
 from reference import torch_models as tm
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
+from reference.torch_mup import Mup
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
 Array = NDArray[Any]
@@ -209,6 +211,76 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
             z_coef=0.01,
         ),
         Mixtral(61, 3, 36, 6, 2, 20, norm_eps=1e-5, rope_base=1e6, experts=5, aux_coef=0.05, z_coef=0.01),
+    ),
+}
+
+_MUP_SIZES = {"vocab_size": 61, "max_seq_len": 40, "n_layer": 2, "d_base": 12}
+CASES |= {
+    "mup": (
+        MupConfig(**_MUP_SIZES, d_model=36, d_head=12, qk_scale=1 / 12),
+        Mup(61, 2, 36, 3, 144, 1 / 12, 40),
+    ),
+    "mup_swiglu_mqa": (  # one gain a norm, biases, one key head, scores without softmax
+        MupConfig(
+            **_MUP_SIZES,
+            d_model=32,
+            d_head=8,
+            ff_multiple=2.67,
+            qk_scale=0.3,
+            kv_mqa=True,
+            attn_act_name="norm_sqrelu",
+            ff_act_name="swiglu",
+            e_norm=True,
+            qk_norm=True,
+            norm_gains=True,
+            norm_gains_type="scalar",
+            norm_eps=0.05,  # of a small one scores near zero make the sums' slope steep: rounding grows
+            proj_biases=True,
+        ),
+        Mup(
+            61,
+            2,
+            32,
+            4,
+            85,
+            0.3,
+            40,
+            kv_heads=1,
+            scores="norm_sqrelu",
+            norm_eps=0.05,
+            activation="swiglu",
+            embed_norm=True,
+            qk_norm=True,
+            gains=1,
+            biases=True,
+        ),
+    ),
+    "mup_elu": (  # vector gains, no positions, sums over the window
+        MupConfig(
+            **_MUP_SIZES,
+            d_model=24,
+            d_head=12,
+            qk_scale=0.2,
+            rotary_base=0.0,
+            attn_act_name="elu",
+            ff_act_name="sqrelu",
+            qk_norm=True,
+            norm_gains=True,
+        ),
+        Mup(
+            61,
+            2,
+            24,
+            2,
+            96,
+            0.2,
+            40,
+            scores="elu",
+            activation="sqrelu",
+            rope_base=0.0,
+            qk_norm=True,
+            gains=2,
+        ),
     ),
 }
 

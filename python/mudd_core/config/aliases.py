@@ -17,3 +17,5 @@ ALIASES = {
     "MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
     "Caiyun-AI/MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
 }
+_MUP = ("tiny", "base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
+ALIASES |= {f"mu_transformer/configs/{name}.py": f"mup/{name}" for name in _MUP}

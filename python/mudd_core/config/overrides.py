@@ -135,6 +135,7 @@ def _leaf_flags(info: FieldInfo) -> list[str]:
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """The config with every override set, in order; an unknown path is an error with the nearest name."""
+    before = config.model
     for item in overrides:
         infos = {info.path: info for info in walk(config)}
         info = infos.get(item.path)
@@ -142,4 +143,9 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
             hint = nearest(item.path, infos)
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
         config = replace_path(config, item.path, parse_value(info, item.text))
+    fields = {item.path.removeprefix("model.") for item in overrides if item.path.startswith("model.")}
+    judge = getattr(config.model, "overridden", None)
+    wrong = judge(before, fields) if judge else None
+    if wrong:
+        raise UserError(f"[config] {wrong}")
     return config

@@ -50,18 +50,19 @@ class Aux:
 class Hidden:
     """The final normalised states h [B, T, D] and the head [V, D]; losses or logits are made from it.
 
-    aux: further losses, or None.
+    aux: further losses, or None. bias: of the logits [V], or None.
     """
 
     h: Any
     head: Any
     aux: Aux | None = None
+    bias: Any = None
 
     def loss(self, targets: Any) -> tuple[Any, Any]:
         """Summed nats and counted targets per shard, float64 [S] each."""
-        loss, count = ops.cross_entropy(self.h, self.head, targets)
+        loss, count = ops.cross_entropy(self.h, self.head, targets, self.bias)
         return loss, count
 
     def logits(self) -> Any:
         """All logits [B, T, V]."""
-        return ops.linear(self.h, self.head, transposed=True)
+        return ops.linear(self.h, self.head, self.bias, transposed=True)

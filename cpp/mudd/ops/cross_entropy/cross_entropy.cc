@@ -80,7 +80,7 @@ LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int6
 
 namespace {
 
-enum Input { kH, kHead, kTargets };
+enum Input { kH, kHead, kTargets, kBias };
 
 class CrossEntropy : public Node {
  public:
@@ -90,8 +90,8 @@ class CrossEntropy : public Node {
   }
 
   const char* op() const override { return "cross_entropy"; }
-  bool weight_like(int i) const override { return i == kHead; }
-  bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_); }
+  bool weight_like(int i) const override { return i == kHead || i == kBias; }
+  bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
 
   void infer(Inference& io) override {
     check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), "cross_entropy",
@@ -104,6 +104,9 @@ class CrossEntropy : public Node {
     const TensorSpec wanted{{h.shape.begin(), h.shape.end() - 1}, DType::i32};
     check(targets.dtype == DType::i32 && targets.shape == wanted.shape, "cross_entropy", "targets: expected ",
           wanted.text(), ", got ", targets.text());
+    const TensorSpec& bias = io.input(kBias);
+    check(!io.has_input(kBias) || (bias.dtype == DType::f32 && bias.shape == std::vector<int64_t>{head.rows()}),
+          "cross_entropy", "bias: expected f32[", head.rows(), "], got ", bias.text());
     const int shards = io.shards().count();
     check((shards & (shards - 1)) == 0, "cross_entropy", "shards: expected a power of two, got ", shards);
     io.output({{shards}, DType::f64});
@@ -111,6 +114,7 @@ class CrossEntropy : public Node {
     training_ = io.training();
     wants_h_ = io.wants_gradient(kH);
     wants_head_ = io.wants_gradient(kHead);
+    wants_bias_ = io.wants_gradient(kBias);
     packs_ = !io.input_is_parameter(kHead);
     io.pack(kHead, Pack::transposed);
     if (wants_h_) io.pack(kHead, Pack::plain);
@@ -149,9 +153,11 @@ class CrossEntropy : public Node {
         softmax(w, chunk, &run);
         if (run.wants(kH)) hidden_gradient(run, w, chunk);
         if (run.wants(kHead)) head_gradient(run, w, chunk);
+        if (run.wants(kBias)) bias_gradient(run, w, chunk);
         at = stop;
       } while (at < end);
     }
+    if (run.wants(kBias)) finish_bias(run, w);
     if (computes_in_backward()) sum_losses(run, w);
   }
 
@@ -160,6 +166,7 @@ class CrossEntropy : public Node {
   struct Layout {
     int64_t bytes = 0, chunk_rows = 0;
     float *logits = nullptr, *gradient_scratch = nullptr, *packed_transposed = nullptr, *packed_plain = nullptr;
+    float* bias_sums = nullptr;  // per shard
     float* waiting = nullptr;  // levels of the binary counter over groups of shards, V x D each
     RowSoftmax* stats = nullptr;
     int32_t* targets = nullptr;  // of all rows, without gaps
@@ -167,6 +174,7 @@ class CrossEntropy : public Node {
   // What both passes look at.
   struct Work {
     Tensor h, head;
+    const float* bias = nullptr;
     int64_t rows = 0, vocabulary = 0, d = 0;
     const float *transposed = nullptr, *plain = nullptr;
     Layout s;
@@ -188,6 +196,7 @@ class CrossEntropy : public Node {
       s.gradient_scratch = pieces.take<float>(gradient_bytes_ / static_cast<int64_t>(sizeof(float)));
       s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
     }
+    if (backward && wants_bias_) s.bias_sums = pieces.take<float>(shards * vocabulary);
     s.bytes = pieces.used();
     return s;
   }
@@ -203,6 +212,7 @@ class CrossEntropy : public Node {
     Work w;
     w.h = run.in(kH);
     w.head = run.in(kHead);
+    if (run.has_in(kBias)) w.bias = run.in(kBias).f32();
     w.rows = w.h.rows;
     w.vocabulary = w.head.rows;
     w.d = w.head.cols;
@@ -242,6 +252,7 @@ class CrossEntropy : public Node {
     g.m = chunk.rows();
     g.n = w.vocabulary;
     g.k = w.d;
+    g.epilogue.bias = w.bias;
     multiply(g);
   }
 
@@ -327,6 +338,47 @@ class CrossEntropy : public Node {
     weight_gradient(g);
   }
 
+  // Adds the chunk's dlogits, row by row, to the sums of its shards.
+  static void bias_gradient(const Run& run, const Work& w, const Chunk& chunk) {
+    over_columns(w, [&](int64_t begin, int64_t end) {
+      for (int s = chunk.first_shard; s < chunk.first_shard + chunk.shards; ++s) {
+        float* sum = w.s.bias_sums + s * w.vocabulary;
+        const int64_t first = run.shards().row_begin(s, w.rows);
+        if (chunk.begin <= first) std::fill(sum + begin, sum + end, 0.0f);
+        const int64_t stop = std::min(run.shards().row_begin(s + 1, w.rows), chunk.end);
+        for (int64_t r = std::max(first, chunk.begin); r < stop; ++r) {
+          const float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
+          for (int64_t v = begin; v < end; ++v) sum[v] += row[v];
+        }
+      }
+    });
+  }
+
+  // The balanced tree over shards, then the adds of the sink.
+  static void finish_bias(const Run& run, const Work& w) {
+    const GradSink& sink = run.sink(kBias);
+    const int shards = run.shards().count();
+    over_columns(w, [&](int64_t begin, int64_t end) {
+      for (int distance = 1; distance < shards; distance *= 2)
+        for (int s = 0; s + distance < shards; s += 2 * distance)
+          for (int64_t v = begin; v < end; ++v)
+            w.s.bias_sums[s * w.vocabulary + v] += w.s.bias_sums[(s + distance) * w.vocabulary + v];
+      for (int64_t v = begin; v < end; ++v) {
+        float sum = w.s.bias_sums[v];
+        for (int a = 0; a < sink.n_add; ++a) sum = sink.add[a][v] + sum;
+        sink.out[v] = sum;
+      }
+    });
+  }
+
+  template <class Body>
+  static void over_columns(const Work& w, Body body) {
+    constexpr int64_t kColumns = 1024;
+    parallel_for((w.vocabulary + kColumns - 1) / kColumns, [&](int64_t task, int) {
+      body(task * kColumns, std::min((task + 1) * kColumns, w.vocabulary));
+    });
+  }
+
   static void sum_losses(const Run& run, const Work& w) {
     for (int s = 0; s < run.shards().count(); ++s) {
       double loss = 0, count = 0;
@@ -345,7 +397,7 @@ class CrossEntropy : public Node {
   LossCut cut_;
   int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
   int64_t most_rows_ = 0;       // of a shard
-  bool training_ = false, wants_h_ = false, wants_head_ = false, packs_ = true;
+  bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
   const CrossEntropyKernels* kernels_ = nullptr;
 };
 

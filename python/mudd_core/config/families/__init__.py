@@ -6,19 +6,23 @@ from mudd_core.config.families.gpt2 import GPT2Config
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.muddformer import MUDDFormerConfig
+from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.families.transformer_pp import TransformerPPConfig
 
 __all__ = [
-    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "MixtralConfig", "ModelConfig", "TokenFormerConfig",
+    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "MixtralConfig", "ModelConfig", "MupConfig", "TokenFormerConfig",
     "TransformerPPConfig", "head_width", "kv_heads",
 ]  # fmt: skip
 
-ModelConfig = TransformerPPConfig | GPT2Config | TokenFormerConfig | MUDDFormerConfig | MixtralConfig
+ModelConfig = (
+    TransformerPPConfig | GPT2Config | TokenFormerConfig | MUDDFormerConfig | MixtralConfig | MupConfig
+)
 FAMILIES: dict[str, type[ModelConfig]] = {
     "transformer_pp": TransformerPPConfig,
     "gpt2": GPT2Config,
     "muddformer": MUDDFormerConfig,
+    "mup": MupConfig,
     "tokenformer": TokenFormerConfig,
     "mixtral": MixtralConfig,
 }

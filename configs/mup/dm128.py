@@ -1,0 +1,12 @@
+"""The original's dm128.py: base at width 128 (spec/mup.md c.2)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
+
+
+def get_config() -> Config:
+    """4.7 M parameters without embedding and head."""
+    base = read_config(Path(__file__).parent / "base.py")
+    return replace(base, name="mup-dm128", model=replace(base.model, d_model=128))

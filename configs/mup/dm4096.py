@@ -1,0 +1,12 @@
+"""The original's dm4096.py: base at width 4096 (spec/mup.md c.2)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
+
+
+def get_config() -> Config:
+    """4.8 G parameters without embedding and head."""
+    base = read_config(Path(__file__).parent / "base.py")
+    return replace(base, name="mup-dm4096", model=replace(base.model, d_model=4096))

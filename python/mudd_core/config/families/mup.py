@@ -1,0 +1,112 @@
+"""Config of the muP transformer; the page is models/mup.py, the maths spec/mup.md."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mudd_core.config.families.heads import attention_weights
+from mudd_core.config.fields import opt
+
+DEFAULT_HEAD = 128
+
+
+@dataclass(frozen=True)
+class MupConfig:
+    """mu-Transformer (Lingle 2024): a Transformer whose initial values and rates follow its width.
+
+    Field names are the original's. Rates by width are optim.rule; here stand the initial values and the logit scale.
+    """
+
+    family: str = opt("mup", "model family", choices=("mup",))
+    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
+    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
+    n_layer: int = opt(24, "number of blocks", "blocks", low=1)
+    d_base: int = opt(
+        128, "width at which the rates are those of the proxy; fixed over sizes", "channels", low=1
+    )
+    d_head: int = opt(DEFAULT_HEAD, "width of a head; fixed over sizes", "channels", low=1)
+    ff_multiple: float = opt(
+        4.0, "inner width of the feed-forward block over d_model; fixed over sizes", low=0.0
+    )
+    qk_scale: float = opt(
+        0.0, "factor of query times key; muP asks for 1 / d_head; 0 = 1/128, where d_head is 128", low=0.0
+    )
+    kv_mqa: bool = opt(False, "one key and value head for all queries")
+    rotary_base: float = opt(10000.0, "base of the rotary wavelengths; 0 = no positions at all", low=0.0)
+    attn_act_name: str = opt(
+        "softmax", "activation of the scores; the norm_ ones are divided by their sum, the others by the window",
+        choices=("softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"),
+    )  # fmt: skip
+    ff_act_name: str = opt(
+        "relu", "activation of the feed-forward block; swiglu has a gate",
+        choices=("relu", "sqrelu", "swiglu", "gelu", "silu"),
+    )  # fmt: skip
+    q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"))
+    r_init: str = opt("vs", "initial matrices that end a block: fan-in^-1/2, or zero", choices=("vs", "zero"))
+    u_init: str = opt(
+        "mup", "initial head: mup 1/d_model, sp d_model^-1/2, or zero", choices=("mup", "sp", "zero")
+    )
+    e_norm: bool = opt(False, "RMSNorm of the embedding")
+    qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
+    norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
+    norm_gains: bool = opt(False, "norms have learned gains")
+    norm_gains_type: str = opt(
+        "vector", "a gain for every channel, or one for all", choices=("vector", "scalar")
+    )
+    proj_biases: bool = opt(False, "projections have biases")
+
+    @property
+    def n_head(self) -> int:
+        """Query heads."""
+        return self.d_model // self.d_head
+
+    @property
+    def n_kv_head(self) -> int:
+        """Key and value heads."""
+        return 1 if self.kv_mqa else self.n_head
+
+    @property
+    def d_ff(self) -> int:
+        """Inner width of the feed-forward block."""
+        return int(self.ff_multiple * self.d_model)
+
+    @property
+    def scale(self) -> float:
+        """The factor of query times key."""
+        return self.qk_scale or 1.0 / DEFAULT_HEAD
+
+    def matrix_weights(self) -> int:
+        """Weights of the blocks that enter a matrix product for every token."""
+        matrices = 3 if self.ff_act_name == "swiglu" else 2
+        return self.n_layer * (attention_weights(self) + matrices * self.d_model * self.d_ff)
+
+    def faults(self) -> list[str]:
+        """Broken rules between fields, one message each."""
+        faults = []
+        if self.d_model % self.d_head:
+            faults.append(f"model.d_model: expected a multiple of d_head ({self.d_head}), got {self.d_model}")
+        if self.d_model < self.d_base:
+            faults.append(f"model.d_base: expected at most d_model ({self.d_model}), got {self.d_base}")
+        if self.d_ff < 1:
+            faults.append(f"model.ff_multiple: expected at least 1 / d_model, got {self.ff_multiple}")
+        if self.rotary_base and (self.d_head % 2 or self.rotary_base < 1):
+            faults.append("model.rotary_base: expected 0, or at least 1 and an even d_head")
+        if not self.qk_scale and self.d_head != DEFAULT_HEAD:
+            faults.append(ask_for_scale(self.d_head))
+        return faults
+
+    def overridden(self, before: MupConfig, fields: Collection[str]) -> str | None:
+        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
+        if self.d_head != before.d_head and "qk_scale" not in fields and self.qk_scale:
+            return ask_for_scale(self.d_head)
+        return None
+
+
+def ask_for_scale(d_head: int) -> str:
+    """The message to who changes d_head alone."""
+    return (
+        f"model.qk_scale: d_head is {d_head} now, and muP scales query times key by 1 / d_head = {1 / d_head:g}; "
+        f"the scale does not follow by itself, so say model.qk_scale={1 / d_head:g}"
+    )

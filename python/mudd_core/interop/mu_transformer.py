@@ -1,0 +1,146 @@
+"""mu-Transformer (Lingle 2024): its parameter names, stacked layers, and rows of tokens (spec/mup.md a.1, a.5).
+
+Names are the last component of its paths (w_e, w_aq, ...); tensors of blocks carry the layer as their first axis. A
+batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind BOS, and a target
+counts up to and with the first EOS or padding. The loss is divided by all B * T slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.config.families.mup import MupConfig
+from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.system import Shapes, as_ids
+
+_ALL = slice(None)
+# Settings that have the same name in our config.
+_SAME = (
+    "d_base", "d_head", "ff_multiple", "qk_scale", "kv_mqa", "rotary_base", "attn_act_name", "ff_act_name", "q_init",
+    "r_init", "u_init", "e_norm", "qk_norm", "norm_eps", "norm_gains", "norm_gains_type", "proj_biases",
+)  # fmt: skip
+_FLOATS = {"ff_multiple", "qk_scale", "rotary_base", "norm_eps"}
+
+
+class MuTransformer:
+    """See interop/system.py."""
+
+    normalize = "all_slots"
+
+    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MupConfig:
+        """Settings and sizes as our config; ValueError for what we do not have."""
+        try:
+            vocab, width = shapes["w_e"]
+            layers = shapes["w_aq"][0]
+        except KeyError as error:
+            raise ValueError(f"[mu_transformer] weights: {error} is missing") from None
+        given = {name: config[name] for name in _SAME if name in config}
+        if "act_name" in config:  # before April 2024: one name, and a switch that squares
+            square = bool(config.get("act_square", False))
+            if square and config["act_name"] != "relu":
+                raise ValueError(
+                    f"[mu_transformer] act_square: expected act_name relu, got {config['act_name']!r}"
+                )
+            given["ff_act_name"] = "sqrelu" if square else config["act_name"]
+        given = {name: float(value) if name in _FLOATS else value for name, value in given.items()}
+        given.setdefault("d_head", shapes["w_aq"][3])
+        given.setdefault("qk_scale", 1.0 / 128)
+        model = MupConfig(
+            vocab_size=vocab,
+            max_seq_len=int(config.get("sequence_len", 256)),
+            d_model=width,
+            n_layer=layers,
+            **given,
+        )
+        faults = model.faults()
+        if model.norm_gains and model.qk_norm and model.norm_gains_type == "vector" and width != model.d_head:
+            faults.append("norm_gains: with qk_norm its vectors of d_model gains work for one head only")
+        if faults:
+            raise ValueError(f"[mu_transformer] {faults[0]}")
+        return model
+
+    def original_config(self, model: MupConfig) -> dict[str, Any]:
+        """The settings of its config file that concern the model."""
+        same = {name: getattr(model, name) for name in _SAME}
+        return {
+            **same,
+            "qk_scale": model.scale,
+            "n_layer": model.n_layer,
+            "d_model": model.d_model,
+            "sequence_len": model.max_seq_len,
+            "n_vocab": model.vocab_size,
+        }
+
+    def entries(self, model: MupConfig, config: Mapping[str, Any]) -> list[Entry]:
+        """Every parameter of ours and its place in theirs."""
+        entries = [Entry("embed", "w_e"), Entry("head", "w_u", axes=(1, 0))]
+        if model.proj_biases:
+            entries.append(Entry("head_bias", "b_u"))
+        if model.norm_gains:
+            entries.append(Entry("final_norm.gain", "g_u"))
+            entries += [Entry("embed_norm.gain", "g_e")] if model.e_norm else []
+        for layer in range(model.n_layer):
+            entries += _block(model, layer)
+        return entries
+
+    def shapes(self, model: MupConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of all their tensors."""
+        M, L, D, V = model.d_model, model.n_layer, model.d_head, model.vocab_size
+        H, G, F = model.n_head, model.n_kv_head, model.d_ff
+        E = 2 * F if model.ff_act_name == "swiglu" else F
+        shapes: dict[str, tuple[int, ...]] = {
+            "w_e": (V, M), "w_u": (M, V), "w_aq": (L, M, H, D), "w_ak": (L, M, G, D), "w_av": (L, M, G, D),
+            "w_ao": (L, H, D, M), "w_fi": (L, M, E), "w_fo": (L, F, M),
+        }  # fmt: skip
+        if model.proj_biases:
+            shapes |= {"b_aq": (L, H, D), "b_ak": (L, G, D), "b_av": (L, G, D), "b_ao": (L, M), "b_fi": (L, E),
+                       "b_fo": (L, M), "b_u": (V,)}  # fmt: skip
+        if model.norm_gains:
+            n = 1 if model.norm_gains_type == "scalar" else M
+            shapes |= {"g_a": (L, n), "g_f": (L, n), "g_u": (n,)}
+            shapes |= {"g_e": (n,)} if model.e_norm else {}
+            shapes |= {"g_aq": (L, n), "g_ak": (L, n)} if model.qk_norm else {}
+        return shapes
+
+    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """Rows of tokens as shifted inputs and masked targets; a batch of ours passes."""
+        if "tokens" not in batch:
+            return {name: as_ids(value, name) for name, value in batch.items()}
+        if set(batch) != {"tokens"}:
+            raise ValueError(f"[mu_transformer] batch: expected tokens alone, got {', '.join(sorted(batch))}")
+        rows = as_ids(batch["tokens"], "tokens")
+        bos, eos = int(config.get("bos_token_id") or 0), int(config.get("eos_token_id", 1))
+        pad = int(config.get("pad_token_id", eos))
+        inputs = np.concatenate([np.full((rows.shape[0], 1), bos, np.int32), rows[:, :-1]], axis=1)
+        ended = np.cumsum((rows == eos) | (rows == pad), axis=1)
+        after = np.concatenate([np.zeros((rows.shape[0], 1), ended.dtype), ended[:, :-1]], axis=1) > 0
+        return {"inputs": inputs, "targets": np.where(after, -1, rows).astype(np.int32)}
+
+
+def _block(model: MupConfig, layer: int) -> list[Entry]:
+    of_layer = (layer,)
+    kinds = {"w": "w", "b": "b"} if model.proj_biases else {"w": "w"}
+    block, entries = f"blocks.{layer}.", []
+    for ours, theirs in kinds.items():
+        for name in "qkvo":
+            entries.append(Entry(f"{block}attn.{name}.{ours}", f"{theirs}_a{name}", index=of_layer))
+        entries.append(Entry(f"{block}ffn.down.{ours}", f"{theirs}_fo", index=of_layer))
+        if model.ff_act_name != "swiglu":
+            entries.append(Entry(f"{block}ffn.up.{ours}", f"{theirs}_fi", index=of_layer))
+            continue
+        for half, name in enumerate(("gate", "up")):
+            part = slice(half * model.d_ff, (half + 1) * model.d_ff)
+            index = (layer, _ALL, part) if theirs == "w" else (layer, part)
+            entries.append(Entry(f"{block}ffn.{name}.{ours}", f"{theirs}_fi", index=index))
+    if model.norm_gains:
+        gains = {"attn.norm": "g_a", "ffn.norm": "g_f"}
+        gains |= {"attn.q_norm": "g_aq", "attn.k_norm": "g_ak"} if model.qk_norm else {}
+        entries += [Entry(f"{block}{ours}.gain", theirs, index=of_layer) for ours, theirs in gains.items()]
+    return entries
+
+
+SYSTEM = MuTransformer()

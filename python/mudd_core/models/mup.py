@@ -1,0 +1,103 @@
+"""The muP transformer: pre-norm, no learned multipliers; initial values and rates follow the width.
+
+Source of the maths: spec/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Shape letters: B samples, T
+positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width. `nn.sow` names what the
+coordinate check looks at (spec/mup.md d.1); it costs nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import nn, ops
+from mudd_core.config.families.mup import MupConfig as Config
+from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.transformer_pp import seen
+
+__all__ = ["Config", "model"]
+
+_ACTIVATIONS = {"relu": "relu", "sqrelu": "squared_relu", "gelu": "gelu_tanh", "silu": "silu"}
+
+
+def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
+    """Token ids to final states."""
+    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=1.0)
+    if config.e_norm:
+        x_BTD = norm(config, x_BTD, "embed_norm")
+    for layer in range(config.n_layer):
+        with nn.part(f"blocks.{layer}"):
+            nn.sow("h", x_BTD)
+            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            nn.sow("ha", x_BTD)
+            x_BTD = feed_forward(config, x_BTD)
+            nn.sow("hf", x_BTD)
+    h_BTD = norm(config, x_BTD, "final_norm")
+    std = {"mup": 1.0 / config.d_model, "sp": config.d_model**-0.5, "zero": 0.0}[config.u_init]
+    head = nn.unembedding("head", config.vocab_size, config.d_model, std=std)
+    bias = nn.bias("head_bias", config.vocab_size) if config.proj_biases else None
+    return Hidden(h_BTD, head, bias=bias)
+
+
+def norm(config: Config, x: Any, name: str, heads: int = 1) -> Any:
+    """RMSNorm of the last axis (of each head), with the gain that the config asks for."""
+    if not config.norm_gains:
+        return ops.rms_norm(x, eps=config.norm_eps, heads=heads)
+    width = 1 if config.norm_gains_type == "scalar" else x.shape[-1] // heads
+    with nn.part(name):
+        gain = nn.parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
+        return ops.rms_norm(x, gain, eps=config.norm_eps, heads=heads)
+
+
+def linear(config: Config, x: Any, name: str, width: int, *, zero: bool = False, **options: Any) -> Any:
+    """x W (+ b), W normal with deviation fan-in^-1/2, or zero."""
+    std = 0.0 if zero else x.shape[-1] ** -0.5
+    return nn.linear(x, name, width, std=std, bias=config.proj_biases, **options)
+
+
+def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+    """x + Attn(rms_norm(x))."""
+    heads, groups, width = config.n_head, config.n_kv_head, config.d_head
+    with nn.part("attn"):
+        a_BTD = norm(config, x_BTD, "norm")
+        nn.sow("ax", a_BTD)
+        q = linear(config, a_BTD, "q", heads * width, zero=config.q_init == "zero")
+        k = linear(config, a_BTD, "k", groups * width)
+        v = linear(config, a_BTD, "v", groups * width)
+        if config.qk_norm:
+            q, k = norm(config, q, "q_norm", heads), norm(config, k, "k_norm", groups)
+        for name, value in (("aq", q), ("ak", k), ("av", v)):
+            nn.sow(name, value)
+        if config.rotary_base:
+            rotary = {"base": config.rotary_base, "max_positions": config.max_seq_len}
+            q = ops.rope(q, batch.positions, n_head=heads, **rotary)
+            k = ops.rope(k, batch.positions, n_head=groups, **rotary)
+        nn.sow("aqr", q)
+        nn.sow("akr", k)
+        o = ops.attention(
+            q,
+            k,
+            v,
+            n_head=heads,
+            n_kv_head=groups,
+            scale=config.scale,
+            activation=config.attn_act_name,
+            divisor=config.max_seq_len,
+            eps=config.norm_eps,
+            **seen(batch, cache, layer),
+        )
+        nn.sow("ao", o)
+        return linear(config, o, "o", config.d_model, zero=config.r_init == "zero", residual=x_BTD)
+
+
+def feed_forward(config: Config, x_BTD: Any) -> Any:
+    """x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
+    with nn.part("ffn"):
+        f_BTD = norm(config, x_BTD, "norm")
+        nn.sow("fx", f_BTD)
+        if config.ff_act_name == "swiglu":
+            gate_BTF = linear(config, f_BTD, "gate", config.d_ff)
+            u_BTF = ops.glu(gate_BTF, linear(config, f_BTD, "up", config.d_ff), activation="silu")
+        else:
+            u_BTF = linear(config, f_BTD, "up", config.d_ff, activation=_ACTIVATIONS[config.ff_act_name])
+        nn.sow("fa", u_BTF)
+        return linear(config, u_BTF, "down", config.d_model, zero=config.r_init == "zero", residual=x_BTD)

@@ -1,0 +1,125 @@
+"""The muP transformer in plain PyTorch (spec/mup.md a.2 to a.4), with mudd_core's parameter names.
+
+Parameters: `embed`, `blocks.<l>.attn.{q,k,v,o}.{w,b}`, `blocks.<l>.ffn.{gate,up,down}.{w,b}`, `head`, `head_bias`;
+with gains `embed_norm.gain`, `blocks.<l>.{attn.norm,attn.q_norm,attn.k_norm,ffn.norm}.gain`, `final_norm.gain`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reference.torch_models import Batch, Params, _positions, _split, rope
+
+
+@dataclass(frozen=True)
+class Mup:
+    """Sizes and options as in spec a.1 to a.4; window: what sums of sqrelu and elu are divided by."""
+
+    vocab_size: int
+    layers: int
+    d_model: int
+    heads: int
+    ffn: int
+    scale: float
+    window: int
+    kv_heads: int = 0
+    scores: str = "softmax"
+    activation: str = "relu"
+    rope_base: float = 10000.0
+    norm_eps: float = 1e-5
+    embed_norm: bool = False
+    qk_norm: bool = False
+    gains: int = 0  # 0 none, 1 one for all channels, 2 one for each
+    biases: bool = False
+    std: float = 0.3
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name to shape of every parameter."""
+        D, hd = self.d_model, self.d_model // self.heads
+        kv = (self.kv_heads or self.heads) * hd
+        inner = ("gate", "up") if self.activation == "swiglu" else ("up",)
+        products = {"attn.q": (D, D), "attn.k": (D, kv), "attn.v": (D, kv), "attn.o": (D, D)}
+        products |= {f"ffn.{name}": (D, self.ffn) for name in inner} | {"ffn.down": (self.ffn, D)}
+        norms = {"final_norm": D} | ({"embed_norm": D} if self.embed_norm else {})
+        shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, D), "head": (self.vocab_size, D)}
+        if self.biases:
+            shapes["head_bias"] = (self.vocab_size,)
+        for layer in range(self.layers):
+            block = f"blocks.{layer}."
+            norms |= {f"{block}attn.norm": D, f"{block}ffn.norm": D}
+            if self.qk_norm:
+                norms |= {f"{block}attn.q_norm": hd, f"{block}attn.k_norm": hd}
+            for name, shape in products.items():
+                shapes[f"{block}{name}.w"] = shape
+                if self.biases:
+                    shapes[f"{block}{name}.b"] = shape[1:]
+        if self.gains:
+            shapes |= {f"{name}.gain": (1 if self.gains == 1 else width,) for name, width in norms.items()}
+        return shapes
+
+    def rms(self, p: Params, x: Tensor, name: str) -> Tensor:
+        """RMSNorm over the last axis."""
+        y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.norm_eps)
+        return y * p[f"{name}.gain"] if self.gains else y
+
+    def product(self, p: Params, x: Tensor, name: str) -> Tensor:
+        """x W (+ b)."""
+        y = x @ p[f"{name}.w"]
+        return y + p[f"{name}.b"] if self.biases else y
+
+    def weights(self, s: Tensor, see: Tensor) -> Tensor:
+        """Scores to what values are weighted with."""
+        if self.scores == "softmax":
+            return s.masked_fill(~see, torch.finfo(s.dtype).min).softmax(-1) * see
+        a = (F.relu(s) ** 2 if "sqrelu" in self.scores else F.elu(s) + 1) * see
+        return a / (self.norm_eps + a.sum(-1, keepdim=True) if "norm" in self.scores else self.window)
+
+    def attention(self, p: Params, x: Tensor, batch: Batch, a: str) -> Tensor:
+        """Heads side by side [B, T, H*hd]."""
+        groups = self.kv_heads or self.heads
+        q, k, v = (
+            _split(self.product(p, x, f"{a}.{m}"), n)
+            for m, n in zip("qkv", (self.heads, groups, groups), strict=True)
+        )
+        if self.qk_norm:
+            q, k = self.rms(p, q, f"{a}.q_norm"), self.rms(p, k, f"{a}.k_norm")
+        if self.rope_base:
+            q, k = (rope(z, _positions(batch), self.rope_base) for z in (q, k))
+        k, v = (z.repeat_interleave(self.heads // groups, dim=2) for z in (k, v))
+        s = torch.einsum("bqhd,bkhd->bhqk", q, k) * self.scale
+        T = q.shape[1]
+        see = torch.tril(torch.ones(T, T, dtype=torch.bool))[None]
+        if batch.segments is not None:
+            see = see & (batch.segments[:, :, None] == batch.segments[:, None, :])
+        if batch.key_mask is not None:
+            see = see & (batch.key_mask != 0)[:, None, :]
+        return torch.einsum("bhqk,bkhd->bqhd", self.weights(s, see[:, None]), v).flatten(2)
+
+    def feed_forward(self, p: Params, x: Tensor, f: str) -> Tensor:
+        """Inner activations [B, T, F]."""
+        up = self.product(p, x, f"{f}.up")
+        if self.activation == "swiglu":
+            return F.silu(self.product(p, x, f"{f}.gate")) * up
+        if self.activation == "gelu":
+            return F.gelu(up, approximate="tanh")
+        if self.activation == "silu":
+            return F.silu(up)
+        return F.relu(up) ** (2 if self.activation == "sqrelu" else 1)
+
+    def logits(self, p: Params, batch: Batch) -> Tensor:
+        """Logits [B, T, V]."""
+        x = p["embed"][batch.tokens]
+        if self.embed_norm:
+            x = self.rms(p, x, "embed_norm")
+        for layer in range(self.layers):
+            a, f = f"blocks.{layer}.attn", f"blocks.{layer}.ffn"
+            o = self.attention(p, self.rms(p, x, f"{a}.norm"), batch, a)
+            x = x + self.product(p, o, f"{a}.o")
+            u = self.feed_forward(p, self.rms(p, x, f"{f}.norm"), f)
+            x = x + self.product(p, u, f"{f}.down")
+        y = self.rms(p, x, "final_norm") @ p["head"].T
+        return y + p["head_bias"] if self.biases else y
