@@ -90,31 +90,30 @@ void bind_step(py::module_& m) {
       .def_readonly("finite", &StepReport::finite)
       .def_readonly("stopped", &StepReport::stopped);
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
-      .def(
-          py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
-                      double weight_decay, double clip, const std::string& normalize, const std::string& optimizer,
-                      const std::string& moment, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
-                      ValueId aux, std::vector<ValueId> figures) {
-            TrainStepOptions o{.optimizer = parse_optimizer(optimizer),
-                               .moment = bind::parse_dtype(moment),
-                               .beta1 = beta1,
-                               .beta2 = beta2,
-                               .eps = eps,
-                               .weight_decay = weight_decay,
-                               .peak_lr = peak_lr,
-                               .clip = clip,
-                               .normalize = parse_normalize(normalize),
-                               .seed = seed,
-                               .aux = aux,
-                               .figures = std::move(figures),
-                               .moment_planes = std::move(moment_planes)};
-            return std::make_unique<TrainStep>(e, loss, count, o);
-          }),
-          py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
-          py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
-          py::arg("optimizer") = "adamw", py::arg("moment") = "float32", py::arg("peak_lr") = 0.0,
-          py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
-          py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
+      .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
+                       double weight_decay, double clip, const std::string& normalize,
+                       const std::string& optimizer, const std::string& moment, double peak_lr,
+                       std::vector<int> moment_planes, uint64_t seed, ValueId aux, std::vector<ValueId> figures) {
+             TrainStepOptions o{.optimizer = parse_optimizer(optimizer),
+                                .moment = bind::parse_dtype(moment),
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .eps = eps,
+                                .weight_decay = weight_decay,
+                                .peak_lr = peak_lr,
+                                .clip = clip,
+                                .normalize = parse_normalize(normalize),
+                                .seed = seed,
+                                .aux = aux,
+                                .figures = std::move(figures),
+                                .moment_planes = std::move(moment_planes)};
+             return std::make_unique<TrainStep>(e, loss, count, o);
+           }),
+           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
+           py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
+           py::arg("optimizer") = "adamw", py::arg("moment") = "float32", py::arg("peak_lr") = 0.0,
+           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
+           py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"))
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),

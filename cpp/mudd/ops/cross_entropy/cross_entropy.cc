@@ -167,7 +167,7 @@ class CrossEntropy : public Node {
     int64_t bytes = 0, chunk_rows = 0;
     float *logits = nullptr, *gradient_scratch = nullptr, *packed_transposed = nullptr, *packed_plain = nullptr;
     float* bias_sums = nullptr;  // per shard
-    float* waiting = nullptr;  // levels of the binary counter over groups of shards, V x D each
+    float* waiting = nullptr;    // levels of the binary counter over groups of shards, V x D each
     RowSoftmax* stats = nullptr;
     int32_t* targets = nullptr;  // of all rows, without gaps
   };
@@ -374,9 +374,8 @@ class CrossEntropy : public Node {
   template <class Body>
   static void over_columns(const Work& w, Body body) {
     constexpr int64_t kColumns = 1024;
-    parallel_for((w.vocabulary + kColumns - 1) / kColumns, [&](int64_t task, int) {
-      body(task * kColumns, std::min((task + 1) * kColumns, w.vocabulary));
-    });
+    parallel_for((w.vocabulary + kColumns - 1) / kColumns,
+                 [&](int64_t task, int) { body(task * kColumns, std::min((task + 1) * kColumns, w.vocabulary)); });
   }
 
   static void sum_losses(const Run& run, const Work& w) {

@@ -1,11 +1,13 @@
 // cross_entropy: unembedding, softmax and loss in one op; all logits never exist at once.
-//   logits[r,v] = sum_d h[r,d] head[v,d] (+ bias[v]),   loss[r] = log sum_v exp(logits[r,v]) - logits[r, target[r]]
+//   logits[r,v] = sum_d h[r,d] head[v,d] (+ bias[v]),   loss[r] = log sum_v exp(logits[r,v]) - logits[r,
+//   target[r]]
 //
 // Inputs: h fp32 [B, T, D], head_VD fp32 (weight-like; the embedding when tied), targets i32 [B, T] (any negative
-// one is ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss sums f64 [S] in nats, 1 counts f64 [S] of
-// the targets that are not ignored, one number per shard (contracts 3: sums, never means).
-// Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1 when absent):
-//   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of dlogits.
+// one is ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss sums
+// f64 [S] in nats, 1 counts f64 [S] of the targets that are not ignored, one number per shard (contracts 3: sums,
+// never means). Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1 when absent):
+//   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of
+//   dlogits.
 //
 // Two ways to run, equal in every bit:
 //   evaluation, immediate: forward() walks chunks of tokens for the loss, backward() computes the logits again;
