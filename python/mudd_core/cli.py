@@ -29,7 +29,9 @@ COMMANDS = {
     "report": "what a work directory holds: config, losses, checkpoints",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
-TOOLS: dict[str, tuple[str, str]] = {}
+TOOLS: dict[str, tuple[str, str]] = {
+    "grow": ("mudd_core.grow_command", "a TokenFormer with more slots out of a trained one"),
+}
 _ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 _OPTIONS = {
     "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),

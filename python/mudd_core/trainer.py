@@ -19,6 +19,7 @@ from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
 from mudd_core.errors import DivergedError, StopRequestedError
 from mudd_core.evaluate import evaluate
+from mudd_core.grow import start_from
 from mudd_core.optim import learning_rate
 from mudd_core.progress import Clock, Progress, step_line
 from mudd_core.records import StepRecord, Summary, Validation
@@ -60,7 +61,8 @@ class Trainer:
             self._stop: str | None = None
             self._last_record: StepRecord | None = None
             self._last_validation: Validation | None = None
-            self._resume()
+            if not self._resume() and model is None and self.config.start.load_parameters_path:
+                self._progress.say(start_from(self.config, self.engine))
         except BaseException:
             self.close()
             raise
@@ -291,14 +293,15 @@ class Trainer:
         self._clock.took("save", time.perf_counter() - begin)
         return True
 
-    def _resume(self) -> None:
+    def _resume(self) -> bool:
+        """Go on from the newest checkpoint; False if there is none."""
         self._begin = time.perf_counter()
         if self._store is None:
-            return
+            return False
         found = self._store.begin(self._parts.facts, self.engine.state_tensors(writable=True))
         if found is None:
             self._store.event("started")
-            return
+            return False
         for passed in found.passed_over:
             self._progress.say(f"warning: {passed}")
         self.engine.load_state_tensors(found.tensors)
@@ -314,6 +317,7 @@ class Trainer:
             f"resumed from step {found.step} ({found.path})" + (f" with {changed}" if changed else "")
         )
         self._store.event("resumed", step=found.step, changed=[str(change) for change in self._changed])
+        return True
 
     def close(self) -> None:
         """Close the logs and give the work directory's lock back."""

@@ -41,6 +41,8 @@ FILES = sorted(path.relative_to(ROOT / "configs").as_posix() for path in (ROOT /
 def test_all_promised_files_are_there() -> None:
     promised = {"small.py", "tiny.py", "transformer_pp/tiny.py", "transformer_pp/small.py"}
     promised |= {f"gpt2/{name}.py" for name in ("tiny", "small", "gpt2", "distilgpt2")}
+    sizes = ("tiny", "small", "124m", "354m", "757m", "1_4b", "150m", "450m", "900m", "1_5b", "gpt2_baseline")
+    promised |= {f"tokenformer/{name}.py" for name in sizes}
     assert promised <= set(FILES)
 
 
@@ -52,6 +54,44 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
     assert config_hash(again) == config_hash(config)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.train = TrainConfig()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_config_is_planned_without_memory(name: str, tmp_path: Path) -> None:
+    """Models of any size: a plan books addresses alone."""
+    from mudd_core.memory import resident_bytes
+    from mudd_core.plan_report import plan_text
+
+    before = resident_bytes()
+    text = plan_text(mc.load_config(name), tmp_path)
+    assert "parameters " in text and "MiB at the peak" in text
+    assert resident_bytes() - before < 100 << 20
+    sizes = {"124m": "123,569,664", "354m": "354,190,848", "757m": "753,796,608", "1_4b": "1,309,705,728",
+             "gpt2_baseline": "123,689,472"}  # fmt: skip
+    folder, _, size = name.removesuffix(".py").rpartition("/")
+    if folder == "tokenformer" and size in sizes:
+        assert f"parameters    {sizes[size]}," in text
+
+
+def test_a_model_that_is_only_planned_has_no_numbers() -> None:
+    model = mc.Model(TransformerPPConfig(vocab_size=61, max_seq_len=8, d_model=16, n_head=2), plan_only=True)
+    assert model.plan("train", 1, 8).executor.arena_bytes > 0
+    for touch in (lambda: model.parameters, lambda: model.logits([1, 2]), lambda: model.store.initialize(0)):
+        with pytest.raises(ValueError, match="only planned"):
+            touch()
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("tokenformer.yml", "tokenformer/124m"),
+        ("MaxText/configs/gpt2.yml", "tokenformer/gpt2_baseline"),
+        ("configs/tokenformer/1-5B_train_pile.yml", "tokenformer/1_5b"),
+        ("Haiyang-W/TokenFormer-450M", "tokenformer/450m"),
+    ],
+)
+def test_names_of_the_original_programs_find_our_configs(alias: str, name: str) -> None:
+    assert mc.load_config(alias) == mc.load_config(name)
 
 
 @pytest.mark.parametrize("name", ["tiny", "small"])

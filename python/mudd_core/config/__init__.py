@@ -31,6 +31,7 @@ from mudd_core.config.schema import (
     LossConfig,
     OptimConfig,
     SampleConfig,
+    StartConfig,
     TrainConfig,
 )
 
@@ -48,6 +49,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "SampleConfig",
+    "StartConfig",
     "TokenFormerConfig",
     "TrainConfig",
     "TransformerPPConfig",

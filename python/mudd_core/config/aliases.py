@@ -16,6 +16,18 @@ ALIASES = {
     "Caiyun-AI/MUDDPythia-1.4B": "muddformer/muddpythia_1_4b",
     "MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
     "Caiyun-AI/MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
+    # TokenFormer: the yml files of both programs (tokenformer.yml as its first command sets it), published models.
+    **{f"{folder}tokenformer.yml": "tokenformer/124m" for folder in ("", "MaxText/configs/")},
+    **{f"{folder}gpt2.yml": "tokenformer/gpt2_baseline" for folder in ("", "MaxText/configs/")},
+    **{
+        f"{folder}{theirs}_train_pile.yml": f"tokenformer/{ours}"
+        for folder in ("", "configs/tokenformer/")
+        for theirs, ours in (("150M", "150m"), ("450M", "450m"), ("900M", "900m"), ("1-5B", "1_5b"))
+    },
+    **{
+        f"Haiyang-W/TokenFormer-{theirs}": f"tokenformer/{ours}"
+        for theirs, ours in (("150M", "150m"), ("450M", "450m"), ("900M", "900m"), ("1-5B", "1_5b"))
+    },
 }
 _MUP = ("tiny", "base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
 ALIASES |= {f"mu_transformer/configs/{name}.py": f"mup/{name}" for name in _MUP}

@@ -70,6 +70,16 @@ def _train_faults(config: Config) -> list[str]:
         faults.append(
             f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
         )
+    start = config.start
+    if start.grow_init == "zero_both" and not start.force:
+        faults.append(
+            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
+            "take zero_keys, or set start.force=true"
+        )
+    if not start.load_parameters_path and (
+        start.keep_optimizer or start.load_parameters_path_slot_number > 0
+    ):
+        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
     for name in ("beta1", "beta2", "momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")

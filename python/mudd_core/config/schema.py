@@ -137,6 +137,28 @@ class SampleConfig:
 
 
 @dataclass(frozen=True)
+class StartConfig:
+    """What a new run starts from, if not from initial values; later starts of the run do not look at it."""
+
+    load_parameters_path: str = opt(
+        "",
+        "weights to start from: a work directory, a checkpoint's step folder, a safetensors file; empty = none",
+    )
+    load_parameters_path_slot_number: int = opt(
+        -1, "TokenFormer: slots of the loaded q, k and v that are real; -1 = all of them", "slots", low=-1
+    )
+    grow_init: str = opt(
+        "random", "TokenFormer: values of slots that are not loaded: initial ones, keys zero, or keys and values zero",
+        choices=("random", "zero_keys", "zero_both"),
+    )  # fmt: skip
+    keep_optimizer: bool = opt(
+        False,
+        "take over the moments and their count too, zeros for what is new; else the optimizer starts afresh",
+    )
+    force: bool = opt(False, "allow zero_both, whose new slots can never learn")
+
+
+@dataclass(frozen=True)
 class Config:
     """A run. Config files return one of these from get_config()."""
 
@@ -148,3 +170,4 @@ class Config:
     loss: LossConfig = field(default_factory=LossConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
+    start: StartConfig = field(default_factory=StartConfig)

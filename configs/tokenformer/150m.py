@@ -1,0 +1,38 @@
+"""The authors' 150M model on the Pile (their NeoX program): rotary positions on a quarter of each head, erf gelu."""
+
+from mudd_core.config import Config, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
+
+
+def get_config() -> Config:
+    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 windows of 2,048 tokens."""
+    return Config(
+        name="tokenformer-150m",
+        model=TokenFormerConfig(
+            vocab_size=50304,
+            max_seq_len=2048,
+            d_model=768,
+            n_layer=12,
+            n_head=12,
+            slot_num=768,
+            gelu="erf",
+            slot_eps=0.0,
+            positions="rotary",
+            rope_fraction=0.25,
+            gain_offset=0.0,
+            normalize_logits=False,
+            init="neox",
+        ),
+        train=TrainConfig(
+            steps=143_000,
+            batch_size=1024,
+            seq_len=2048,
+            logical_shards=256,
+            micro_batch=1,
+            save_every=500,
+            eval_every=5000,
+        ),
+        optim=OptimConfig(
+            lr=6e-4, warmup_steps=1430, schedule="cosine", final_lr_ratio=0.1, decay="no_norm_no_bias"
+        ),
+        eval=EvalConfig(batch_size=4),
+    )

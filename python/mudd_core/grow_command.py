@@ -1,0 +1,109 @@
+"""`launch.py grow`: a TokenFormer with more slots out of a trained one, as the first checkpoint of a new run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core import grow
+from mudd_core.config import Config, TokenFormerConfig, load_config
+from mudd_core.config.fields import replace_path
+from mudd_core.errors import UserError
+
+_PROBE_WINDOWS = 4
+PRESERVED = 1e-5  # largest change over largest logit that counts as none
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; 1 if --preserve was asked for and the logits changed."""
+    args, rest = _parser().parse_known_args(list(words))
+    config = _asked(args, rest)
+    if (Path(args.workdir) / "checkpoints").exists():
+        raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
+    config, change, largest = _compare(config, args.preserve)
+    share = change / max(largest, 1e-30)
+    print(f"largest change of a logit {change:.3e}, of the largest logit ({largest:.4g}) {share:.3e}")
+    if args.preserve and not share < PRESERVED:
+        print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
+        return 1
+    from mudd_core.progress import Progress
+    from mudd_core.trainer import Trainer
+
+    with Trainer(config, args.workdir, progress=Progress()) as trainer:
+        if not trainer.save():
+            return 74
+    print(f"saved {args.workdir}/checkpoints/step-0; to train it:")
+    print(f"  python launch.py --config={args.workdir}/config.json --workdir={args.workdir}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="launch.py grow", description=__doc__, allow_abbrev=False)
+    p.add_argument("--config", required=True, metavar="FILE", help="config of the larger model")
+    p.add_argument(
+        "--from", required=True, dest="source", metavar="PATH",
+        help="the trained model: a work directory, a step-<n> folder of one, or a safetensors file",
+    )  # fmt: skip
+    p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
+    p.add_argument(
+        "--grow-init", choices=("random", "zero_keys", "zero_both"),
+        help="values of the new slots: initial ones (default), keys zero, or keys and values zero",
+    )  # fmt: skip
+    p.add_argument(
+        "--preserve", action="store_true",
+        help="zero_keys with zoom_dim held at the old number of slots: the model computes what it did",
+    )  # fmt: skip
+    p.add_argument(
+        "--slot-number", type=int, metavar="N", help="leading slots of the source that are real; all"
+    )
+    p.add_argument("--keep-optimizer", action="store_true", help="take over the moments, zeros for new slots")
+    p.add_argument("--force", action="store_true", help="allow zero_both, whose new slots can never learn")
+    p.epilog = "Further words set fields of the config: model.slot_num=2140"
+    return p
+
+
+def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
+    """The config of the new run as far as the words say."""
+    words = [*rest, f"start.load_parameters_path={args.source}"]
+    if args.preserve and args.grow_init not in (None, "zero_keys"):
+        raise UserError(f"[grow] --preserve: means zero_keys, not {args.grow_init}")
+    how = "zero_keys" if args.preserve else args.grow_init
+    if how is not None:
+        words.append(f"start.grow_init={how}")
+    if args.slot_number is not None:
+        words.append(f"start.load_parameters_path_slot_number={args.slot_number}")
+    words += ["start.keep_optimizer=true"] * args.keep_optimizer + ["start.force=true"] * args.force
+    return load_config(args.config, words)
+
+
+def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
+    """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
+    from mudd_core import _core, data
+    from mudd_core.assemble import resolved_model
+    from mudd_core.model import Model
+
+    _core.set_num_threads(config.train.threads)
+    cache = data.prepare(config.data)
+    new = resolved_model(config, cache.vocab_size)
+    if not isinstance(new, TokenFormerConfig):
+        raise UserError(f"[grow] config: expected a TokenFormer, got {new.family}")
+    source = grow.read_source(config.start.load_parameters_path)
+    number = config.start.load_parameters_path_slot_number
+    old = grow.old_model_config(new, source, number)
+    if preserve:
+        new = dataclasses.replace(new, zoom_dim=grow.preserving_zoom(old, new))
+        config = replace_path(config, "model.zoom_dim", new.zoom_dim)
+    after: Any = Model(new, seed=config.train.seed)
+    how = config.start.grow_init
+    for name, value in grow.start_weights(after, source, slot_number=number, how=how).items():
+        after.set_parameter(name, value)
+    tokens = data.Batcher(cache, "valid", config.train.seq_len).batch(0, _PROBE_WINDOWS)[0]
+    print(
+        f"{old.slots('qkv'):,} to {new.slots('qkv'):,} slots, new ones {how}; compared on {tokens.size:,} tokens"
+    )
+    change, largest = grow.largest_change(grow.with_weights(old, source.tensors), after, tokens)
+    return config, change, largest
