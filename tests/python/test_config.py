@@ -56,29 +56,15 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
         config.train = TrainConfig()  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_config_is_planned_without_memory(name: str, tmp_path: Path) -> None:
-    """Models of any size: a plan books addresses alone."""
-    from mudd_core.memory import resident_bytes
-    from mudd_core.plan_report import plan_text
+def test_tokenformers_have_the_parameters_of_the_spec() -> None:
+    """spec/tokenformer.md section 4."""
+    from mudd_core.assemble import book, resolved_model
 
-    before = resident_bytes()
-    text = plan_text(mc.load_config(name), tmp_path)
-    assert "parameters " in text and "MiB at the peak" in text
-    assert resident_bytes() - before < 100 << 20
-    sizes = {"124m": "123,569,664", "354m": "354,190,848", "757m": "753,796,608", "1_4b": "1,309,705,728",
-             "gpt2_baseline": "123,689,472"}  # fmt: skip
-    folder, _, size = name.removesuffix(".py").rpartition("/")
-    if folder == "tokenformer" and size in sizes:
-        assert f"parameters    {sizes[size]}," in text
-
-
-def test_a_model_that_is_only_planned_has_no_numbers() -> None:
-    model = mc.Model(TransformerPPConfig(vocab_size=61, max_seq_len=8, d_model=16, n_head=2), plan_only=True)
-    assert model.plan("train", 1, 8).executor.arena_bytes > 0
-    for touch in (lambda: model.parameters, lambda: model.logits([1, 2]), lambda: model.store.initialize(0)):
-        with pytest.raises(ValueError, match="only planned"):
-            touch()
+    sizes = {"124m": 123_569_664, "354m": 354_190_848, "757m": 753_796_608, "1_4b": 1_309_705_728,
+             "gpt2_baseline": 123_689_472}  # fmt: skip
+    for name, count in sizes.items():
+        config = mc.load_config(f"tokenformer/{name}")
+        assert book(resolved_model(config, 50304), config, only=True)[0].n_parameters == count
 
 
 @pytest.mark.parametrize(
