@@ -143,7 +143,7 @@ def _saved_run(request: Request) -> tuple[Config, Path]:
     return merge_for_resume(saved, asked)[0], path
 
 
-def _load(request: Request) -> tuple[Config, Any, Any, int]:
+def load_run(request: Request) -> tuple[Config, Any, Any, int]:
     """(config, token cache, model, step) of the newest checkpoint of a run, or of --step."""
     from mudd_core import _core, checkpoint, data
     from mudd_core.assemble import DATA_FACT, resolved_model
@@ -181,7 +181,7 @@ def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
     from mudd_core.sample import write_text
 
-    config, cache, model, _ = _load(request)
+    config, cache, model, _ = load_run(request)
     prompt = request.options.get("--prompt", "")
     _write_now(prompt)
     write_text(model, cache.tokenizer, prompt, config.sample, _write_now)
@@ -235,7 +235,7 @@ def validate(request: Request) -> int:
     from mudd_core.assemble import validation_batches
     from mudd_core.evaluate import evaluate
 
-    config, cache, model, step = _load(request)
+    config, cache, model, step = load_run(request)
     result = evaluate(
         model,
         validation_batches(config, cache),

@@ -7,6 +7,9 @@ what the head reads. Shape letters: B samples, T positions, D width, F feed-forw
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +19,21 @@ from mudd_core.config.families import head_width, kv_heads
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 
-__all__ = ["Config", "model"]
+__all__ = ["Config", "model", "watching"]
 
 _POST_GAIN = 1e-3  # first value of the gain of a normalised residual mixture
+_watched: ContextVar[dict[int, Any] | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watching() -> Iterator[dict[int, Any]]:
+    """Inside: a model function also leaves the dynamic weights [B, T, C l] of each mixture here, by layer."""
+    found: dict[int, Any] = {}
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
 
 
 @dataclass(frozen=True)
@@ -134,6 +149,11 @@ def mixture(config: Config, states: list[Any], x_BTD: Any, layer: int, gains: li
             fan_out=count,
             init="zeros" if zero else "last_column",
         )
+        if (watched := _watched.get()) is not None and w1 is not None:
+            hidden_BTK = ops.linear(
+                ops.rms_norm(x_BTD, generator_gain, eps=config.norm_eps), w1, activation=config.activation
+            )
+            watched[layer] = ops.linear(hidden_BTK, w2)
         if residual:
             gains = [*gains, _gain("post_gain", x_BTD, init="constant", init_scale=_POST_GAIN)]
         made = ops.depth_mix(

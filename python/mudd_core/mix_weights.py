@@ -1,0 +1,166 @@
+"""`launch.py weights`: how much each block of a trained MUDDFormer reads of every earlier state.
+
+A mixture behind block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
+of block j - 1): a is learned and constant, z is made from token t (spec/muddformer.md a.2). Measured on held-out text:
+mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynamic_mean` and `dynamic_std`, each
+[layers, streams, states] float64 row by row, NaN where there is no such weight; numbers `layers`, `streams`, `states`,
+`tokens`, `step`, and the text `stream_names`. The last block's one stream stands in the last place.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import heatmap
+from mudd_core.errors import UserError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant part, mean and standard deviation of the dynamic part, each [L, C, L + 1], over `tokens` tokens."""
+
+    names: str
+    static: Array
+    mean: Array
+    std: Array
+    tokens: int
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    asked = _arguments(words)
+    from mudd_core.assemble import validation_batches
+    from mudd_core.cli import Request
+    from mudd_core.cli_commands import load_run
+
+    options = {"--workdir": str(asked.workdir)} | (
+        {"--step": str(asked.step)} if asked.step is not None else {}
+    )
+    config, cache, model, step = load_run(Request(command="weights", options=options))
+    folder = asked.out or asked.workdir / "weights" / f"step-{step}"
+    weights = measure(model, _some(validation_batches(config, cache), asked.windows))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_h5(folder / "weights.h5", weights, step)
+    (folder / "weights.svg").write_text(picture(weights, f"{config.name}, step {step}"), encoding="utf-8")
+    print(f"{folder / 'weights.h5'}\n{folder / 'weights.svg'}\n{weights.tokens:,} tokens of held-out text")
+    return 0
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="launch.py weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workdir", type=Path, required=True, help="folder of a MUDDFormer run")
+    parser.add_argument("--step", type=int, help="this checkpoint instead of the newest")
+    parser.add_argument("--windows", type=int, default=32, help="windows of held-out text to measure on")
+    parser.add_argument("--out", type=Path, help="folder to write to; default WORKDIR/weights/step-N")
+    return parser.parse_args(list(words))
+
+
+def _some(batches: Iterable[Any], windows: int) -> Iterable[Array]:
+    for batch in batches:
+        if windows <= 0:
+            return
+        yield batch["inputs"][:windows]
+        windows -= len(batch["inputs"])
+
+
+def measure(model: Any, batches: Iterable[Array]) -> Weights:
+    """Weights of a model of the family over token ids [B, T] of each batch; UserError for other families."""
+    config = model.config
+    if config.family != "muddformer" or config.mix == "none":
+        raise UserError("[weights] model: expected a MUDDFormer with mixtures of earlier states")
+    names, layers = config.streams, config.n_layer
+    shape = (layers, len(names), layers + 1)
+    static, total, squares = (np.full(shape, np.nan) for _ in range(3))
+    tokens = 0
+    for layer in range(layers):
+        if config.sources(layer):
+            place = _place(config, layer)
+            static[place] = model.parameters[f"blocks.{layer}.mix.bias"]
+            total[place] = squares[place] = 0.0
+    for ids in batches:
+        tokens += ids.size
+        for layer, made in (_dynamic(model, ids) if config.mix == "dynamic" else {}).items():
+            place = _place(config, layer)
+            z = made.reshape(-1, *static[place].shape).astype(np.float64)
+            total[place] += z.sum(0)
+            squares[place] += (z * z).sum(0)
+    if not tokens:
+        raise UserError("[weights] text: there is no held-out window to measure on")
+    mean = total / tokens
+    return Weights(names, static, mean, np.sqrt(np.maximum(squares / tokens - mean**2, 0.0)), tokens)
+
+
+def _place(config: Any, layer: int) -> Any:
+    streams = [len(config.streams) - 1] if config.mixtures(layer) == 1 else list(range(len(config.streams)))
+    return np.ix_([layer], streams, config.sources(layer))
+
+
+def _dynamic(model: Any, ids: Array) -> dict[int, Array]:
+    """The dynamic weights [B, T, C l] of every mixture, by layer."""
+    from mudd_core import _core
+    from mudd_core.models import Batch, muddformer
+    from mudd_core.recording import Recorder, running
+
+    recorder = Recorder(model.store, training=False, samples=len(ids), shards=1)
+    with running(recorder), muddformer.watching() as watched:
+        hidden = muddformer.model(model.config, Batch(recorder.input("inputs", ids.shape)), None)
+    numbers = [value.number for value in watched.values()]
+    executor = _core.Executor(recorder.graph, model.store, losses=[], keep=[*numbers, hidden.h.number])
+    executor.set("inputs", np.ascontiguousarray(ids, np.int32))
+    executor.run()
+    return {layer: np.array(executor.get(value.number)) for layer, value in watched.items()}
+
+
+def write_h5(path: Path, weights: Weights, step: int) -> None:
+    """The file described above; replaces one of an earlier call."""
+    from mudd_core import _h5
+
+    fresh = path.with_suffix(".part")
+    fresh.unlink(missing_ok=True)
+    with _h5.File.create(str(fresh)) as h5:
+        arrays = {"static": weights.static, "dynamic_mean": weights.mean, "dynamic_std": weights.std}
+        for name, array in arrays.items():
+            h5.create_dataset(name, np.dtype(np.float64), array.size)
+            h5.write(name, np.ascontiguousarray(array.reshape(-1), np.float64))
+        layers, streams, states = weights.static.shape
+        sizes = {
+            "layers": layers,
+            "streams": streams,
+            "states": states,
+            "tokens": weights.tokens,
+            "step": step,
+        }
+        for name, number in sizes.items():
+            h5.set_number(name, number)
+        h5.set_text("stream_names", weights.names)
+    fresh.replace(path)
+
+
+def picture(weights: Weights, title: str) -> str:
+    """SVG: for each stream the mean weight of every state, and below its spread over tokens."""
+    kinds = {"q": "query", "k": "key", "v": "value", "r": "residual", "x": "all inputs"}
+    mean, spread = (
+        [heatmap.Panel(f"{kinds[name]}, {what}", _cells(array[:, c])) for c, name in enumerate(weights.names)]
+        for what, array in (
+            ("mean weight", weights.static + weights.mean),
+            ("spread over tokens", weights.std),
+        )
+    )
+    return heatmap.svg(
+        title, [mean, spread], x_label="across: state (0 = embedding)", y_label="down: block before"
+    )
+
+
+def _cells(array: Array) -> list[list[float | None]]:
+    return [[None if np.isnan(v) else float(v) for v in row] for row in array]

@@ -1,0 +1,107 @@
+"""Export of MUDDFormer's connection weights: against the formula, through the command, as HDF5 and picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from mudd_core import cli, heatmap, mix_weights
+from mudd_core.errors import UserError
+from mudd_core.model import Model
+from reference import torch_models as tm
+from small_models import CASES, make, make_batch
+
+
+@pytest.mark.parametrize("name", ["mudd", "mudd_norms"])
+def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, cfg, params = make(name)
+    ids = [make_batch(cfg.vocab_size, 2, 9, seed=seed)["inputs"] for seed in range(2)]
+    seen: dict[int, list[Any]] = {}
+    whole = type(cfg).weights  # type: ignore[union-attr]
+
+    def watch(self: Any, p: Any, n: int, newest: Any) -> Any:
+        made = whole(self, p, n, newest)
+        seen.setdefault(n, []).append(made.detach().numpy().reshape(-1, *made.shape[2:]))
+        return made
+
+    monkeypatch.setattr(type(cfg), "weights", watch)
+    wide = {key: torch.tensor(np.asarray(value, np.float64)) for key, value in params.items()}
+    for batch in ids:
+        tm.model_logits(wide, tm.make_batch(batch), cfg)
+    got = mix_weights.measure(model, ids)
+    assert got.tokens == 36
+    for layer, made in seen.items():
+        every = np.concatenate(made)
+        count, states = every.shape[1:]
+        at = slice(4 - count, 4)
+        want_static = params[f"blocks.{layer}.mix.bias"]
+        np.testing.assert_array_equal(got.static[layer, at, :states], want_static)
+        np.testing.assert_allclose(
+            got.static[layer, at, :states] + got.mean[layer, at, :states], every.mean(0), atol=1e-5
+        )
+        np.testing.assert_allclose(got.std[layer, at, :states], every.std(0), atol=1e-5)
+        assert np.isnan(got.std[layer, :, states:]).all()
+        assert np.isnan(got.mean[layer, : 4 - count]).all()
+
+
+def test_static_and_sparse_models_have_their_places() -> None:
+    ours, _ = CASES["mudd"]
+    sparse = dataclasses.replace(ours, mix="static", streams="kvr", dilation=2, period=1)
+    got = mix_weights.measure(Model(sparse), [np.zeros((1, 4), np.int32)])
+    assert got.static.shape == (3, 3, 4)
+    assert got.static[1].tolist()[0] == pytest.approx([0, np.nan, 1, np.nan], nan_ok=True)
+    assert not got.std[~np.isnan(got.std)].any()
+
+
+def test_models_without_mixtures_are_refused() -> None:
+    model, _, _ = make("llama_gqa")
+    with pytest.raises(UserError, match=r"\[weights\] model: expected a MUDDFormer"):
+        mix_weights.measure(model, [])
+    model, _, _ = make("mudd")
+    with pytest.raises(UserError, match="no held-out window"):
+        mix_weights.measure(model, [])
+
+
+def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for i in range(60):
+        (text / f"{i}.txt").write_text(f"document {i} " * 12)
+    words = [
+        "--config=muddformer/tiny.py", "model.n_layer=2", "model.d_model=16", "model.n_head=2",
+        "model.ffn_realloc=false", "model.d_ff=24", "train.steps=2", "train.batch_size=2", "train.seq_len=16",
+        "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
+        "sample.max_tokens=2", f"--workdir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    assert cli.main(words) == 0
+    assert cli.main(["weights", "--workdir", str(tmp_path / "run"), "--windows", "3"]) == 0
+    out = capsys.readouterr().out
+    folder = tmp_path / "run" / "weights" / "step-2"
+    assert str(folder / "weights.h5") in out and "48 tokens" in out
+    with h5py.File(folder / "weights.h5") as h5:
+        assert (h5.attrs["layers"], h5.attrs["streams"], h5.attrs["states"], h5.attrs["tokens"]) == (
+            2,
+            4,
+            3,
+            48,
+        )
+        mean = h5["dynamic_mean"][:].reshape(2, 4, 3)
+        assert np.isfinite(mean[0, :, :2]).all() and np.isnan(mean[0, :, 2]).all()
+        assert np.isfinite(mean[1, 3]).all() and np.isnan(mean[1, :3]).all()
+    root = ET.fromstring((folder / "weights.svg").read_text())
+    assert len(root.findall("{http://www.w3.org/2000/svg}rect")) > 2 * (8 + 3)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["weights", "--help"])
+    assert stopped.value.code == 0 and "--windows" in capsys.readouterr().out
+
+
+def test_colours_are_white_at_zero_and_dark_at_the_ends() -> None:
+    assert heatmap.color(0.0, 2.0) == "#ffffff" == heatmap.color(1.0, 0.0)
+    assert heatmap.color(2.0, 2.0) == "#b2182b" and heatmap.color(-9.0, 2.0) == "#2166ac"

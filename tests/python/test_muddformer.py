@@ -1,0 +1,140 @@
+"""Every variant of MUDDFormer against PyTorch: the four norm settings, the ablation ladder, sparse mixing; rules of the
+config; how a new model starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mudd_core as mc
+from mudd_core.config import MUDDFormerConfig, TransformerPPConfig
+from mudd_core.model import Model
+from reference import torch_models as tm
+from reference.torch_muddformer import MuddConfig
+from small_models import make_batch
+
+V, D, H, L, F = 37, 24, 3, 4, 20
+ALL = ((0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4))
+
+# fields of ours; sources (the reference's, written out); streams; what else differs in the reference
+VARIANTS: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...], dict[str, Any]]] = {
+    "plain": ({}, ALL, {}),
+    "prenorm": ({"prenorm": True}, ALL, {"prenorm": True}),
+    "postnorm": ({"postnorm": True}, ALL, {"postnorm": True}),
+    "both": ({"prenorm": True, "postnorm": True}, ALL, {"prenorm": True, "postnorm": True}),
+    "static_dense": ({"mix": "static", "streams": "x"}, ALL, {"streams": "x", "hidden": (0,) * 4}),
+    "dynamic_dense": ({"streams": "x"}, ALL, {"streams": "x"}),
+    "dynamic_dense_both": (
+        {"streams": "x", "prenorm": True, "postnorm": True}, ALL,
+        {"streams": "x", "prenorm": True, "postnorm": True},
+    ),
+    "multiway_static": ({"mix": "static"}, ALL, {"hidden": (0,) * 4}),
+    "without_q": ({"streams": "kvr"}, ALL, {"streams": "kvr"}),
+    "without_k_and_v": ({"streams": "qr"}, ALL, {"streams": "qr"}),
+    "without_r": ({"streams": "qkv"}, ALL, {"streams": "qkv"}),
+    "without_r_postnorm": ({"streams": "qkv", "postnorm": True}, ALL, {"streams": "qkv", "postnorm": True}),
+    "two_by_two": ({"dilation": 2, "period": 2}, ((), (0, 2), (), (0, 2, 4)), {}),
+    "period_three": ({"period": 3}, ((), (), (0, 1, 2, 3), ()), {}),
+    "window_two": ({"window": 2}, ((0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4)), {}),
+    "no_mixing": ({"mix": "none"}, ((),) * 4, {}),
+    "pythia_static": ({"mix": "static", "block": "pythia"}, ALL, {"pythia": True, "hidden": (0,) * 4}),
+    "pythia_prenorm": ({"prenorm": True, "block": "pythia"}, ALL, {"pythia": True, "prenorm": True}),
+}  # fmt: skip
+
+
+def ours_of(fields: dict[str, Any]) -> MUDDFormerConfig:
+    return MUDDFormerConfig(
+        vocab_size=V, max_seq_len=16, d_model=D, n_layer=L, n_head=H, d_ff=F, ffn_realloc=False, hidden_round=False,
+        **fields,
+    )  # fmt: skip
+
+
+def reference_of(sources: tuple[tuple[int, ...], ...], more: dict[str, Any]) -> MuddConfig:
+    streams = len(more.get("streams", "qkvr"))
+    widths = tuple(len(s) * (4 if n == L - 1 else streams) for n, s in enumerate(sources))
+    return MuddConfig(V, L, D, H, H, (F,) * L, **{"hidden": widths, "sources": sources, **more})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_loss_and_gradients_equal_autograd(name: str) -> None:
+    fields, sources, more = VARIANTS[name]
+    cfg, model = reference_of(sources, more), Model(ours_of(fields))
+    params = {k: np.asarray(v, np.float32) for k, v in tm.random_params(cfg, seed=2).items()}
+    assert {k: v.shape for k, v in params.items()} == {k: v.shape for k, v in model.parameters.items()}
+    for key, value in params.items():
+        model.set_parameter(key, value)
+    batch = make_batch(V, 2, 9)
+    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    got = model.logits(batch["inputs"])
+    assert np.abs(got - want.logits).max() <= 3e-5 * np.abs(want.logits).max()
+    loss, gradients = model.loss_and_gradients(batch, shards=2)
+    assert loss == pytest.approx(want.loss, rel=3e-6)
+    largest = max(np.abs(g).max() for g in want.grads.values())
+    for key, gradient in want.grads.items():
+        scale = max(np.abs(gradient).max(), 1e-3 * largest)
+        assert np.abs(gradients[key] - gradient).max() <= 6e-5 * scale, key
+    same, tape = model.loss_and_gradients_immediate(batch, shards=2)
+    assert same == loss and all(np.array_equal(tape[key], gradients[key]) for key in tape)
+
+
+@pytest.mark.parametrize("name", ["two_by_two", "without_k_and_v", "dynamic_dense_both", "window_two"])
+def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
+    fields, sources, more = VARIANTS[name]
+    model = Model(ours_of(fields))
+    params = tm.random_params(reference_of(sources, more), seed=2)
+    for key, value in params.items():
+        model.set_parameter(key, np.asarray(value, np.float32))
+    out = list(model.generate([1, 2, 3], max_tokens=12))
+    logits = model.logits(np.array([1, 2, 3, *out], np.int32))
+    assert [int(row.argmax()) for row in logits[2:-1]] == out
+
+
+@pytest.mark.parametrize("norms", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> None:
+    """With both norms, or none, the logits are those of Transformer++ with the same weights (a.2), nearly so in
+    the residual with the small gain of postnorm; the mixed settings start elsewhere."""
+    prenorm, postnorm = norms
+    model = Model(ours_of({"prenorm": prenorm, "postnorm": postnorm}), seed=3)
+    plain = Model(TransformerPPConfig(vocab_size=V, max_seq_len=16, d_model=D, n_layer=L, n_head=H, d_ff=F))
+    for name in plain.parameters:
+        if not name.endswith("gain"):
+            plain.set_parameter(name, model.parameters[name])
+    ids = make_batch(V, 2, 9)["inputs"]
+    difference = np.abs(model.logits(ids) - plain.logits(ids)).max() / np.abs(plain.logits(ids)).max()
+    if prenorm == postnorm:
+        assert difference < 1e-5
+    else:
+        assert difference > 1e-4
+
+
+def test_initial_values() -> None:
+    model = Model(ours_of({"prenorm": True}), seed=1)
+    w1 = model.parameters["blocks.2.mix.w1"]
+    assert w1.std() == pytest.approx(D**-0.5, rel=0.15)
+    assert not model.parameters["blocks.2.mix.w2"].any()
+    assert model.parameters["blocks.1.mix.bias"].tolist() == [[0, 0, 1]] * 4
+    both = Model(ours_of({"prenorm": True, "postnorm": True}))
+    assert not both.parameters["blocks.1.mix.bias"].any()
+    assert (both.parameters["blocks.1.mix.post_gain"] == np.float32(1e-3)).all()
+    assert model.parameters["embed"].std() == pytest.approx(0.006, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"d_ff": 128}, "d_ff: 128 leaves the first block no channel"),
+        ({"streams": "rq"}, "streams: expected letters of 'qkvr'"),
+        ({"streams": ""}, "streams"),
+        ({"streams": "qx"}, "streams"),
+        ({"n_layer": 1}, "ffn_realloc: expected at least 2 blocks"),
+        ({"block": "pythia", "postnorm": "true"}, "postnorm: expected false with"),
+        ({"first_norms": 2}, "first_norms: expected 1 or 3"),
+        ({"rope_fraction": 0.3}, "rope_fraction: expected an even number"),
+    ],
+)
+def test_rules_between_fields(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        mc.load_config("muddformer/tiny.py", [f"model.{name}={value}" for name, value in fields.items()])
