@@ -142,8 +142,27 @@ def parse(words: Sequence[str]) -> Request:
     return request
 
 
+_NAMING = ("model.config_path", "model.name_or_path", "--model-config-name")  # the first that is given counts
+
+
+def _named_by_model(request: Request) -> str | None:
+    """The config that the original programs' own words name, e.g. model.name_or_path=gpt2; the words are used up."""
+    named, rest, words = {}, [], list(request.words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if name.lstrip("+") not in _NAMING or not (equals or words):
+            rest.append(word)
+            continue
+        named[name.lstrip("+")] = value if equals else words.pop(0)
+    request.words = rest if named else request.words
+    return next((named[name] for name in _NAMING if name in named and named[name] != "null"), None)
+
+
 def _load(request: Request) -> None:
     file = request.options.get("--config")
+    if file is None and (file := _named_by_model(request)) is not None:
+        request.options["--config"] = file
     if file is None:
         if request.words and "--help" not in request.options:
             split_words(request.words, Config(), _known_words())  # names the word that is wrong, if one is

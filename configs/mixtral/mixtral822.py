@@ -1,0 +1,41 @@
+"""Mixtral-8x22B as the MLPerf benchmark trains it (spec/moe.md c and d): 256 windows of 32,768 tokens, 250 updates.
+
+Capacity is off, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
+"""
+
+from mudd_core.config import Config, DataConfig, LossConfig, MixtralConfig, OptimConfig, TrainConfig
+
+
+def get_config() -> Config:
+    """140.6 B parameters, 39 B a token; to be planned here, and trained on a cluster."""
+    return Config(
+        name="mixtral822",
+        model=MixtralConfig(
+            vocab_size=32000,
+            max_seq_len=65536,
+            d_model=6144,
+            n_layer=56,
+            n_head=48,
+            n_kv_head=8,
+            d_ff=16384,
+            aux_coef=0.001,
+        ),
+        data=DataConfig(vocab_size=32000),
+        train=TrainConfig(
+            steps=250,
+            batch_size=256,
+            seq_len=32768,
+            micro_batch=1,
+            seed=4321,
+            eval_every=6,
+            log_every=1,
+        ),
+        optim=OptimConfig(
+            lr=2e-5,
+            beta2=0.999,
+            schedule="constant",
+            warmup_steps=63,  # the reference's lr (t + 1) / (W + 1) with W = a quarter of the steps
+            decay="no_norm_no_bias",
+        ),
+        loss=LossConfig(normalize="micro_mean"),
+    )

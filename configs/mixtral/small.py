@@ -1,0 +1,28 @@
+"""A mixture of experts trained to a useful loss within twenty minutes: transformer_pp/small at equal active FLOPs."""
+
+from mudd_core.config import (
+    Config,
+    DataConfig,
+    EvalConfig,
+    LossConfig,
+    MixtralConfig,
+    OptimConfig,
+    TrainConfig,
+)
+
+
+def get_config() -> Config:
+    """9.5 M parameters, 2 of 8 experts of half the dense width a token, 5,000 updates of 1,024 tokens."""
+    return Config(
+        name="mixtral-small",
+        model=MixtralConfig(d_model=192, n_layer=6, n_head=3, d_ff=256),
+        data=DataConfig(vocab_size=4096),
+        train=TrainConfig(
+            steps=5000, batch_size=4, seq_len=256, save_every=1250, eval_every=1250, log_every=20
+        ),
+        optim=OptimConfig(
+            lr=2.5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0, decay="no_norm_no_bias"
+        ),
+        loss=LossConfig(normalize="micro_mean"),
+        eval=EvalConfig(batch_size=8),
+    )
