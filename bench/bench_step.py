@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib, usable_cores
+from shapes import AUX, EXPERTS, FAMILIES, SHAPES, TOP_K, Shape, peak_rss_mib, usable_cores
 from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
@@ -28,10 +28,15 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
     """The config of a run on this shape; embedding and head decay like every matrix, as in the peers."""
     from mudd_core import config as c
 
-    kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
-    model = kinds[family](
-        vocab_size=s.V, max_seq_len=s.T, d_model=s.D, n_layer=s.L, n_head=s.H, d_ff=s.inner(family)
-    )
+    sizes = {"vocab_size": s.V, "max_seq_len": s.T, "d_model": s.D, "n_layer": s.L, "n_head": s.H}
+    sizes["d_ff"] = s.inner(family)
+    model: c.ModelConfig
+    if family == "mixtral":
+        model = c.MixtralConfig(**sizes, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch")
+        micro_batch = 0  # the balance loss is that of the whole batch
+    else:
+        kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
+        model = kinds[family](**sizes)
     optim = c.OptimConfig(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )

@@ -7,7 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-FAMILIES = ("transformer_pp", "gpt2")
+FAMILIES = ("transformer_pp", "gpt2", "mixtral")
+EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of the inner width F, of which two work on a token
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Shape:
     def product_weights(self, family: str) -> int:
         """Weights that enter a matrix product for every token: the blocks, and the head once, tied or not."""
         ffn = (2 if family == "gpt2" else 3) * self.D * self.inner(family)
+        if family == "mixtral":
+            ffn = TOP_K * ffn + self.D * EXPERTS
         return self.L * (4 * self.D * self.D + ffn) + self.V * self.D
 
     def flops_per_token(self, family: str) -> int:

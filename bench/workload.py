@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shapes import Shape
+from shapes import EXPERTS, Shape
 
 LR = 1e-3
 BETAS = (0.9, 0.95)
@@ -51,13 +51,16 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
     products = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
     products += [("ffn", m, s.D, inner) for m in (("up",) if gpt2 else ("gate", "up"))]
     products.append(("ffn", "down", inner, s.D))
+    if family == "mixtral":
+        products.append(("ffn", "router", s.D, EXPERTS))
     shapes: dict[str, tuple[int, ...]] = {"embed": (s.V, s.D)}
     shapes.update({"pos_embed": (s.T, s.D)} if gpt2 else {"head": (s.V, s.D)})
     norms = ["final_norm"]
     for n in range(s.L):
         norms += [f"blocks.{n}.attn.norm", f"blocks.{n}.ffn.norm"]
         for part, name, fan_in, fan_out in products:
-            shapes[f"blocks.{n}.{part}.{name}.w"] = (fan_in, fan_out)
+            experts = (EXPERTS,) if family == "mixtral" and part == "ffn" and name != "router" else ()
+            shapes[f"blocks.{n}.{part}.{name}.w"] = (*experts, fan_in, fan_out)
             if gpt2:
                 shapes[f"blocks.{n}.{part}.{name}.b"] = (fan_out,)
     for norm in norms:

@@ -11,10 +11,12 @@ be compared.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -138,6 +140,14 @@ def load_weights(model: Model, weights: dict[str, NDArray[Any]]) -> None:
         raise ValueError(f"[load_weights] names that no module takes: {sorted(weights)}")
 
 
+def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDArray[Any]]], None]]:
+    """(model, its loader of weights): this page's families, or those of peers/torch_<family>.py."""
+    if family in ("transformer_pp", "gpt2"):
+        return Model(s, family), load_weights
+    page = importlib.import_module(f"torch_{family}")
+    return page.Model(s), page.load_weights
+
+
 def parse() -> argparse.Namespace:
     """Command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -160,10 +170,10 @@ def main() -> int:
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
     s = SHAPES[a.shape]
-    model = Model(s, a.family)
+    model, load = make(s, a.family)
     if a.weights is not None:
         with np.load(a.weights, allow_pickle=False) as z:
-            load_weights(model, {k: z[k] for k in z.files})
+            load(model, {k: z[k] for k in z.files})
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": DECAY}]
