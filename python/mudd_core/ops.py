@@ -599,10 +599,10 @@ def moe_route(
     [D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
     a shard); of the others the expert becomes -1 and the gate 0. drop_policy: position keeps the first slots, probs
     the largest gates. jitter e: where gradients are wanted the router sees x times uniform numbers of [1 - e, 1 + e],
-    drawn by seed, step, sample and layer. figures float32 [B, 3 E + 4], sums of each sample: slots routed to e before
-    dropping (E numbers), probabilities (E), slots that e works on (E), squared log-sum-exp, tokens, entropy in nats,
-    dropped slots. Tokens of segment 0 or mask 0 (int32 [B, T]) are padding: routed and dropped like others, but only
-    the slots worked on and dropped count them.
+    drawn by seed, step, sample and layer. figures float32 [B, 4 E + 3], sums of each sample: slots routed to e before
+    dropping (E numbers), probabilities (E), slots that e works on (E), slots dropped at e (E), squared log-sum-exp,
+    tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T]) are padding: routed and dropped like others,
+    but only the slots worked on and dropped count them.
     """
     return _apply(
         "moe_route",

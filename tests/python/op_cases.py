@@ -334,7 +334,7 @@ def experts_case(
 def balance_case(form: str, scope: str = "shard", weighted: bool = False, layers: int = 3) -> Case:
     targets = integers(9, 4, 6)
     targets[1, 2:5] = -1
-    figures = [np.abs(normal(4, 3 * 5 + 4)) * 3 + 1 for _ in range(layers)]
+    figures = [np.abs(normal(4, 4 * 5 + 3)) * 3 + 1 for _ in range(layers)]
     options = {"form": form, "scope": scope, "balance": 0.3, "z": 0.05, "top_k": 2}
 
     def forward(t: Any, *f: Any) -> Any:

@@ -57,7 +57,7 @@ def route(
     capacity_scope: str = "sequence",
     drop_policy: str = "position",
 ) -> Any:
-    """(gates, experts with -1 for dropped, figures [B, 3 E + 4], probabilities, gates and experts before dropping)."""
+    """(gates, experts with -1 for dropped, figures [B, 4 E + 3], probabilities, gates and experts before dropping)."""
     z = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     top = z.max(-1, keepdims=True)
     lse = np.log(np.exp(z - top).sum(-1, keepdims=True)) + top
@@ -74,10 +74,10 @@ def route(
             (hot * real_tokens[..., None]).sum((1, 2)),
             (p * real_tokens).sum(1),
             (hot * stay[..., None]).sum((1, 2)),
+            (hot * ~stay[..., None]).sum((1, 2)),
             (lse**2 * real_tokens).sum(1),
             real_tokens.sum(1),
             (-(p * np.log(p)).sum(-1, keepdims=True) * real_tokens).sum(1),
-            (~stay).sum((1, 2))[:, None],
         ],
         axis=1,
     )
@@ -96,7 +96,7 @@ def route_backward(
     G = np.asarray(dfigures, np.float64)[:, None, E : 2 * E]
     extra = (
         p * (G - (G * p).sum(-1, keepdims=True))
-        + 2 * np.asarray(dfigures, np.float64)[:, None, 3 * E, None] * lse * p
+        + 2 * np.asarray(dfigures, np.float64)[:, None, 4 * E, None] * lse * p
     )
     dz += extra * counts[..., None]
     return dz @ np.asarray(w, np.float64).T, np.einsum("btd,bte->de", np.asarray(x, np.float64), dz)
@@ -167,13 +167,13 @@ def balance(figures: Sequence[Array], n_expert: int, k: int, form: str) -> tuple
     """(A, Z, slopes of A by the summed probabilities of each layer) over all samples of the figures."""
     E = n_expert
     sums = [np.asarray(f, np.float64).sum(0) for f in figures]
-    z = sum(float(s[3 * E] / s[3 * E + 1]) for s in sums)
+    z = sum(float(s[4 * E] / s[4 * E + 1]) for s in sums)
     if form == "pooled":
-        tokens = sum(s[3 * E + 1] for s in sums)
+        tokens = sum(s[4 * E + 1] for s in sums)
         share = sum(s[:E] for s in sums) / tokens
         mean = sum(s[E : 2 * E] for s in sums) / tokens
         return float(E * (share * mean).sum()), z, [E * share / tokens for _ in sums]
-    slopes = [E * s[:E] / (k * s[3 * E + 1]) / s[3 * E + 1] for s in sums]
+    slopes = [E * s[:E] / (k * s[4 * E + 1]) / s[4 * E + 1] for s in sums]
     total = sum(float((slope * s[E : 2 * E]).sum()) for slope, s in zip(slopes, sums, strict=True))
     return total, z, slopes
 
@@ -187,6 +187,6 @@ def balance_backward(
     for f, slope in zip(figures, slopes, strict=True):
         d = np.zeros(f.shape)
         d[:, n_expert : 2 * n_expert] = a_scale * slope
-        d[:, 3 * n_expert] = z_scale / np.asarray(f, np.float64)[:, 3 * n_expert + 1].sum()
+        d[:, 4 * n_expert] = z_scale / np.asarray(f, np.float64)[:, 4 * n_expert + 1].sum()
         out.append(d)
     return out

@@ -35,9 +35,9 @@ class MoeBalance : public Node {
     const TensorSpec& first = io.input(kFirstLayer);
     for (int i = kFirstLayer; i < io.n_inputs(); ++i)
       check(io.input(i).dtype == DType::f32 && io.input(i).shape.size() == 2 &&
-                io.input(i).shape[0] == targets.shape[0] && io.input(i).shape == first.shape && first.cols() > 4 &&
-                (first.cols() - 4) % 3 == 0,
-            "moe_balance", "figures: expected float32[", targets.shape[0], ", 3 E + 4] for every layer, got ",
+                io.input(i).shape[0] == targets.shape[0] && io.input(i).shape == first.shape && first.cols() > 3 &&
+                (first.cols() - 3) % 4 == 0,
+            "moe_balance", "figures: expected float32[", targets.shape[0], ", 4 E + 3] for every layer, got ",
             io.input(i).text());
     layers_ = io.n_inputs() - kFirstLayer;
     experts_ = route_figures_experts(first.cols());

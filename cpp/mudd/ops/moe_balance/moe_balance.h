@@ -5,7 +5,7 @@
 //   per_layer  A = sum_l E sum_e c_{l,e} / (k N_l) * Pi_{l,e} / N_l      (Megatron-LM; perfect balance gives L)
 //   Z = sum_l (1 / N_l) sum_t (ln sum_e exp z_{l,t,e})^2                 (Zoph et al. 2022, section 2.2)
 //
-// Inputs: targets i32 [B, T], then the figures fp32 [B, 3 E + 4] of each layer.
+// Inputs: targets i32 [B, T], then the figures fp32 [B, 4 E + 3] of each layer.
 // Outputs, f64 [S], sums as those of cross_entropy (contracts 3), n_s the targets of shard s that count:
 //   0 n_s (balance A + z Z),  1 n_s A,  2 n_s Z.
 // Attributes: form pooled | per_layer, scope shard | batch (what the averages run over: each logical shard by

@@ -6,14 +6,14 @@
 
 namespace mudd::reference {
 
-// figures[l]: those of layer l summed over the samples that the averages run over, [3 E + 4].
+// figures[l]: those of layer l summed over the samples that the averages run over, [4 E + 3].
 template <class N>
 N moe_balance(const std::vector<std::vector<N>>& figures, int64_t experts, int64_t k, bool pooled, double balance,
               double z) {
   N tokens = 0, loss = 0;
   std::vector<N> routed(static_cast<size_t>(experts), N(0)), mass(static_cast<size_t>(experts), N(0));
   for (const std::vector<N>& f : figures) {
-    const N n = f[static_cast<size_t>(3 * experts + 1)];
+    const N n = f[static_cast<size_t>(4 * experts + 1)];
     for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
       routed[e] += f[e];
       mass[e] += f[e + static_cast<size_t>(experts)];
@@ -22,7 +22,7 @@ N moe_balance(const std::vector<std::vector<N>>& figures, int64_t experts, int64
                 f[e + static_cast<size_t>(experts)] / n;
     }
     tokens += n;
-    loss += z * f[static_cast<size_t>(3 * experts)] / n;
+    loss += z * f[static_cast<size_t>(4 * experts)] / n;
   }
   for (size_t e = 0; pooled && e < static_cast<size_t>(experts); ++e)
     loss += balance * static_cast<double>(experts) * routed[e] / tokens * mass[e] / tokens;

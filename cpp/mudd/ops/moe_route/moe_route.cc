@@ -215,7 +215,7 @@ class MoeRoute : public Node {
       for (int64_t r = 0; r < k_; ++r) {
         const bool kept = experts[r] >= 0;
         out[r] = kept ? gates[r] : 0.0f;
-        figures[kept ? at.kept(experts[r]) : at.dropped()] += 1;
+        figures[kept ? at.kept(chosen[r]) : at.dropped(chosen[r])] += 1;
         if (counts) figures[at.routed(chosen[r])] += 1;
       }
       if (!counts) continue;

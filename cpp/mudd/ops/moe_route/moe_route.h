@@ -10,7 +10,7 @@
 // Outputs:
 //   0 gates fp32 [B, T, k], best first, 0 for a slot that capacity drops; not normalised again after dropping
 //   1 experts i32 [B, T, k], -1 for a dropped slot
-//   2 figures fp32 [B, 3 E + 4], sums over each sample (RouteFigures names the columns)
+//   2 figures fp32 [B, 4 E + 3], sums over each sample (RouteFigures names the columns)
 // Attributes: top_k (2); jitter (0); layer (0: counter of the random numbers);
 //   capacity_factor f (0: no expert ever drops), capacity_scope sequence | shard: an expert takes at most
 //     floor(T k f / E) slots of a sequence, or ceil(tokens k f / E) of a shard;
@@ -38,13 +38,15 @@ struct RouteFigures {
   int64_t routed(int64_t e) const { return e; }  // slots of real tokens that chose e, before dropping
   int64_t probability(int64_t e) const { return experts + e; }  // sum of p_e over real tokens
   int64_t kept(int64_t e) const { return 2 * experts + e; }     // slots of all tokens that e works on
-  int64_t squared_lse() const { return 3 * experts; }           // sum of log(sum_e exp z_e)^2 over real tokens
-  int64_t tokens() const { return 3 * experts + 1; }            // real tokens
-  int64_t entropy() const { return 3 * experts + 2; }           // sum of -sum_e p_e ln p_e over real tokens, nats
-  int64_t dropped() const { return 3 * experts + 3; }           // slots of all tokens that no expert works on
-  int64_t width() const { return 3 * experts + 4; }
+  int64_t dropped(int64_t e) const {
+    return 3 * experts + e;
+  }                                                    // slots of all tokens that chose e and were dropped
+  int64_t squared_lse() const { return 4 * experts; }  // sum of log(sum_e exp z_e)^2 over real tokens
+  int64_t tokens() const { return 4 * experts + 1; }   // real tokens
+  int64_t entropy() const { return 4 * experts + 2; }  // sum of -sum_e p_e ln p_e over real tokens, nats
+  int64_t width() const { return 4 * experts + 3; }
 };
-constexpr int64_t route_figures_experts(int64_t width) { return (width - 4) / 3; }
+constexpr int64_t route_figures_experts(int64_t width) { return (width - 3) / 4; }
 
 // The softmax of a row: its largest logit, the sum of exp(z - max), and sum_e p_e (z_e - max).
 struct RouteRow {
