@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core
+from mudd_core import _core, expert_load
 from mudd_core.errors import UserError
 from mudd_core.optim import assign_scales
 
@@ -38,6 +38,7 @@ class Engine:
         self._step = self._train_step(self._planned)
         self._steps: dict[tuple[str, ...], Any] = {(): self._step}
         self.updates = 0
+        self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
 
     def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
         return self.model.plan(
@@ -77,15 +78,23 @@ class Engine:
         batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients).
         """
         where = {"step": step, "updates": self.updates, "lr": lr}
+        taken = self._step
         if batch is None:
-            report = self._step.run(self.batcher.core, **where)
+            report = taken.run(self.batcher.core, **where)
         else:
             arrays, optional = self.model.checked(self.model.adapt(batch))
             if optional not in self._steps:  # another graph over the same weights and moments
                 self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
-            report = self._steps[optional].run_on(arrays, **where, batch_size=self.config.train.batch_size)
+            taken = self._steps[optional]
+            report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
+        if self._load is not None and not report.stopped:
+            self._load.take(step, taken.figures)
         self.updates += int(report.finite and not report.stopped)
         return report
+
+    def figures(self) -> dict[str, Any]:
+        """What the last step tells beside its loss, for metrics: a mixture's loads, entropies, drops and alarms."""
+        return {} if self._load is None else self._load.row()
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
@@ -123,6 +132,8 @@ class Engine:
             for moment, plane in moments:
                 tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
         tensors["updates/count"] = np.array([self.updates], np.int64)
+        if self._load is not None:
+            tensors |= self._load.state()
         return tensors
 
     def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
@@ -136,6 +147,8 @@ class Engine:
             for moment, plane in self._moments():
                 self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
         self.updates = int(tensors["updates/count"][0])
+        if self._load is not None:
+            self._load.load_state(tensors)
 
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""

@@ -26,6 +26,15 @@ def _plain(row: Mapping[str, Any]) -> Row:
     }
 
 
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in a value of a row; those of lists are named name/0, name/1 and so on."""
+    if isinstance(value, int | float):
+        yield name, float(value)
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _numbers(f"{name}/{index}", entry)
+
+
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a log; a torn last line is left out, a damaged one in the middle is a ValueError."""
     if not path.exists():
@@ -90,10 +99,8 @@ class Board:
         if self._file is None:
             self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
         group = "valid" if "val_loss" in row else "train"
-        numbers = {
-            name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"
-        }
-        self._file.scalars(row["step"], {f"{group}/{name}": float(value) for name, value in numbers.items()})
+        numbers = [pair for name, value in row.items() if name != "step" for pair in _numbers(name, value)]
+        self._file.scalars(row["step"], {f"{group}/{name}": value for name, value in numbers})
 
     def flush(self) -> None:
         """Hand everything to the system."""

@@ -87,6 +87,10 @@ def step_line(row: Mapping[str, Any], steps: int, seconds_left: float) -> str:
         f"{100 * row['peak_share']:.0f}% of peak",
         f"ETA {duration(seconds_left)}",
     ]
+    alarms = row.get("expert_alarms", [])
+    if alarms:
+        more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
+        parts.append(f"alarm: {', '.join(alarms[:2])}{more}")
     return "  ".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -50,6 +50,9 @@ class Engine(Evaluator, Protocol):
     def state_tensors(self, *, writable: bool = False) -> Tensors:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
+    def figures(self) -> Mapping[str, Any]:
+        """What the last step tells beside its loss, for the metrics row; expert_alarms goes on the progress line."""
+
     def load_state_tensors(self, tensors: Tensors) -> None:
         """Take over what state_tensors gave."""
 
@@ -59,7 +62,10 @@ class Engine(Evaluator, Protocol):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included."""
+    """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
+
+    figures: what the model tells beside its loss; its entries stand in the row like the other fields.
+    """
 
     step: int
     tokens: int
@@ -70,6 +76,7 @@ class StepRecord:
     peak_share: float
     seconds: float
     skipped: bool = False
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -79,6 +86,7 @@ class StepRecord:
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl; `skipped` only where true."""
         row = asdict(self)
+        row |= row.pop("figures")
         if not row.pop("skipped"):
             return row
         return {**row, "skipped": True}

@@ -135,6 +135,7 @@ class Trainer:
             peak_share=rate * self._parts.flops_per_token / self._parts.peak_flops,
             seconds=self.seconds,
             skipped=not report.finite,
+            figures=self.engine.figures(),
         )
         return self._last_record
 

@@ -52,6 +52,9 @@ class FakeEngine:
     def state_tensors(self, *, writable: bool = False) -> dict[str, Any]:
         return {"w": self.w, "m/w": self.m}
 
+    def figures(self) -> dict[str, Any]:
+        return {}
+
     def load_state_tensors(self, tensors: Any) -> None:
         self.w[:], self.m[:] = tensors["w"], tensors["m/w"]
 

@@ -1,0 +1,112 @@
+"""How a mixture's routers share the work: figures of every step, and an alarm for experts that starve or drown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+WINDOW = 100  # steps that an alarm looks back on
+LOW, HIGH = 0.1, 3.0  # of an expert's fair share
+_STATE = "expert_load/routed"
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """One step, summed over its tokens: [L, E] counts of slots, [L] sums (see ops.moe_route)."""
+
+    routed: Array
+    probability: Array
+    kept: Array
+    dropped: Array
+    squared_lse: Array
+    tokens: Array
+    entropy: Array
+
+    @classmethod
+    def of(cls, sums: Array, layers: int, experts: int) -> StepFigures:
+        """From the sums of all layers' figures, one after the other."""
+        f = sums.reshape(layers, 4 * experts + 3)
+        parts = (f[:, i * experts : (i + 1) * experts] for i in range(4))
+        return cls(*parts, *(f[:, 4 * experts + i] for i in range(3)))
+
+    def balance(self) -> float:
+        """The pooled balance loss over the whole step, before its coefficient: top_k where all is even."""
+        tokens = max(1.0, float(self.tokens.sum()))
+        share, mean = self.routed.sum(0) / tokens, self.probability.sum(0) / tokens
+        return float(self.routed.shape[1] * (share * mean).sum())
+
+    def row(self) -> dict[str, Any]:
+        """For metrics.jsonl, by layer (and expert)."""
+        slots = np.maximum(1.0, self.routed.sum(1, keepdims=True))
+        worked = np.maximum(1.0, (self.kept + self.dropped).sum(1, keepdims=True))
+        tokens = np.maximum(1.0, self.tokens)
+        return {
+            "balance": self.balance(),
+            "expert_load": _lists(self.routed * self.routed.shape[1] / slots),
+            "expert_dropped": _lists(self.dropped / worked),
+            "router_entropy": _lists(self.entropy / tokens),
+            "router_z": _lists(self.squared_lse / tokens),
+        }
+
+
+def _lists(values: Array) -> Any:
+    return np.round(values, 6).tolist()
+
+
+class ExpertLoad:
+    """Collects the figures of each step. The window is part of a checkpoint: a resumed run alarms at the same steps."""
+
+    def __init__(self, layers: int, experts: int, slots: int) -> None:
+        """slots: tokens of a step times top_k."""
+        self._layers, self._experts, self._slots = layers, experts, slots
+        self._window = np.full((WINDOW, layers, experts), -1, np.int64)  # -1: no step yet
+        self._last: StepFigures | None = None
+
+    def take(self, step: int, sums: Array) -> None:
+        """The figures of update `step` (from 0), as the core summed them. RuntimeError where slots got lost."""
+        figures = StepFigures.of(np.array(sums), self._layers, self._experts)
+        found = figures.kept.sum(1) + figures.dropped.sum(1)
+        for layer in np.nonzero(found != self._slots)[0]:
+            raise RuntimeError(
+                f"[mixtral] layer {layer}: {figures.kept[layer].sum():.0f} routed and "
+                f"{figures.dropped[layer].sum():.0f} dropped slots, expected {self._slots} together"
+            )
+        self._window[step % WINDOW] = figures.routed.astype(np.int64)
+        self._last = figures
+
+    def alarms(self) -> list[str]:
+        """Experts outside [LOW, HIGH] of their fair share of the last WINDOW steps; none before there are so many."""
+        if (self._window < 0).any():
+            return []
+        counts = self._window.sum(0)
+        share = counts * self._experts / np.maximum(1, counts.sum(1, keepdims=True))
+        where = np.argwhere((share < LOW) | (share > HIGH))
+        return [f"layer {layer} expert {e} at {share[layer, e]:.2f} of its share" for layer, e in where]
+
+    def row(self) -> dict[str, Any]:
+        """What a metrics row says of the last step."""
+        if self._last is None:
+            return {}
+        alarms = self.alarms()
+        return {**self._last.row(), **({"expert_alarms": alarms} if alarms else {})}
+
+    def state(self) -> dict[str, Array]:
+        """Arrays for a checkpoint."""
+        return {_STATE: self._window}
+
+    def load_state(self, tensors: Mapping[str, Array]) -> None:
+        """Take over what state gave."""
+        self._window[...] = tensors[_STATE]
+
+
+def for_model(config: Any, tokens: int) -> ExpertLoad | None:
+    """The collector of a model with experts, None of another. tokens: of a step."""
+    if not getattr(config, "n_expert", 0):
+        return None
+    return ExpertLoad(config.n_layer, config.n_expert, tokens * config.top_k)
