@@ -15,7 +15,7 @@ def get_config() -> Config:
     """9.5 M parameters, 2 of 8 experts of half the dense width a token, 5,000 updates of 1,024 tokens."""
     return Config(
         name="mixtral-small",
-        model=MixtralConfig(d_model=192, n_layer=6, n_head=3, d_ff=256),
+        model=MixtralConfig(d_model=192, n_layer=6, n_head=3, d_ff=256, aux_form="per_layer"),
         data=DataConfig(vocab_size=4096),
         train=TrainConfig(
             steps=5000, batch_size=4, seq_len=256, save_every=1250, eval_every=1250, log_every=20

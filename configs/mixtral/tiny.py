@@ -7,7 +7,7 @@ def get_config() -> Config:
     """2.9 M parameters of which 1.3 M work on a token (as in transformer_pp/tiny), 500 updates of 1,024 tokens."""
     return Config(
         name="mixtral-tiny",
-        model=MixtralConfig(d_model=128, n_layer=4, n_head=4, n_kv_head=2, d_ff=176),
+        model=MixtralConfig(d_model=128, n_layer=4, n_head=4, n_kv_head=2, d_ff=176, aux_form="per_layer"),
         data=DataConfig(vocab_size=2048),
         train=TrainConfig(steps=500, batch_size=8, seq_len=128, save_every=250, eval_every=250, log_every=10),
         optim=OptimConfig(
