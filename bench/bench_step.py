@@ -34,6 +34,8 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
     if family == "mixtral":
         model = c.MixtralConfig(**sizes, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch")
         micro_batch = 0  # the balance loss is that of the whole batch
+    elif family == "muddformer":
+        model = c.MUDDFormerConfig(**sizes, ffn_realloc=False)
     else:
         kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
         model = kinds[family](**sizes)

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-FAMILIES = ("transformer_pp", "gpt2", "mixtral")
+FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer")
 EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of the inner width F, of which two work on a token
 
 
@@ -38,11 +38,20 @@ class Shape:
         ffn = (2 if family == "gpt2" else 3) * self.D * self.inner(family)
         if family == "mixtral":
             ffn = TOP_K * ffn + self.D * EXPERTS
-        return self.L * (4 * self.D * self.D + ffn) + self.V * self.D
+        mixing = sum(
+            mudd_hidden(self, n) * (self.D + (1 if n == self.L - 1 else 4) * (n + 2)) for n in range(self.L)
+        )
+        blocks = self.L * (4 * self.D * self.D + ffn) + (mixing if family == "muddformer" else 0)
+        return blocks + self.V * self.D
 
     def flops_per_token(self, family: str) -> int:
         """Training FLOPs: 6 x weights of products + 6 L T D for causal attention."""
         return 6 * self.product_weights(family) + 6 * self.L * self.T * self.D
+
+
+def mudd_hidden(s: Shape, layer: int) -> int:
+    """Width of the weight generator behind a block of a MUDDFormer: the next multiple of 64 above its outputs."""
+    return (4 * (layer + 2) // 64 + 1) * 64
 
 
 SHAPES = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shapes import EXPERTS, Shape
+from shapes import EXPERTS, Shape, mudd_hidden
 
 LR = 1e-3
 BETAS = (0.9, 0.95)
@@ -39,6 +39,8 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
             out[name] = np.ones(shape, np.float32)
         elif name.endswith((".bias", ".b")):
             out[name] = np.zeros(shape, np.float32)
+            if name.endswith("mix.bias"):
+                out[name][:, -1] = 1  # the newest state
         else:
             out[name] = (rng.standard_normal(shape, dtype=np.float32) * 0.02).astype(np.float32)
     return out
@@ -57,7 +59,15 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
     shapes.update({"pos_embed": (s.T, s.D)} if gpt2 else {"head": (s.V, s.D)})
     norms = ["final_norm"]
     for n in range(s.L):
-        norms += [f"blocks.{n}.attn.norm", f"blocks.{n}.ffn.norm"]
+        norms += [
+            f"blocks.{n}.attn.norm{c}" for c in (("_q", "_k", "_v") if family == "muddformer" else ("",))
+        ]
+        norms.append(f"blocks.{n}.ffn.norm")
+        if family == "muddformer":
+            count = (1 if n == s.L - 1 else 4) * (n + 2)
+            shapes[f"blocks.{n}.mix.w1"] = (s.D, mudd_hidden(s, n))
+            shapes[f"blocks.{n}.mix.w2"] = (mudd_hidden(s, n), count)
+            shapes[f"blocks.{n}.mix.bias"] = (count // (n + 2), n + 2)
         for part, name, fan_in, fan_out in products:
             experts = (EXPERTS,) if family == "mixtral" and part == "ffn" and name != "router" else ()
             shapes[f"blocks.{n}.{part}.{name}.w"] = (*experts, fan_in, fan_out)

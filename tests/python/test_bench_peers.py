@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from reference import torch_models as tm
+from reference.torch_muddformer import MuddConfig
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
@@ -21,20 +22,29 @@ import bench_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 
+FAMILIES = ["transformer_pp", "gpt2", "muddformer"]
 TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
-@pytest.mark.parametrize("family", ["transformer_pp", "gpt2"])
-def test_peer_matches_reference(family: str) -> None:
-    shapes = workload.parameter_shapes(TINY, family)
-    cfg: tm.Config = tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
+def reference(family: str) -> tm.Config:
+    """The reference's config of the tiny shape."""
     if family == "gpt2":
-        cfg = tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+        return tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+    if family == "muddformer":
+        sources = ((0, 1), (0, 1, 2))
+        return MuddConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, (TINY.F,) * 2, (64, 64), sources)
+    return tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_peer_matches_reference(family: str) -> None:
+    shapes, cfg = workload.parameter_shapes(TINY, family), reference(family)
     assert shapes == tm.parameter_shapes(cfg)
     rng = np.random.default_rng(0)
     weights = {k: rng.normal(0.5 if k.endswith("gain") else 0, 0.2, s) for k, s in shapes.items()}
-    peer = torch_step.Model(TINY, family).double()
-    torch_step.load_weights(peer, weights)
+    peer, load = torch_step.make(TINY, family)
+    peer.double()
+    load(peer, weights)
     window = workload.batch_tokens(TINY, 3)
     loss = peer(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
     want = tm.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
@@ -56,7 +66,7 @@ def test_tokens_are_ids_with_a_skew() -> None:
     assert np.median(ids) < 200
 
 
-@pytest.mark.parametrize("family", ["transformer_pp", "gpt2"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
     """Three whole steps from equal weights: losses equal, so both benches time the same computation."""
     engine = bench_step.make_engine(TINY, family, 0, None)
@@ -66,9 +76,7 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
         batch = {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
         ours.append(engine.train_step(step, workload.LR, batch).loss)
     weights = workload.random_weights(workload.parameter_shapes(TINY, family))
-    cfg: tm.Config = tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
-    if family == "gpt2":
-        cfg = tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+    cfg = reference(family)
     windows = [workload.batch_tokens(TINY, step) for step in range(3)]
     _, losses, _ = tm.adamw_steps(
         weights,
@@ -79,5 +87,6 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
         eps=workload.EPS,
         weight_decay=workload.DECAY,
         clip=workload.CLIP,
+        decayed={k for k, w in weights.items() if w.ndim > 1 and not k.endswith(".bias")},
     )
     np.testing.assert_allclose(ours, losses, rtol=0, atol=1e-5)
