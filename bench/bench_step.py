@@ -29,16 +29,19 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
     from mudd_core import config as c
 
     sizes = {"vocab_size": s.V, "max_seq_len": s.T, "d_model": s.D, "n_layer": s.L, "n_head": s.H}
-    sizes["d_ff"] = s.inner(family)
     model: c.ModelConfig
-    if family == "mixtral":
-        model = c.MixtralConfig(**sizes, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch")
+    if family == "tokenformer":
+        model = c.TokenFormerConfig(**sizes, slot_num=s.slots, ffn_slot_num=s.inner(family))
+    elif family == "mixtral":
+        model = c.MixtralConfig(
+            **sizes, d_ff=s.F, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch"
+        )
         micro_batch = 0  # the balance loss is that of the whole batch
     elif family == "muddformer":
         model = c.MUDDFormerConfig(**sizes, ffn_realloc=False)
     else:
         kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
-        model = kinds[family](**sizes)
+        model = kinds[family](**sizes, d_ff=s.inner(family))
     optim = c.OptimConfig(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )

@@ -48,6 +48,8 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
 
 def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
     """Names and shapes of mudd_core's parameters on a bench shape."""
+    if family == "tokenformer":
+        return _tokenformer_shapes(s)
     gpt2 = family == "gpt2"
     inner = s.inner(family)
     products = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
@@ -77,4 +79,15 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
         shapes[f"{norm}.gain"] = (s.D,)
         if gpt2:
             shapes[f"{norm}.bias"] = (s.D,)
+    return shapes
+
+
+def _tokenformer_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed": (s.V, s.D), "final_norm.gain": (s.D,), "final_norm.bias": (s.D,)
+    }  # fmt: skip
+    slots = {f"attn.{m}": s.slots for m in "qkvo"} | {"ffn": s.inner("tokenformer")}
+    for n in range(s.L):
+        for part, count in slots.items():
+            shapes |= {f"blocks.{n}.{part}.{side}": (count, s.D) for side in ("key", "value")}
     return shapes

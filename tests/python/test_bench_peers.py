@@ -12,6 +12,7 @@ import torch
 
 from reference import torch_models as tm
 from reference.torch_muddformer import MuddConfig
+from reference.torch_tokenformer import Tokenformer
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
@@ -22,7 +23,7 @@ import bench_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 
-FAMILIES = ["transformer_pp", "gpt2", "muddformer"]
+FAMILIES = ["transformer_pp", "gpt2", "muddformer", "tokenformer"]
 TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
@@ -33,6 +34,8 @@ def reference(family: str) -> tm.Config:
     if family == "muddformer":
         sources = ((0, 1), (0, 1, 2))
         return MuddConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, (TINY.F,) * 2, (64, 64), sources)
+    if family == "tokenformer":
+        return Tokenformer(TINY.V, TINY.L, TINY.D, TINY.H, (12, 12, 48), TINY.T)
     return tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)
 
 
