@@ -1,0 +1,143 @@
+// The node of pattention: what it books, and its two passes (passes.cc). Private to this folder.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/node.h"
+#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/pattention/pattention.h"
+
+namespace mudd {
+
+class Pattention : public Node {
+ public:
+  explicit Pattention(const Attributes& a);
+
+  const char* op() const override { return "pattention"; }
+  bool weight_like(int i) const override { return i >= kFirst; }
+  int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
+  int in_place_input() const override { return has_residual_ ? kResidual : -1; }
+  bool backward_reads_input(int i) const override {
+    if (i == kX) return any_key_ || !keep_scores_;
+    if (i < kFirst) return false;
+    switch ((i - kFirst) % 4) {
+      case 0: return wants_x_ || !keep_scores_;
+      case 1: return true;
+      case 2: return !keep_scores_;
+      default: return false;
+    }
+  }
+
+  void infer(Inference& io) override;
+  void forward(const Run& run) override;
+  void backward(const Run& run) override;
+
+ private:
+  static constexpr int kX = 0, kResidual = 1, kFirst = 2;  // inputs
+  static constexpr int kMaxProjections = 8;
+  static constexpr int64_t kFloat = sizeof(float);
+  // Inputs of projection p.
+  static constexpr int key_of(int p) { return kFirst + 4 * p; }
+  static constexpr int value_of(int p) { return kFirst + 4 * p + 1; }
+  static constexpr int key_bias_of(int p) { return kFirst + 4 * p + 2; }
+  static constexpr int value_bias_of(int p) { return kFirst + 4 * p + 3; }
+
+  struct Projection {
+    int64_t n = 0, d_out = 0;
+    Theta theta;
+    bool wants_key = false, wants_value = false, wants_key_bias = false, wants_value_bias = false;
+    bool packs_key = false, packs_value = false;  // not parameters: packed here, on every pass
+  };
+
+  // How rows are cut. Whole: one block, whose products are cut by the threaded drivers (decoding, short runs).
+  struct RowCut {
+    int64_t rows = 0, step = 0, slots = 1;
+    bool whole = true;
+
+    int64_t blocks() const { return step ? (rows + step - 1) / step : 0; }
+    static RowCut choose(int64_t rows, int64_t slots_of_tokens) {
+      // 48 and 96 are whole tiles of every level; scores and S of a block stay in L2 up to 1024 tokens.
+      const int64_t threads = num_threads();
+      RowCut cut{rows, rows, 1, true};
+      if (rows < 2 * 48 * threads) return cut;
+      cut.step = slots_of_tokens <= 1024 && rows >= 8 * 96 * threads ? 96 : 48;
+      cut.slots = std::min(threads, cut.blocks());
+      cut.whole = false;
+      return cut;
+    }
+  };
+
+  struct Layout {
+    int64_t bytes = 0;
+    float* factors = nullptr;                              // of every row, when samples are dropped
+    std::array<float*, kMaxProjections> keys{}, values{};  // packed here
+    float *stats = nullptr, *scores = nullptr, *slots = nullptr, *product = nullptr;
+    int64_t slot_floats = 0;
+  };
+
+  void infer_projection(Inference& io, int p);
+  void check_vector(const Inference& io, int i, const char* name, int64_t size) const;
+  void book(Inference& io);
+  Layout forward_layout(std::byte* base) const;
+  Layout backward_layout(std::byte* base) const;
+  // dA, then S; without a gradient of y, zeros: then it stands in for that as well.
+  int64_t scores_floats() const { return std::max(2 * rows_ * most_, widest_); }
+  bool samples_drop() const { return drop_path_ > 0 && trains_; }
+  const float* fill_factors(const Run& run, float* factors) const;
+  const float* packed(const Run& run, int input, Pack how, float* scratch) const;
+  void multiply_rows(const GemmBlock& g) const;
+  template <class Body>
+  void over_rows(int64_t begin, int64_t end, Body body) const;
+  template <class Body>
+  void over_blocks(float* slots, int64_t slot_floats, Body body) const;
+  void scores_of(const Run& run, int p, const float* key, int64_t begin, int64_t end, float* a) const;
+  void block_gradients(const Run& run, int p, const Layout& w, const float* factors, const float* key,
+                       const float* key_plain, const float* value, bool add_dx) const;
+  void token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
+                      float* scratch) const;
+  void bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,
+                     float* partials) const;
+
+  Theta theta_;
+  double zoom_;
+  bool keep_scores_;
+  double drop_path_;
+  std::string purpose_;
+  std::vector<Projection> projections_;
+  RowCut cut_;
+  int64_t rows_ = 0, d_in_ = 0, most_ = 0, widest_ = 0;  // most tokens and largest d_out of a projection
+  bool has_residual_ = false, wants_x_ = false, any_key_ = false, trains_ = false;
+  int64_t product_bytes_ = 0;
+  const PattentionKernels* kernels_ = nullptr;
+};
+
+// body(begin, end) over the rows of a block: at once inside a task, in pieces on all threads when it is whole.
+template <class Body>
+void Pattention::over_rows(int64_t begin, int64_t end, Body body) const {
+  if (!cut_.whole) return body(begin, end);
+  constexpr int64_t kRows = 8;
+  parallel_for((end - begin + kRows - 1) / kRows,
+               [&](int64_t task, int) { body(begin + task * kRows, std::min(end, begin + (task + 1) * kRows)); });
+}
+
+// body(begin, end, slot) for all blocks of rows; the slots of scratch were booked for the threads known then.
+template <class Body>
+void Pattention::over_blocks(float* slots, int64_t slot_floats, Body body) const {
+  const int64_t blocks = cut_.blocks();
+  if (cut_.whole) {
+    if (blocks) body(0, rows_, slots);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min(cut_.slots, blocks), [&](int64_t slot, int) {
+    for (int64_t b = next++; b < blocks; b = next++)
+      body(b * cut_.step, std::min(rows_, (b + 1) * cut_.step), slots + slot * slot_floats);
+  });
+}
+
+}  // namespace mudd
