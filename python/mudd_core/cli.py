@@ -31,7 +31,10 @@ COMMANDS = {
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
 TOOLS: dict[str, tuple[str, str]] = {
     "grow": ("mudd_core.grow_command", "a TokenFormer with more slots out of a trained one"),
-    "weights": ("mudd_core.mix_weights", "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG"),
+    "weights": (
+        "mudd_core.mix_weights",
+        "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
+    ),
 }
 _ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 _OPTIONS = {
