@@ -38,7 +38,7 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
         )
         micro_batch = 0  # the balance loss is that of the whole batch
     elif family == "muddformer":
-        model = c.MUDDFormerConfig(**sizes, ffn_realloc=False)
+        model = c.MUDDFormerConfig(**sizes, d_ff=s.inner(family), ffn_realloc=False)
     else:
         kinds = {"transformer_pp": c.TransformerPPConfig, "gpt2": c.GPT2Config}
         model = kinds[family](**sizes, d_ff=s.inner(family))
