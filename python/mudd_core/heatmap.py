@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 CELL, GAP, LEFT, TOP, BAR = 13, 34, 56, 64, 120
+TITLE, STEPS = 170, 9  # room of a title; cells of the scale
 INK, EMPTY = "#333333", "#f4f4f4"
 # Blue below zero, white at zero, red above: readable without colour vision, the ends of equal darkness.
 _BELOW, _ABOVE = (33, 102, 172), (178, 24, 43)
@@ -32,8 +33,8 @@ def color(value: float, largest: float) -> str:
 def svg(title: str, groups: Sequence[Sequence[Panel]], *, x_label: str, y_label: str) -> str:
     """One line of panels for each group, each group with its own scale."""
     columns = max(len(group) for group in groups)
-    wide = max(len(row) for group in groups for panel in group for row in panel.rows) * CELL
-    high = [max(len(panel.rows) for panel in group) * CELL for group in groups]
+    wide = max(TITLE, CELL * max(len(row) for group in groups for panel in group for row in panel.rows))
+    high = [CELL * max(STEPS, *(len(panel.rows) for panel in group)) for group in groups]
     width = LEFT + columns * (wide + GAP) + BAR
     height = TOP + sum(h + GAP + 30 for h in high)
     out = [
@@ -45,19 +46,18 @@ def svg(title: str, groups: Sequence[Sequence[Panel]], *, x_label: str, y_label:
     ]
     top = TOP
     for group, tall in zip(groups, high, strict=True):
-        largest = _largest(group)
+        values = _values(group)
+        largest = max(map(abs, values), default=0.0)
         for index, panel in enumerate(group):
             out += _panel(panel, LEFT + index * (wide + GAP), top, largest)
-        out += _scale(LEFT + columns * (wide + GAP), top, largest)
+        low = -largest if min(values, default=0.0) < 0 else 0.0
+        out += _scale(LEFT + columns * (wide + GAP), top, low, largest)
         top += tall + GAP + 30
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
-def _largest(group: Sequence[Panel]) -> float:
-    values = [
-        abs(v) for panel in group for row in panel.rows for v in row if v is not None and math.isfinite(v)
-    ]
-    return max(values, default=0.0)
+def _values(group: Sequence[Panel]) -> list[float]:
+    return [v for panel in group for row in panel.rows for v in row if v is not None and math.isfinite(v)]
 
 
 def _panel(panel: Panel, left: int, top: int, largest: float) -> list[str]:
@@ -79,13 +79,13 @@ def _panel(panel: Panel, left: int, top: int, largest: float) -> list[str]:
     return out
 
 
-def _scale(left: int, top: int, largest: float) -> list[str]:
+def _scale(left: int, top: int, low: float, high: float) -> list[str]:
     out = []
-    for step in range(9):
-        value = largest * (1 - step / 4)
-        at = top + step * CELL
+    for step in range(STEPS):
+        value = high + (low - high) * step / (STEPS - 1)
+        at, fill = top + step * CELL, color(value, high)
         out.append(
-            f'<rect x="{left}" y="{at}" width="{CELL}" height="{CELL}" fill="{color(value, largest)}" stroke="{EMPTY}"/>'
+            f'<rect x="{left}" y="{at}" width="{CELL}" height="{CELL}" fill="{fill}" stroke="{EMPTY}"/>'
         )
         if step % 4 == 0:
             out.append(f'<text x="{left + CELL + 4}" y="{at + 10}">{value:.3g}</text>')

@@ -1,7 +1,10 @@
-// Threads over the rows of elementwise ops: blocks of rows with about kTaskElements elements each.
+// Threads over rows: blocks of about kTaskElements elements of elementwise ops; tasks that need scratch of their
+// own.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "mudd/base/parallel.h"
@@ -16,6 +19,17 @@ void parallel_rows(int64_t rows, int64_t cols, Body body) {
   const int64_t block = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, cols));
   parallel_for((rows + block - 1) / block,
                [&](int64_t task, int) { body(task * block, std::min(rows, (task + 1) * block)); });
+}
+
+// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was booked for so many when the
+// thread count was known, and the count may have been raised since.
+template <class Body>
+void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_t bytes, Body body) {
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
+    auto* own = reinterpret_cast<float*>(scratch + slot * bytes);
+    for (int64_t task = next++; task < tasks; task = next++) body(task, own);
+  });
 }
 
 }  // namespace mudd

@@ -1,13 +1,13 @@
 #include "mudd/ops/attention/attention.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/row_tasks.h"
 #include "mudd/ops/rope/heads.h"
 
 namespace mudd {
@@ -37,17 +37,6 @@ Scores parse_scores(const std::string& name) {
 }
 
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was booked for so many when the
-// thread count was known, and the count may have been raised since.
-template <class Body>
-void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_t bytes, Body body) {
-  std::atomic<int64_t> next{0};
-  parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
-    auto* own = reinterpret_cast<float*>(scratch + slot * bytes);
-    for (int64_t task = next++; task < tasks; task = next++) body(task, own);
-  });
-}
 
 class Attention : public Node {
  public:

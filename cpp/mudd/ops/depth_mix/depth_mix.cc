@@ -1,12 +1,12 @@
 #include "mudd/ops/depth_mix/depth_mix.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/arena.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/row_tasks.h"
 #include "mudd/ops/depth_mix/generator.h"
 
 namespace mudd {
@@ -61,15 +61,6 @@ class DepthMix : public Node {
   int newest() const { return newest_given_ ? kMixNewest : kMixStates + sources_ - 1; }
   DepthMixRows rows_of(const Run& run, StateTable& table) const;
   DepthMixGradients gradients_of(const Run& run, StateTable& table, float* dweights) const;
-
-  template <class Body>
-  void tasks_with_scratch(int64_t tasks, std::byte* scratch, int64_t bytes, Body body) const {
-    std::atomic<int64_t> next{0};
-    parallel_for(std::min<int64_t>(slots_, tasks), [&](int64_t slot, int) {
-      auto* own = reinterpret_cast<float*>(scratch + slot * bytes);
-      for (int64_t task = next++; task < tasks; task = next++) body(task, own);
-    });
-  }
 
   bool direct_, post_norm_;
   float norm_eps_;
@@ -174,7 +165,7 @@ void DepthMix::forward(const Run& run) {
   for (int c = 0; c < streams_; ++c) out.streams[c] = run.out(c).f32(), out.strides[c] = run.out(c).stride;
   generator_.start_forward(run, run.scratch());
   std::byte* tiles = run.scratch() + generator_.forward_bytes();
-  tasks_with_scratch((rows_ + kTile - 1) / kTile, tiles, forward_tile_, [&](int64_t task, float* tile) {
+  tasks_with_scratch((rows_ + kTile - 1) / kTile, slots_, tiles, forward_tile_, [&](int64_t task, float* tile) {
     const int64_t begin = task * kTile, end = std::min(begin + kTile, rows_);
     if (generator_.present()) generator_.forward(run, x, begin, end, tile);
     kernels_->fwd(begin, end, mix, out);
@@ -222,20 +213,22 @@ void DepthMix::backward(const Run& run) {
   const Tensor dx = run.wants(newest()) ? run.din(newest()) : Tensor{};
   // The mixing has written there before, unless newest comes apart and nothing is added directly.
   const bool adds = !newest_given_ || direct_ || (dx && run.accumulate(newest()));
-  tasks_with_scratch(bias_sums.blocks(), at + partial_bytes_, backward_tile_, [&](int64_t task, float* tile) {
-    int64_t begin = 0, end = 0;
-    bias_sums.range(task, &begin, &end);
-    DepthMixGradients grads = whole;
-    for (int c = 0; c < normed_; ++c)
-      if (gain_partials[c]) grads.gains[c] = gain_sums.partial(gain_partials[c], task);
-    kernels_->bwd(begin, end, mix, grads, tile);
-    if (bias_partials)
-      sums_->bwd(begin, end, count, Activation::none, nullptr, dweights, count, nullptr,
-                 bias_sums.partial(bias_partials, task));
-    if (generator_.present()) generator_.backward(run, x, dweights, begin, end, task, dx, adds, tile);
-    else if (newest_given_ && dx && !adds)
-      for (int64_t r = begin; r < end; ++r) std::fill_n(dx.f32() + r * dx.stride, width_, 0.0f);
-  });
+  tasks_with_scratch(bias_sums.blocks(), slots_, at + partial_bytes_, backward_tile_,
+                     [&](int64_t task, float* tile) {
+                       int64_t begin = 0, end = 0;
+                       bias_sums.range(task, &begin, &end);
+                       DepthMixGradients grads = whole;
+                       for (int c = 0; c < normed_; ++c)
+                         if (gain_partials[c]) grads.gains[c] = gain_sums.partial(gain_partials[c], task);
+                       kernels_->bwd(begin, end, mix, grads, tile);
+                       if (bias_partials)
+                         sums_->bwd(begin, end, count, Activation::none, nullptr, dweights, count, nullptr,
+                                    bias_sums.partial(bias_partials, task));
+                       if (generator_.present())
+                         generator_.backward(run, x, dweights, begin, end, task, dx, adds, tile);
+                       else if (newest_given_ && dx && !adds)
+                         for (int64_t r = begin; r < end; ++r) std::fill_n(dx.f32() + r * dx.stride, width_, 0.0f);
+                     });
   if (wants_bias_) bias_sums.finish(bias_partials, run.sink(kMixBias));
   for (int c = 0; c < normed_; ++c)
     if (wants_gain_[c]) gain_sums.finish(gain_partials[c], run.sink(kMixGain + c));
