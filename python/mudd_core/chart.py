@@ -65,6 +65,14 @@ def _log_ticks(low: float, high: float, wanted: int) -> list[float]:
     return _ticks(low, high, wanted)  # less than a decade
 
 
+def number(value: float) -> str:
+    """A tick as people write it: 0.25, 40, 15k, 2M."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if unit * 9.9 <= abs(value) < 1e12 or (unit > 1e3 and unit <= abs(value) < 1e12):
+            return f"{value / unit:.4g}{letter}"
+    return f"{value:.4g}"
+
+
 class Chart:
     """Two axes and what is drawn on them; finish() gives the file."""
 
@@ -100,11 +108,11 @@ class Chart:
         for value in self._y.ticks():
             at = self.y(value)
             self.parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
-            self.text(LEFT - 8, at + 4, f"{value:.4g}", anchor="end")
+            self.text(LEFT - 8, at + 4, number(value), anchor="end")
         for value in self._x.ticks(7):
             at = self.x(value)
             self.parts.append(f'<path d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GRID}"/>')
-            self.text(at, HEIGHT - BOTTOM + 18, f"{value:.4g}", anchor="middle")
+            self.text(at, HEIGHT - BOTTOM + 18, number(value), anchor="middle")
         self.parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, self._x.label, anchor="middle")
         self.parts.append(f'<g transform="rotate(-90 18 {HEIGHT / 2})">')

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mudd_core.chart import Axis, Chart, axis
+from mudd_core.chart import Axis, Chart, axis, number
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -19,6 +19,11 @@ def test_ticks_are_round_and_inside() -> None:
     assert Axis(1.17, 1.31, "").ticks(6) == pytest.approx([1.175, 1.2, 1.225, 1.25, 1.275, 1.3])
     assert Axis(0.9, 1100, "", log=True).ticks() == pytest.approx([1, 10, 100, 1000])
     assert Axis(2, 9, "", log=True).ticks() == pytest.approx([2, 4, 6, 8])
+
+
+def test_numbers_are_written_for_people() -> None:
+    written = {0.25: "0.25", 40: "40", 2500: "2500", 15000: "15k", 2e6: "2M", 1.25e9: "1.25G", 3e15: "3e+15"}
+    assert {value: number(value) for value in written} == written
 
 
 @given(st.lists(numbers, min_size=1), st.booleans())

@@ -1,0 +1,19 @@
+"""Bake-off: several model families trained on the same text at equal size or equal cost, and compared honestly.
+
+Runs are ordinary training runs, so they resume; seeds are paired (the same data order for every contestant), and every
+difference comes with its interval.
+"""
+
+from mudd_core.bakeoff.contest import Contest, Contestant, equal_flops, equal_parameters
+from mudd_core.bakeoff.result import compare, read_curves
+from mudd_core.bakeoff.runs import run_all
+
+__all__ = [
+    "Contest",
+    "Contestant",
+    "compare",
+    "equal_flops",
+    "equal_parameters",
+    "read_curves",
+    "run_all",
+]

@@ -1,0 +1,93 @@
+"""launch.py bakeoff: train several families on the same text and compare them.
+
+    python launch.py bakeoff                                   all families at equal parameters
+    python launch.py bakeoff --equal=flops --seeds=5
+    python launch.py bakeoff --preset=muddformer-readme
+    python launch.py bakeoff --families=transformer_pp,gpt2 --tokens=4e6 model.d_model=192
+
+Further words are overrides for all contestants. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
+on. It writes result.json and result.html under --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.bakeoff.page import page, text_table
+from mudd_core.bakeoff.presets import PRESETS, contest
+from mudd_core.bakeoff.result import compare, read_curves
+from mudd_core.bakeoff.runs import run_all
+from mudd_core.config import FAMILIES
+from mudd_core.errors import UserError
+from mudd_core.workdir import write_json
+
+LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    asked, overrides = _parser().parse_known_args(list(words))
+    tokens = _whole(asked.tokens, "--tokens")
+    seeds = _whole(asked.seeds, "--seeds")
+    out = Path(asked.out or f"runs/bakeoff-{asked.preset}")
+    from mudd_core import data, signals
+    from mudd_core.cli_commands import environment_text
+
+    families = asked.families.split(",")
+    probe = contest(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).contestants[0].config
+    vocab = int(data.prepare(probe.data).vocab_size)
+    found = contest(asked.preset, families, asked.equal, tokens, overrides, vocab)
+    few = f" (fewer than the {LEAST_TOKENS:,} at which families part)" if tokens < LEAST_TOKENS else ""
+    print(
+        f"{found.title}: {len(found.contestants)} contestants, {seeds} seeds, {tokens:,} tokens a run{few}; {out}"
+    )
+    signals.take_for_good()
+    if not run_all(found, seeds, out):
+        return 75
+    result = compare(found, read_curves(found, seeds, out, vocab), vocab, environment_text())
+    write_json(out / "result.json", result)
+    (out / "result.html").write_text(page(result), encoding="utf-8")
+    print(f"\n{text_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
+    return 0
+
+
+def _whole(text: str, name: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number < 1 or number != int(number):
+        raise UserError(f"[bakeoff] {name}: expected a whole number of at least 1, got '{text}'")
+    return int(number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="launch.py bakeoff",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--preset", default="families", choices=PRESETS, help="which contest (default: families)"
+    )
+    parser.add_argument(
+        "--families",
+        default=",".join(FAMILIES),
+        metavar="A,B",
+        help="who takes part in the contest of families, the yardstick first (default: all)",
+    )
+    parser.add_argument(
+        "--equal",
+        default="parameters",
+        metavar="WHAT",
+        help="parameters (default; equal tokens too) or flops",
+    )
+    parser.add_argument(
+        "--tokens", default="2097152", metavar="N", help="tokens a run trains on (default 2,097,152)"
+    )
+    parser.add_argument("--seeds", default="3", metavar="N", help="runs of each contestant (default 3)")
+    parser.add_argument("--out", default="", metavar="DIR", help="folder (default runs/bakeoff-<preset>)")
+    return parser

@@ -1,0 +1,105 @@
+"""Who runs against whom: configs brought to equal parameters or equal FLOPs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mudd_core.assemble import resolved_model
+from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
+from mudd_core.errors import UserError
+from mudd_core.flops import flops_per_token
+
+# The field that sets a family's size without touching depth, width of the stream and heads.
+KNOBS = {"tokenformer": "slot_num"}
+UNIT = 8  # the knob moves in steps of this
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A name for legends and folders, and the config of its runs (seed and work directory aside)."""
+
+    name: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared. measure: val_bits_per_byte, or loss (of training). The first contestant is the yardstick."""
+
+    title: str
+    measure: str
+    contestants: tuple[Contestant, ...]
+    note: str = ""
+
+
+def parameters(config: Config, vocab_size: int) -> int:
+    """Weights of the config's model; nothing is initialised."""
+    from mudd_core.model import Model
+
+    return Model(resolved_model(config, vocab_size), initialize=False).n_parameters
+
+
+def cost(config: Config, vocab_size: int) -> float:
+    """FLOPs of the whole training."""
+    shape = resolved_model(config, vocab_size)
+    tokens = config.train.steps * config.train.batch_size * config.train.seq_len
+    return flops_per_token(shape, shape.vocab_size, config.train.seq_len) * tokens
+
+
+def equal_parameters(contestants: Sequence[Contestant], vocab_size: int) -> tuple[Contestant, ...]:
+    """All with about the first one's parameters, by their feed-forward width or slots; steps stay."""
+    wanted = parameters(contestants[0].config, vocab_size)
+    return tuple(
+        dataclasses.replace(one, config=_with_parameters(one.config, wanted, vocab_size))
+        for one in contestants
+    )
+
+
+def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
+    knob = KNOBS.get(config.model.family, "d_ff")
+
+    def turned(value: int) -> Config:
+        changed: Config = replace_path(config, f"model.{knob}", value)
+        return changed
+
+    low = int(getattr(config.model, knob))
+    at_low, at_high = (parameters(turned(value), vocab_size) for value in (low, 2 * low))
+    slope = (at_high - at_low) / low  # weights are linear in the knob, but for rounding
+    guess = UNIT * max(1, round((low + (wanted - at_low) / slope) / UNIT))
+    near = [value for value in (guess - UNIT, guess, guess + UNIT) if value > 0]
+    best = min((turned(value) for value in near), key=lambda c: abs(parameters(c, vocab_size) - wanted))
+    if abs(parameters(best, vocab_size) / wanted - 1) > 0.05:
+        raise UserError(
+            f"[bakeoff] {config.model.family}: expected about {wanted:,} parameters, the nearest it can have is "
+            f"{parameters(best, vocab_size):,} (model.{knob}={getattr(best.model, knob)}); "
+            "take other widths or --equal=flops"
+        )
+    return best
+
+
+def equal_flops(contestants: Sequence[Contestant], vocab_size: int) -> tuple[Contestant, ...]:
+    """All with the first one's FLOPs over the whole training, by their number of steps; models stay."""
+    wanted = cost(contestants[0].config, vocab_size)
+    evened = []
+    for one in contestants:
+        steps = max(1, round(one.config.train.steps * wanted / cost(one.config, vocab_size)))
+        evened.append(dataclasses.replace(one, config=with_steps(one.config, steps)))
+    return tuple(evened)
+
+
+def with_steps(config: Config, steps: int, checks: int = 8) -> Config:
+    """The config with so many steps, validated (and saved, to resume) about `checks` times."""
+    every = max(1, steps // checks)
+    train = dataclasses.replace(
+        config.train,
+        steps=steps,
+        eval_every=every,
+        save_every=every,
+        log_every=max(1, every // 10),
+        keep_last=1,
+    )
+    train = dataclasses.replace(train, eval_every=train.log_every * max(1, every // train.log_every))
+    return dataclasses.replace(config, train=train)

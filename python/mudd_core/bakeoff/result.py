@@ -1,0 +1,156 @@
+"""Numbers of a bake-off: curves over tokens, FLOPs and seconds, means with intervals, paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mudd_core.assemble import resolved_model
+from mudd_core.bakeoff.contest import Contest, cost, parameters
+from mudd_core.bakeoff.runs import folder_of
+from mudd_core.flops import flops_per_token
+from mudd_core.metrics import read_rows
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom (tables in any textbook); the normal's beyond.
+_T95 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place of a curve: what was spent, and the measure."""
+
+    step: int
+    tokens: float
+    flops: float
+    seconds: float
+    value: float
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and half the width of its 95 % interval (Student's t); None for a single value."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return mean, None
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+    return mean, (_T95[n - 2] if n - 2 < len(_T95) else 1.96) * spread / math.sqrt(n)
+
+
+def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 20) -> list[Point]:
+    """The curve of one run; training losses are means over the last `window` rows."""
+    rows = list(read_rows(folder / "metrics.jsonl"))
+    train = {row["step"]: row for row in rows if "val_loss" not in row}
+    if measure == "loss":
+        steps = sorted(train)
+        seen = [(s, train[s]["loss"]) for s in steps if train[s]["loss"] is not None]
+        values = {
+            s: math.fsum(v for _, v in seen[max(0, i + 1 - window) : i + 1]) / min(i + 1, window)
+            for i, (s, _) in enumerate(seen)
+        }
+    else:
+        values = {row["step"]: row[measure] for row in rows if measure in row}
+    return [
+        Point(s, train[s]["tokens"], train[s]["tokens"] * flops_of_token, train[s]["seconds"], value)
+        for s, value in sorted(values.items())
+        if s in train
+    ]
+
+
+def read_curves(contest: Contest, seeds: int, out: Path, vocab_size: int) -> dict[str, list[list[Point]]]:
+    """Of every contestant, the curve of each seed."""
+    curves = {}
+    for one in contest.contestants:
+        shape = resolved_model(one.config, vocab_size)
+        flops = flops_per_token(shape, vocab_size, one.config.train.seq_len)
+        folders = [folder_of(out, one, seed) for seed in range(seeds)]
+        curves[one.name] = [read_curve(folder, contest.measure, flops) for folder in folders]
+    return curves
+
+
+def averaged(curves: Sequence[Sequence[Point]]) -> list[dict[str, Any]]:
+    """Mean and interval over seeds, point by point."""
+    points = []
+    for places in zip(*curves, strict=False):
+        mean, interval = mean_and_interval([place.value for place in places])
+        seconds = math.fsum(place.seconds for place in places) / len(places)
+        first = places[0]
+        points.append(
+            {
+                "step": first.step,
+                "tokens": first.tokens,
+                "flops": first.flops,
+                "seconds": seconds,
+                "mean": mean,
+                "interval95": interval,
+            }
+        )
+    return points
+
+
+def verdict(difference: float, interval: float | None) -> str:
+    """What a paired difference (contestant less yardstick; lower is better) says."""
+    if interval is None:
+        return "one seed: no interval, no verdict"
+    if abs(difference) <= interval:
+        return "no difference seen"
+    return "better than the first" if difference < 0 else "worse than the first"
+
+
+def compare(
+    contest: Contest, curves: dict[str, list[list[Point]]], vocab_size: int, environment: str
+) -> dict[str, Any]:
+    """Everything as plain values for the JSON file."""
+    yardstick = [curve[-1].value for curve in curves[contest.contestants[0].name]]
+    results = []
+    for one in contest.contestants:
+        last = [curve[-1] for curve in curves[one.name]]
+        mean, interval = mean_and_interval([p.value for p in last])
+        pairs = [p.value - base for p, base in zip(last, yardstick, strict=True)]
+        difference, spread = mean_and_interval(pairs)
+        is_first = one is contest.contestants[0]
+        results.append(
+            {
+                "name": one.name,
+                "family": one.config.model.family,
+                "parameters": parameters(one.config, vocab_size),
+                "training_flops": cost(one.config, vocab_size),
+                "steps": one.config.train.steps,
+                "tokens": last[0].tokens,
+                "seconds": [p.seconds for p in last],
+                "final": [p.value for p in last],
+                "mean": mean,
+                "interval95": interval,
+                "difference": None if is_first else difference,
+                "difference_interval95": None if is_first else spread,
+                "verdict": "the yardstick" if is_first else verdict(difference, spread),
+                "curve": averaged(curves[one.name]),
+            }
+        )
+    return {
+        "title": contest.title,
+        "measure": contest.measure,
+        "seeds": len(yardstick),
+        "vocabulary": vocab_size,
+        "environment": environment,
+        "note": contest.note,
+        "contestants": results,
+    }

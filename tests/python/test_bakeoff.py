@@ -1,0 +1,110 @@
+"""The bake-off: sizes made equal, intervals, verdicts, a short contest from the command line, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from mudd_core.bakeoff import Contestant, equal_flops, equal_parameters
+from mudd_core.bakeoff.contest import cost, parameters
+from mudd_core.bakeoff.presets import PRESETS, base, contest
+from mudd_core.bakeoff.result import mean_and_interval, verdict
+from mudd_core.config import FAMILIES
+from mudd_core.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCAB = 300
+SMALL = (
+    "model.d_model=64",
+    "model.n_layer=2",
+    "train.seq_len=32",
+    "train.batch_size=4",
+    "eval.max_batches=2",
+)
+
+
+def everyone() -> list[Contestant]:
+    return [Contestant(family, base(family, 4096, SMALL)) for family in FAMILIES]
+
+
+def test_all_families_can_be_made_equally_large() -> None:
+    evened = equal_parameters(everyone(), VOCAB)
+    wanted = parameters(evened[0].config, VOCAB)
+    for one in evened:
+        assert parameters(one.config, VOCAB) == pytest.approx(wanted, rel=0.05), one.name
+        assert one.config.train.steps == evened[0].config.train.steps
+
+
+def test_all_families_can_be_made_equally_expensive() -> None:
+    start = everyone()
+    evened = equal_flops(start, VOCAB)
+    for before, one in zip(start, evened, strict=True):
+        assert cost(one.config, VOCAB) == pytest.approx(cost(evened[0].config, VOCAB), rel=0.03), one.name
+        assert one.config.model == before.config.model
+
+
+def test_every_preset_makes_a_contest() -> None:
+    for preset in PRESETS:
+        found = contest(preset, ["transformer_pp", "gpt2"], "flops", 4096, SMALL, VOCAB)
+        assert len(found.contestants) >= 2 and found.contestants[0].name == "transformer_pp"
+    moe = contest("moe", [], "flops", 4096, SMALL, VOCAB)
+    dense, sparse = (cost(one.config, VOCAB) for one in moe.contestants)
+    assert sparse == pytest.approx(dense, rel=0.03)  # the router is on top
+    with pytest.raises(UserError, match="--equal"):
+        contest("families", ["gpt2"], "time", 4096, SMALL, VOCAB)
+    with pytest.raises(UserError, match="gpt3"):
+        contest("families", ["gpt3"], "flops", 4096, SMALL, VOCAB)
+
+
+def test_intervals_are_students() -> None:
+    # By hand: deviations -1, 0, 1; s = 1; t(2) = 4.303; 4.303 / sqrt(3)
+    mean, interval = mean_and_interval([1.0, 2.0, 3.0])
+    assert mean == 2.0 and interval == pytest.approx(2.4843, abs=1e-4)
+    assert mean_and_interval([5.0]) == (5.0, None)
+    assert verdict(-0.1, 0.05).startswith("better") and verdict(0.1, 0.05).startswith("worse")
+    assert verdict(0.04, 0.05) == "no difference seen" and "no verdict" in verdict(-1.0, None)
+
+
+def bakeoff(text: Path, out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    data = (f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "data.tokenizer=bytes")
+    command = [sys.executable, str(ROOT / "launch.py"), "bakeoff", f"--out={out}", *words, *SMALL, *data]
+    paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+
+
+def test_a_short_contest_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_path: Path) -> None:
+    words = ("--tokens=2048", "--seeds=2", "--families=transformer_pp,gpt2", "train.threads=1")
+    killed = bakeoff(tiny_text, tmp_path, *words, MUDD_KILL_AT="after_commit:11")
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    done = bakeoff(tiny_text, tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "transformer_pp, seed 0: 16 steps" not in done.stdout, "a finished run was started again"
+    result: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
+    assert [one["name"] for one in result["contestants"]] == ["transformer_pp", "gpt2"]
+    first, second = result["contestants"]
+    assert len(second["final"]) == 2 and len(second["curve"]) >= 8
+    pairs = [b - a for a, b in zip(first["final"], second["final"], strict=True)]
+    assert second["difference"] == pytest.approx(sum(pairs) / 2)
+    assert first["curve"][-1]["mean"] < first["curve"][0]["mean"], "nothing was learned"
+    page = (tmp_path / "result.html").read_text()
+    assert page.count("<svg") == 3
+    for part in page.split("<svg")[1:]:
+        ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--seeds=0",), "--seeds"), (("--families=gpt3",), "gpt3"), (("modle.d_model=8",), "model.d_model")],
+)
+def test_mistakes_exit_2(tiny_text: Path, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    done = bakeoff(tiny_text, tmp_path / "out", *words)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
