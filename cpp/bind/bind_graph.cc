@@ -181,6 +181,30 @@ py::list memory_table(const Executor& e) {
   return rows;
 }
 
+int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const Tensor& t : tensors)
+    if (t) bytes += t.rows * t.cols * size_of(t.dtype);
+  return bytes;
+}
+
+py::list profile_table(const Executor& e) {
+  py::list rows;
+  for (size_t i = 0; i < e.spans().size(); ++i) {
+    const PlanStep& step = e.plan().schedule[i];
+    const GraphNode& node = e.graph().nodes()[step.node];
+    const Run& run = e.bound(i);
+    const bool forward = step.phase == Phase::forward;
+    const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
+    // A backward pass is two products for each one forward, three where it does the forward's work as well.
+    const double times = forward ? 1 : node.node->computes_in_backward() ? 3 : 2;
+    const Executor::Span& span = e.spans()[i];
+    rows.append(py::make_tuple(node.label, forward ? "forward" : "backward", span.calls, span.seconds, span.begin,
+                               span.end, times * node.node->forward_flops(), bytes));
+  }
+  return rows;
+}
+
 void bind_executor(py::module_& m) {
   py::class_<Executor>(m, "Executor", "A planned graph with its arena.")
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
@@ -231,6 +255,9 @@ void bind_executor(py::module_& m) {
           "A read-only view of a kept value; the next run overwrites it.")
       .def("gradient", &summed_gradient, py::arg("name"))
       .def("first_non_finite", &Executor::first_non_finite)
+      .def("profile", &Executor::profile, py::arg("on"), "Times every node of the runs that follow.")
+      .def("profile_table", &profile_table,
+           "(label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.")
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })

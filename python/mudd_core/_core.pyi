@@ -166,6 +166,14 @@ class Executor:
         """
         (what, kind, bytes, first, last, offset) per buffer.
         """
+    def profile(self, on: bool) -> None:
+        """
+        Times every node of the runs that follow.
+        """
+    def profile_table(self) -> list[typing.Any]:
+        """
+        (label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.
+        """
     def run(self, run: int = 0, cache_length: int = 0) -> None:
         ...
     def set(self, arg0: str, arg1: typing.Any) -> None:

@@ -150,6 +150,11 @@ class Engine:
         if self._load is not None:
             self._load.load_state(tensors)
 
+    @property
+    def executor(self) -> Any:
+        """The planned executor of a training run over inputs and targets."""
+        return self._planned.executor
+
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""
         store, executor = self.model.store, self._planned.executor

@@ -1,6 +1,7 @@
 #include "mudd/graph/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "mudd/base/check.h"
@@ -14,6 +15,10 @@ int levels_for(int runs) {
   int levels = 1;
   while ((1 << levels) < runs) ++levels;
   return levels;
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Integers and the doubles of a loss are not looked at: what made them is.
@@ -157,14 +162,31 @@ void Executor::run(const StepInput& input, int run) {
     for (const Buffer& b : plan_.buffers)
       if (b.kind != 'i') std::memset(arena_.data() + b.offset, 0xff, b.bytes);
   for (size_t i = 0; i < runs_.size(); ++i) {
-    const PlanStep& step = plan_.schedule[i];
-    Node& node = *graph_.nodes()[step.node].node;
-    if (step.phase == Phase::forward) node.forward(runs_[i]);
-    else node.backward(runs_[i]);
-    if (step.pass_to >= 0)
-      add_into(runs_[i].dout(0), tensor(graph_.nodes()[step.node].inputs[node.passes_gradient()], step.pass_to));
-    if (options_.check_finite && first_non_finite_.empty()) note_non_finite(step, runs_[i]);
+    const double begin = profiling_ ? steady_seconds() : 0;
+    run_position(i);
+    if (!profiling_) continue;
+    Span& span = spans_[i];
+    span.begin = begin;
+    span.end = steady_seconds();
+    span.seconds += span.end - begin;
+    ++span.calls;
   }
+}
+
+void Executor::run_position(size_t position) {
+  const PlanStep& step = plan_.schedule[position];
+  Node& node = *graph_.nodes()[step.node].node;
+  if (step.phase == Phase::forward) node.forward(runs_[position]);
+  else node.backward(runs_[position]);
+  if (step.pass_to >= 0)
+    add_into(runs_[position].dout(0),
+             tensor(graph_.nodes()[step.node].inputs[node.passes_gradient()], step.pass_to));
+  if (options_.check_finite && first_non_finite_.empty()) note_non_finite(step, runs_[position]);
+}
+
+void Executor::profile(bool on) {
+  profiling_ = on;
+  if (on) spans_.assign(runs_.size(), {});
 }
 
 void Executor::note_non_finite(const PlanStep& step, const Run& run) {

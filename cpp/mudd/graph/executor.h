@@ -44,6 +44,16 @@ class Executor {
   const float* gradient(int parameter, int use) const;
   int64_t gradient_bytes() const { return gradients_.bytes(); }
 
+  // Times every node of the runs that follow, or stops that. Costs two clock readings a node.
+  struct Span {
+    int64_t calls = 0;
+    double seconds = 0;         // of all calls
+    double begin = 0, end = 0;  // of the last call, on the steady clock
+  };
+  void profile(bool on);
+  const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
+  const Run& bound(size_t position) const { return runs_[position]; }
+
   // Label of the first node that gave a non-finite number in the last run with check_finite; empty: none.
   const std::string& first_non_finite() const { return first_non_finite_; }
 
@@ -54,6 +64,7 @@ class Executor {
   void bind_sinks(int run);
   void point_sink(GradSink& sink, int parameter, int use, int run) const;
   void note_non_finite(const PlanStep& step, const Run& run);
+  void run_position(size_t position);
 
   Graph graph_;
   ParamStore& store_;
@@ -65,6 +76,8 @@ class Executor {
   std::vector<std::vector<std::vector<float*>>> sums_;  // [parameter][use][level of the binary counter]
   StepInput input_;
   std::string first_non_finite_;
+  std::vector<Span> spans_;
+  bool profiling_ = false;
 };
 
 // to += from, element by element (a residual's gradient that could not be handed on in place).

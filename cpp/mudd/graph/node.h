@@ -165,6 +165,12 @@ class Node {
   virtual bool cheap_to_recompute() const { return false; }
   // Same for backward: input i whose gradient may be written over dout(0) although it differs from it.
   virtual int gradient_in_place_input() const { return -1; }
+
+  // Multiply-adds count as two. Of a forward pass, for the profile; known after infer(), 0 where bytes decide.
+  double forward_flops() const { return flops_; }
+
+ protected:
+  double flops_ = 0;
 };
 
 // Options of an op as Python passes them.

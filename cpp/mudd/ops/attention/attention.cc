@@ -130,6 +130,9 @@ void Attention::infer(Inference& io) {
   check_caches(io);
   check_masks(io);
   io.output(io.input(kQuery));
+  // Scores and their product with v; causal attention counts the half that is seen, once.
+  const double seen = causal_ && !cached_ ? 0.5 : 1.0, keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
+  flops_ = 4 * seen * keys * static_cast<double>(q_.rows() * q_.heads * q_.dim);
   if (!cached_) io.saved(q_.rows() * q_.heads * static_cast<int64_t>(sizeof(float)));
   kernels_ = &choose(attention_rows());
   book(io);

@@ -119,6 +119,7 @@ class CrossEntropy : public Node {
     io.pack(kHead, Pack::transposed);
     if (wants_h_) io.pack(kHead, Pack::plain);
     const int64_t rows = h.rows();
+    flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
     most_rows_ = largest_shard(io.shards(), rows);
     cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
     gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group);

@@ -45,6 +45,7 @@ class Linear : public Node {
     const int64_t rows = y.rows();
     n_ = y.cols();
     k_ = io.input(kX).cols();
+    flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(n_) * static_cast<double>(k_);
     has_residual_ = io.has_input(kResidual);
     wants_x_ = io.wants_gradient(kX);
     wants_w_ = io.wants_gradient(kW);

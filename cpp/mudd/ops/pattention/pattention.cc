@@ -83,6 +83,7 @@ void Pattention::infer_projection(Inference& io, int p) {
   Projection own;
   own.n = key.rows();
   own.d_out = value.cols();
+  flops_ += 2.0 * static_cast<double>(rows_ * own.n) * static_cast<double>(d_in_ + own.d_out);
   own.theta = theta_;
   own.theta.tau = static_cast<float>(math::sqrt(zoom_ > 0 ? zoom_ : static_cast<double>(own.n)));
   own.wants_key = io.wants_gradient(key_of(p));
@@ -118,6 +119,7 @@ void Pattention::infer(Inference& io) {
   rows_ = x.rows();
   d_in_ = x.cols();
   trains_ = wants_x_ = io.wants_gradient(kX);
+  flops_ = 0;
   for (int p = 0; p < count; ++p) infer_projection(io, p);
   check(!samples_drop() || rows_ % io.shards().samples() == 0, "pattention",
         "drop_path: expected whole samples, got ", x.text());

@@ -1,0 +1,67 @@
+"""launch.py profile: where the time of a training step goes.
+
+    python launch.py profile --config=small.py
+    python launch.py profile --config=small.py --by=part --trace=step.json.gz train.batch_size=4
+
+Steps run on random tokens with the weights as they are initialised; nothing is trained and no text is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.config import apply_overrides, check_config, read_config, split_words
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    asked, overrides = _parser().parse_known_args(list(words))
+    config = read_config(asked.config)
+    config = apply_overrides(config, split_words(overrides, config))
+    check_config(config)
+    from mudd_core import _core, memory, profile
+    from mudd_core.assemble import book, resolved_model
+    from mudd_core.cli_commands import environment_text
+    from mudd_core.plan_report import expected_vocabulary
+
+    _core.set_num_threads(config.train.threads)
+    shape = resolved_model(config, expected_vocabulary(config))
+    model, engine, report = book(shape, config)
+    memory.require(sum(report.values()), "profiling")
+    model.store.initialize(config.train.seed)
+    peak = _core.peak_gflops(_core.num_threads()) * 1e9
+    found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
+    print(f"{config.name}: {environment_text()}; peak {peak / 1e9:,.0f} GFLOP/s")
+    print(profile.table(found, peak, profile.by_part if asked.by == "part" else profile.by_op))
+    if asked.trace:
+        profile.write_trace(found, Path(asked.trace))
+        print(f"wrote {asked.trace}; open it in Perfetto or chrome://tracing")
+    return 0
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="launch.py profile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="config file, as for training")
+    parser.add_argument("--steps", type=_count, default=5, metavar="N", help="timed steps (default 5)")
+    parser.add_argument("--warmup", type=_count, default=2, metavar="N", help="steps before them (default 2)")
+    parser.add_argument(
+        "--by", choices=("op", "part"), default="op", help="rows by op, or by place in the model"
+    )
+    parser.add_argument(
+        "--trace", default="", metavar="FILE", help="also write the last step as FILE (.json.gz)"
+    )
+    return parser
