@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mudd_core.bakeoff import Contestant, equal_flops, equal_parameters
-from mudd_core.bakeoff.contest import cost, parameters
+from mudd_core.bakeoff.contest import cost, parameters, total_cost
 from mudd_core.bakeoff.presets import PRESETS, base, contest
 from mudd_core.bakeoff.result import mean_and_interval, verdict
 from mudd_core.config import FAMILIES
@@ -53,7 +53,10 @@ def test_all_families_can_be_made_equally_expensive() -> None:
 def test_every_preset_makes_a_contest() -> None:
     for preset in PRESETS:
         found = contest(preset, ["transformer_pp", "gpt2"], "flops", 4096, SMALL, VOCAB)
-        assert len(found.contestants) >= 2 and found.contestants[0].name == "transformer_pp"
+        assert len(found.contestants) >= 2
+    grown = contest("tokenformer-growth", [], "flops", 12288, SMALL, VOCAB)
+    costs = [total_cost(one, VOCAB) for one in grown.contestants]
+    assert costs[0] == pytest.approx(costs[1], rel=0.02) and len(grown.contestants[1].stages) == 3
     moe = contest("moe", [], "flops", 4096, SMALL, VOCAB)
     dense, sparse = (cost(one.config, VOCAB) for one in moe.contestants)
     assert sparse == pytest.approx(dense, rel=0.03)  # the router is on top
@@ -98,6 +101,21 @@ def test_a_short_contest_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_
     assert page.count("<svg") == 3
     for part in page.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
+
+
+def test_growth_continues_where_the_smaller_model_ended(tiny_text: Path, tmp_path: Path) -> None:
+    words = ("--preset=tokenformer-growth", "--tokens=3072", "--seeds=1", "train.threads=1")
+    done = bakeoff(tiny_text, tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    scratch, grown = json.loads((tmp_path / "result.json").read_text())["contestants"]
+    assert grown["training_flops"] == pytest.approx(scratch["training_flops"], rel=0.07)
+    assert grown["parameters"] == scratch["parameters"]
+    flops = [point["flops"] for point in grown["curve"]]
+    assert flops == sorted(flops) and flops[-1] == pytest.approx(grown["training_flops"])
+    assert "one seed" in grown["verdict"]
+    # The second stage starts at what the first has learned, not at the loss of a new model.
+    per_stage = len(grown["curve"]) // 3
+    assert grown["curve"][per_stage]["mean"] < grown["curve"][0]["mean"]
 
 
 @pytest.mark.parametrize(

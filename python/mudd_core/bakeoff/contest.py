@@ -19,10 +19,19 @@ UNIT = 8  # the knob moves in steps of this
 
 @dataclass(frozen=True)
 class Contestant:
-    """A name for legends and folders, and the config of its runs (seed and work directory aside)."""
+    """A name for legends and folders, and the config of its runs (seed and work directory aside).
+
+    grown_from: configs of earlier runs, each the start of the next (TokenFormers with ever more slots).
+    """
 
     name: str
     config: Config
+    grown_from: tuple[Config, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Config, ...]:
+        """The configs of all its runs, one after the other."""
+        return (*self.grown_from, self.config)
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,13 @@ def parameters(config: Config, vocab_size: int) -> int:
     return Model(resolved_model(config, vocab_size), initialize=False).n_parameters
 
 
+def total_cost(contestant: Contestant, vocab_size: int) -> float:
+    """FLOPs of all its runs."""
+    return sum(cost(config, vocab_size) for config in contestant.stages)
+
+
 def cost(config: Config, vocab_size: int) -> float:
-    """FLOPs of the whole training."""
+    """FLOPs of one whole training."""
     shape = resolved_model(config, vocab_size)
     tokens = config.train.steps * config.train.batch_size * config.train.seq_len
     return flops_per_token(shape, shape.vocab_size, config.train.seq_len) * tokens
@@ -62,7 +76,11 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
     knob = KNOBS.get(config.model.family, "d_ff")
 
     def turned(value: int) -> Config:
-        changed: Config = replace_path(config, f"model.{knob}", value)
+        changed: Config
+        if config.model.family == "mup":  # d_ff is the floor of ff_multiple * d_model there
+            changed = replace_path(config, "model.ff_multiple", (value + 0.25) / config.model.d_model)
+        else:
+            changed = replace_path(config, f"model.{knob}", value)
         return changed
 
     low = int(getattr(config.model, knob))
@@ -82,7 +100,7 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
 
 def equal_flops(contestants: Sequence[Contestant], vocab_size: int) -> tuple[Contestant, ...]:
     """All with the first one's FLOPs over the whole training, by their number of steps; models stay."""
-    wanted = cost(contestants[0].config, vocab_size)
+    wanted = total_cost(contestants[0], vocab_size)
     evened = []
     for one in contestants:
         steps = max(1, round(one.config.train.steps * wanted / cost(one.config, vocab_size)))

@@ -6,18 +6,31 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from mudd_core.bakeoff.contest import Contest, Contestant, equal_flops, equal_parameters, with_steps
+from mudd_core.bakeoff.contest import (
+    Contest,
+    Contestant,
+    equal_flops,
+    equal_parameters,
+    total_cost,
+    with_steps,
+)
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.fields import replace_path
 from mudd_core.errors import UserError
 
-PRESETS = ("families", "muddformer-readme", "moe")
+PRESETS = ("families", "muddformer-readme", "tokenformer-growth", "moe")
 
 
 def base(family: str, tokens: int, words: Sequence[str], **model: Any) -> Config:
     """The family's tiny config with these words, long enough for `tokens`, model fields replaced."""
     config = read_config(f"{family}/tiny.py")
+    if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
+        model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, **model))
     config = apply_overrides(config, split_words(words, config, []))
+    if isinstance(config.model, MupConfig) and config.model.d_base > config.model.d_model:
+        config = replace_path(config, "model.d_base", config.model.d_model)
     check_config(config)
     per_step = config.train.batch_size * config.train.seq_len
     return with_steps(config, max(1, -(-tokens // per_step)))
@@ -39,6 +52,8 @@ def contest(
             ),
             "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
         )
+    if preset == "tokenformer-growth":
+        return _growth(tokens, words, vocab)
     if preset == "moe":
         sparse = base("mixtral", tokens, words)
         model: Any = sparse.model
@@ -50,6 +65,25 @@ def contest(
             f"{model.n_expert} experts, {model.top_k} a token; the dense feed-forward has the width of {model.top_k}.",
         )
     raise UserError(f"[bakeoff] --preset: expected one of {', '.join(PRESETS)}, got '{preset}'")
+
+
+def _growth(tokens: int, words: Sequence[str], vocab: int) -> Contest:
+    """1x, 2x and 4x the slots, a third of the tokens each, beside 4x from the beginning at equal FLOPs."""
+    first = base("tokenformer", tokens // 3, words)
+    slots: int = first.model.slot_num  # type: ignore[union-attr]
+    second, third = (replace_path(first, "model.slot_num", factor * slots) for factor in (2, 4))
+    grown = Contestant("grown twice", third, grown_from=(first, second))
+    scratch = Contestant(
+        "from scratch", replace_path(base("tokenformer", tokens, words), "model.slot_num", 4 * slots)
+    )
+    steps = max(1, round(scratch.config.train.steps * total_cost(grown, vocab) / total_cost(scratch, vocab)))
+    scratch = dataclasses.replace(scratch, config=with_steps(scratch.config, steps))
+    return Contest(
+        "TokenFormer grown twice against one trained from scratch, at equal FLOPs",
+        "val_bits_per_byte",
+        (scratch, grown),
+        f"{slots}, {2 * slots} and {4 * slots} slots; new slots as the config's start.grow_init says.",
+    )
 
 
 def _families(families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int) -> Contest:

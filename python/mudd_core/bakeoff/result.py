@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.assemble import resolved_model
-from mudd_core.bakeoff.contest import Contest, cost, parameters
-from mudd_core.bakeoff.runs import folder_of
+from mudd_core.bakeoff.contest import Contest, Contestant, parameters, total_cost
+from mudd_core.bakeoff.runs import folders_of
 from mudd_core.flops import flops_per_token
 from mudd_core.metrics import read_rows
 
@@ -77,13 +77,35 @@ def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 
 
 def read_curves(contest: Contest, seeds: int, out: Path, vocab_size: int) -> dict[str, list[list[Point]]]:
     """Of every contestant, the curve of each seed."""
-    curves = {}
-    for one in contest.contestants:
-        shape = resolved_model(one.config, vocab_size)
-        flops = flops_per_token(shape, vocab_size, one.config.train.seq_len)
-        folders = [folder_of(out, one, seed) for seed in range(seeds)]
-        curves[one.name] = [read_curve(folder, contest.measure, flops) for folder in folders]
-    return curves
+    return {
+        one.name: [
+            _whole_curve(one, folders_of(out, one, seed), contest.measure, vocab_size)
+            for seed in range(seeds)
+        ]
+        for one in contest.contestants
+    }
+
+
+def _whole_curve(
+    contestant: Contestant, folders: Sequence[Path], measure: str, vocab_size: int
+) -> list[Point]:
+    """The curves of all stages, one behind the other: what earlier stages spent is spent."""
+    whole: list[Point] = []
+    for config, folder in zip(contestant.stages, folders, strict=True):
+        shape = resolved_model(config, vocab_size)
+        flops = flops_per_token(shape, shape.vocab_size, config.train.seq_len)
+        spent = whole[-1] if whole else Point(0, 0.0, 0.0, 0.0, 0.0)
+        whole += [
+            Point(
+                p.step + spent.step,
+                p.tokens + spent.tokens,
+                p.flops + spent.flops,
+                p.seconds + spent.seconds,
+                p.value,
+            )
+            for p in read_curve(folder, measure, flops)
+        ]
+    return whole
 
 
 def averaged(curves: Sequence[Sequence[Point]]) -> list[dict[str, Any]]:
@@ -132,8 +154,8 @@ def compare(
                 "name": one.name,
                 "family": one.config.model.family,
                 "parameters": parameters(one.config, vocab_size),
-                "training_flops": cost(one.config, vocab_size),
-                "steps": one.config.train.steps,
+                "training_flops": total_cost(one, vocab_size),
+                "steps": sum(config.train.steps for config in one.stages),
                 "tokens": last[0].tokens,
                 "seconds": [p.seconds for p in last],
                 "final": [p.value for p in last],

@@ -11,40 +11,54 @@ from mudd_core.config import Config
 from mudd_core.run_store import RunStore
 
 
-def folder_of(out: Path, contestant: Contestant, seed: int) -> Path:
-    """Work directory of one run."""
-    return out / "runs" / f"{contestant.name}-seed{seed}"
+def folders_of(out: Path, contestant: Contestant, seed: int) -> list[Path]:
+    """Work directories of its runs, one for each stage."""
+    base = out / "runs" / f"{contestant.name}-seed{seed}"
+    earlier = [base.with_name(f"{base.name}-stage{i + 1}") for i in range(len(contestant.grown_from))]
+    return [*earlier, base]
 
 
-def seeded(config: Config, seed: int) -> Config:
-    """Seed of weights and data order; equal seeds give every contestant the same batches."""
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+def seeded(config: Config, seed: int, source: Path | None) -> Config:
+    """With the seed of weights and data order; equal seeds give every contestant the same batches.
+
+    source: a run to start from.
+    """
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+    if source is None:
+        return config
+    start = dataclasses.replace(config.start, load_parameters_path=str(source))
+    return dataclasses.replace(config, start=start)
 
 
 def run_all(contest: Contest, seeds: int, out: Path, say: Callable[[str], None] = print) -> bool:
     """False if a stop was asked for; the same call goes on then. Seed by seed, so that an early stop leaves pairs."""
     for seed in range(seeds):
         for contestant in contest.contestants:
-            if not _run(contestant, seed, folder_of(out, contestant, seed), say):
-                return False
+            source = None
+            for stage, folder in enumerate(folders_of(out, contestant, seed)):
+                # Another order of the data in each stage: more text is seen, not the same again.
+                config = seeded(contestant.stages[stage], seed + 1000 * stage, source)
+                if not _run(f"{contestant.name}, seed {seed}", config, folder, say):
+                    return False
+                source = folder
     return True
 
 
-def _run(contestant: Contestant, seed: int, folder: Path, say: Callable[[str], None]) -> bool:
+def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> bool:
     from mudd_core.trainer import Trainer
 
     store = RunStore(folder)
     try:
-        config, _ = store.adopt(seeded(contestant.config, seed))
+        config, _ = store.adopt(asked)
         if store.summary() is not None:
             return True
-        say(f"{contestant.name}, seed {seed}: {config.train.steps} steps")
+        say(f"{name}: {config.train.steps} steps")
         summary = Trainer(config, store).fit()
         if summary.stopped:
-            say(f"{contestant.name}, seed {seed}: stopped at step {summary.step}, saved")
+            say(f"{name}: stopped at step {summary.step}, saved")
             return False
         say(
-            f"{contestant.name}, seed {seed}: {summary.val_bits_per_byte:.4f} bits per byte, "
+            f"{name}: {summary.val_bits_per_byte:.4f} bits per byte, "
             f"loss {summary.loss:.4f}, {summary.seconds:.0f} s"
         )
         return True

@@ -68,7 +68,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         for name, value in (("aq", q), ("ak", k), ("av", v)):
             nn.sow(name, value)
         if config.rotary_base:
-            rotary = {"base": config.rotary_base, "max_positions": config.max_seq_len}
+            rotary: dict[str, Any] = {"base": config.rotary_base, "max_positions": config.max_seq_len}
             q = ops.rope(q, batch.positions, n_head=heads, **rotary)
             k = ops.rope(k, batch.positions, n_head=groups, **rotary)
         nn.sow("aqr", q)
