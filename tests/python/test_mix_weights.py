@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import mudd_core as mc
 from mudd_core import cli, heatmap, mix_weights
 from mudd_core.errors import UserError
 from mudd_core.model import Model
@@ -75,12 +76,12 @@ def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFix
     for i in range(60):
         (text / f"{i}.txt").write_text(f"document {i} " * 12)
     words = [
-        "--config=muddformer/tiny.py", "model.n_layer=2", "model.d_model=16", "model.n_head=2",
+        "model.n_layer=2", "model.d_model=16", "model.n_head=2",
         "model.ffn_realloc=false", "model.d_ff=24", "train.steps=2", "train.batch_size=2", "train.seq_len=16",
         "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
-        "sample.max_tokens=2", f"--workdir={tmp_path / 'run'}",
     ]  # fmt: skip
-    assert cli.main(words) == 0
+    with mc.Trainer(mc.load_config("muddformer/tiny.py", words), tmp_path / "run") as trainer:
+        trainer.fit()
     assert cli.main(["weights", "--workdir", str(tmp_path / "run"), "--windows", "3"]) == 0
     out = capsys.readouterr().out
     folder = tmp_path / "run" / "weights" / "step-2"

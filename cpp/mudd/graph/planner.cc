@@ -143,7 +143,9 @@ class Builder {
   }
 
   void forward(int i) {
-    PlanStep step{.node = i, .phase = Phase::forward};
+    PlanStep step;
+    step.node = i;
+    step.phase = Phase::forward;
     bind_inputs(step, i, true);
     make_outputs(step, i);
     bind_saved(step, i);
@@ -169,7 +171,9 @@ class Builder {
       if (node(i).backward_reads_input(static_cast<int>(j))) ensure(entry(i).inputs[j]);
     for (size_t j = 0; j < entry(i).outputs.size(); ++j)
       if (node(i).backward_reads_output(static_cast<int>(j))) ensure(entry(i).outputs[j]);
-    PlanStep step{.node = i, .phase = Phase::backward};
+    PlanStep step;
+    step.node = i;
+    step.phase = Phase::backward;
     bind_inputs(step, i, false);
     if (node(i).computes_in_backward()) make_outputs(step, i);
     else
