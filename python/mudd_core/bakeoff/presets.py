@@ -57,7 +57,10 @@ def contest(
     if preset == "moe":
         sparse = base("mixtral", tokens, words)
         model: Any = sparse.model
-        dense = base("transformer_pp", tokens, words, d_ff=model.top_k * model.d_ff)
+        same = {
+            name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")
+        }
+        dense = base("transformer_pp", tokens, words, **same, d_ff=model.top_k * model.d_ff)
         return Contest(
             "Mixtral against the dense model of equal active FLOPs",
             "val_bits_per_byte",
