@@ -35,7 +35,6 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.mix_weights",
         "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
     ),
-    "weights": ("mudd_core.mix_weights", "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG"),
     "bakeoff": ("mudd_core.bakeoff.command", "train several families on the same text and compare them"),
     "profile": ("mudd_core.profile_command", "where the time of a training step goes"),
 }

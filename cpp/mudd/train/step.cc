@@ -30,7 +30,7 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
   count_levels_.assign(32, 0.0);
   aux_levels_.assign(32, 0.0);
   size_t figures = 0;
-  for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.value(v).cols);
+  for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   figure_sums_.assign(figures, 0.0);
   for (int i = 0; i < store.count(); ++i) {
     if (executor_.uses(i) == 0) continue;
