@@ -30,6 +30,11 @@ COMMANDS = {
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
 TOOLS: dict[str, tuple[str, str]] = {
+    "import": (
+        "mudd_core.interop.import_command",
+        "a run out of a Hugging Face folder or another program's weights",
+    ),
+    "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
     "grow": ("mudd_core.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (
         "mudd_core.mix_weights",

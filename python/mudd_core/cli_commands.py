@@ -153,7 +153,7 @@ def load_run(request: Request) -> tuple[Config, Any, Any, int]:
     config, path = _saved_run(request)
     facts = read_object(path / "run.json")
     _core.set_num_threads(config.train.threads)
-    cache = data.prepare(config.data, fingerprint=facts[DATA_FACT])
+    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
     weights_only = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
     folder = path / "checkpoints"
     if "--step" in request.options:

@@ -70,12 +70,15 @@ class RunStore:
         saved = self.saved_facts()
         if saved:
             self.run_id = str(saved.get("run_id", ""))
+            new = {name: value for name, value in facts.items() if name not in saved}  # of an imported run
             for name, value in facts.items():
-                if saved.get(name) != value:
+                if saved.get(name, value) != value:
                     raise UserError(
                         f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
                         f"now {value!r}. Bring the old one back, or give another --workdir."
                     )
+            if new:
+                write_json(self.dir.run_file, {**saved, **new})
         else:
             self.run_id = secrets.token_hex(8)
             started = time.strftime("%Y-%m-%dT%H:%M:%S%z")

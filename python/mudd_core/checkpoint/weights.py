@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.errors import FormatError, UserError
 
+_INDEX = "model.safetensors.index.json"
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
@@ -36,7 +38,7 @@ def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
     if (path / MANIFEST).exists():
         step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
         return load_step(path.parent, step, only=lambda name: "/" not in name).tensors
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    files = _files_of(path) if path.is_dir() else [path]
     if not files:
         raise UserError(f"{path} holds no .safetensors file")
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
@@ -47,6 +49,21 @@ def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
                 raise FormatError(str(file), 8, f"tensor {name!r} stands in two files")
             weights[name] = array
     return weights
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The files that the folder's index names, else all safetensors in it."""
+    index = folder / _INDEX
+    if not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error
+    for name in names:
+        if not isinstance(name, str) or "/" in name or not (folder / name).is_file():
+            raise UserError(f"{index} names a file '{name}' that is not in {folder}")
+    return [folder / name for name in names]
 
 
 def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,139 @@
+"""`launch.py export`: a run's weights as a folder of an original program: settings, safetensors, tokenizer.
+
+What was written is loaded again and must give the very logits of the run before success is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.errors import UserError
+
+Array = npt.NDArray[Any]
+_PROBE = (2, 32)  # windows and positions that are compared
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
+    args = _parser().parse_args(list(words))
+    folder = Path(args.to)
+    if folder.exists():
+        raise UserError(f"[export] {folder} exists already; give another --to")
+    from mudd_core import interop
+
+    config, model = _load(Path(args.workdir), args.step)
+    settings, weights = interop.export_original(args.system, model)
+    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20)
+    tokenizer = Path(config.data.tokenizer)
+    if tokenizer.suffix == ".json" and tokenizer.is_file():
+        shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    difference, largest = compare(args.system, folder, model)
+    if difference != 0.0:
+        shutil.rmtree(folder)
+        print(
+            f"error: [export] logits of {folder} differ by {difference:.3e}; it was removed", file=sys.stderr
+        )
+        return 1
+    print(
+        f"{len(weights)} tensors in {folder}; loaded again, its logits are the run's (largest {largest:.4g})"
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from mudd_core.interop import SYSTEMS
+
+    p = argparse.ArgumentParser(prog="launch.py export", description=__doc__, allow_abbrev=False)
+    p.add_argument(
+        "--workdir", required=True, metavar="DIR", help="the run: its newest checkpoint is exported"
+    )
+    p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
+    p.add_argument("--system", choices=SYSTEMS, default="hf", help="for whom: Hugging Face by default")
+    p.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
+    p.add_argument("--shard-mb", type=int, default=4096, metavar="N", help="largest file, MiB; default 4096")
+    return p
+
+
+def _load(workdir: Path, step: int | None) -> tuple[Any, Any]:
+    """(config, model) of a run's checkpoint."""
+    from mudd_core import checkpoint
+    from mudd_core.assemble import resolved_model
+    from mudd_core.model import Model
+    from mudd_core.run_store import read_object, read_saved_config
+
+    config = read_saved_config(workdir)
+    facts = read_object(workdir / "run.json")
+    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    if step is None:
+        found = checkpoint.load_newest(workdir / "checkpoints", **weights_only)
+    else:
+        found = checkpoint.load_step(workdir / "checkpoints", step, **weights_only)
+    if found is None:
+        raise UserError(f"[export] {workdir} has no checkpoint yet")
+    model = Model(resolved_model(config, facts.get("vocab_size", 0)), initialize=False)
+    for name, value in found.tensors.items():
+        model.set_parameter(name, value)
+    return config, model
+
+
+def write_folder(
+    folder: Path, settings: Mapping[str, Any], weights: Mapping[str, Array], *, shard_bytes: int
+) -> None:
+    """config.json and model.safetensors, or numbered files of at most shard_bytes and their index."""
+    from mudd_core import _core
+    from mudd_core.checkpoint import dtypes
+    from mudd_core.checkpoint.steps import new_id
+
+    files: list[list[str]] = [[]]
+    size = 0
+    for name, array in weights.items():
+        if files[-1] and size + array.nbytes > shard_bytes:
+            files.append([])
+            size = 0
+        files[-1].append(name)
+        size += array.nbytes
+    names = ["model.safetensors"]
+    if len(files) > 1:
+        names = [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))]
+    _core.make_folders(str(folder.parent))
+    writer = _core.AtomicFolder(str(folder.parent), folder.name, new_id())
+    for file, members in zip(names, files, strict=True):
+        tensors = [
+            (
+                name,
+                dtypes.name_of(weights[name].dtype) or "",
+                weights[name].shape,
+                np.ascontiguousarray(weights[name]),
+            )
+            for name in members
+        ]
+        writer.add_shard(file, tensors, [("format", "pt")])
+    writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
+    if len(files) > 1:
+        where = {name: file for file, members in zip(names, files, strict=True) for name in members}
+        index = {"metadata": {"total_size": sum(a.nbytes for a in weights.values())}, "weight_map": where}
+        text = json.dumps(index, indent=2) + "\n"
+        _core.replace_file(str(folder / "model.safetensors.index.json"), text.encode())
+
+
+def compare(system: str, folder: Path, model: Any) -> tuple[float, float]:
+    """(largest difference of a logit between a folder and the model, largest logit) on made-up ids."""
+    from mudd_core import interop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = interop.load_original(system, folder, folder)
+    shape = (_PROBE[0], min(_PROBE[1], model.config.max_seq_len))
+    ids = np.random.default_rng(0).integers(0, model.config.vocab_size, shape)
+    want = model.logits(ids)
+    return float(np.abs(again.logits(ids) - want).max()), float(np.abs(want).max())

@@ -1,0 +1,104 @@
+"""`launch.py import`: an original program's weights as the first checkpoint of a run. Nothing pickled is opened."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.config import (
+    Config,
+    DataConfig,
+    LossConfig,
+    OptimConfig,
+    TrainConfig,
+    apply_overrides,
+    check_config,
+    split_words,
+)
+from mudd_core.errors import UserError
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command."""
+    args, rest = _parser().parse_known_args(list(words))
+    source, workdir = Path(args.source), Path(args.workdir)
+    if (workdir / "checkpoints").exists():
+        raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
+    from mudd_core import interop
+
+    settings = Path(args.settings) if args.settings else source
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # that the files are not checkpoints of ours is what this command is for
+        model = interop.load_original(args.system, settings, source)
+    config = _config(args.system, model, source, workdir, rest)
+    _save(config, model, workdir)
+    print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
+    print(f"  python launch.py sample --workdir={workdir} --prompt ...")
+    print(f"  python launch.py --config={workdir}/config.json --workdir={workdir}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from mudd_core.interop import SYSTEMS
+
+    p = argparse.ArgumentParser(prog="launch.py import", description=__doc__, allow_abbrev=False)
+    p.add_argument(
+        "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
+    )
+    p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
+    p.add_argument("--system", choices=SYSTEMS, default="hf", help="whose weights: Hugging Face by default")
+    p.add_argument(
+        "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
+    )
+    p.epilog = "Further words set fields of the run's config: train.steps=100"
+    return p
+
+
+def _config(system: str, model: object, source: Path, workdir: Path, words: list[str]) -> Config:
+    """The config of a run that goes on from these weights, with the folder's tokenizer where it has one."""
+    from mudd_core.interop.system import Original
+
+    assert isinstance(model, Original)
+    tokenizer = "bytes"
+    if source.is_dir() and (source / "tokenizer.json").is_file():
+        workdir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / "tokenizer.json", workdir / "tokenizer.json")
+        tokenizer = str((workdir / "tokenizer.json").resolve())
+    config = Config(
+        name=workdir.name or "imported",
+        model=model.config,
+        data=DataConfig(tokenizer=tokenizer),
+        train=TrainConfig(seq_len=min(256, model.config.max_seq_len), logical_shards=1),
+        optim=OptimConfig(decay="all" if system.startswith(("mudd", "token")) else "no_norm_no_bias"),
+        loss=LossConfig(normalize=model.normalize),
+    )
+    config = apply_overrides(config, split_words(words, config))
+    if config.model != model.config:
+        raise UserError("[import] model: the weights decide the model; change it after the import")
+    check_config(config)
+    return config
+
+
+def _save(config: Config, model: object, workdir: Path) -> None:
+    from mudd_core.engine import Engine
+    from mudd_core.run_store import RunStore
+
+    engine = Engine(config, model)
+    store = RunStore(workdir)
+    try:
+        store.adopt(config)
+        store.begin({}, engine.state_tensors(writable=True))
+        state = {"step": 0, "skipped_steps": [], "skips_in_row": 0, "last_loss": None, "seconds": 0.0}
+        if not store.save(0, engine.state_tensors(), state):
+            print(f"warning: {store.save_error}", file=sys.stderr)
+            assert store.save_error is not None
+            raise store.save_error
+        store.event("imported")
+    finally:
+        store.close()
