@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace mudd::reference {
+#include "mudd/ops/activation/reference.h"
 
-inline double real_part(double x) { return x; }
-inline double real_part(std::complex<double> x) { return x.real(); }
+namespace mudd::reference {
 
 // One token: z [E] -> p [E], the k chosen experts best first, their gates. Returns log(sum exp z).
 template <class N>

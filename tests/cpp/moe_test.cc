@@ -1,0 +1,352 @@
+// levels: moe_route, grouped_gemm and moe_balance against their references, slopes by complex step, empty and
+// overfull experts, capacity, shards and threads bit-equal.
+#include <complex>
+#include <cstring>
+
+#include "compare.h"
+#include "mudd/base/parallel.h"
+#include "mudd/ops/grouped_gemm/grouped_gemm.h"
+#include "mudd/ops/grouped_gemm/reference.h"
+#include "mudd/ops/grouped_gemm/slots.h"
+#include "mudd/ops/moe_route/capacity.h"
+#include "mudd/ops/moe_route/moe_route.h"
+#include "mudd/ops/moe_route/reference.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+using Floats = std::vector<float>;
+using Ints = std::vector<int32_t>;
+
+// One node as an executor would run it, with integer inputs too.
+struct Runner {
+  std::unique_ptr<Node> node;
+  Inference needs;
+  Run run;
+  Shards shards;
+  StepInput step;
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<std::byte>> memory;
+
+  std::byte* room(int64_t bytes) {
+    memory.emplace_back(static_cast<size_t>(bytes) + 64, std::byte{0x7f});
+    return memory.back().data();
+  }
+  Tensor tensor(const TensorSpec& s, const void* from = nullptr) {
+    Tensor t{room(s.bytes()), s.rows(), s.cols(), s.cols(), s.dtype, Layout::rows};
+    if (from) std::memcpy(t.data, from, static_cast<size_t>(s.bytes()));
+    return t;
+  }
+
+  Runner(const char* op, const Attributes& attributes, std::vector<std::pair<TensorSpec, const void*>> inputs,
+         Shards cut)
+      : node(make_node(op, attributes)), shards(std::move(cut)) {
+    for (const auto& [spec, data] : inputs) specs.push_back(spec);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool given = inputs[i].second != nullptr;
+      needs.inputs_.push_back(given ? &specs[i] : nullptr);
+      needs.parameter_.push_back(false);
+      needs.wants_.push_back(given && specs[i].dtype == DType::f32);
+      run.in_.push_back(given ? tensor(specs[i], inputs[i].second) : Tensor{});
+    }
+    needs.training_ = true;
+    needs.shards_ = &shards;
+    node->infer(needs);
+    for (const TensorSpec& o : needs.outputs_) run.out_.push_back(tensor(o));
+    for (int64_t bytes : needs.saved_) run.saved_.push_back(room(bytes));
+    run.scratch_ = room(std::max(needs.scratch_forward_, needs.scratch_backward_));
+    run.packed_plain_.assign(inputs.size(), nullptr);
+    run.packed_transposed_.assign(inputs.size(), nullptr);
+    run.shards_ = &shards;
+    run.step_ = &step;
+  }
+
+  Floats out(int i) const { return floats(run.out_[static_cast<size_t>(i)]); }
+  static Floats floats(const Tensor& t) { return {t.f32(), t.f32() + t.rows * t.cols}; }
+
+  // Gradients of the float inputs (empty for others) for gradients of the outputs; nullptr: absent.
+  std::vector<Floats> backward(const std::vector<const float*>& dy) {
+    run.dout_.clear();
+    for (size_t i = 0; i < dy.size(); ++i)
+      run.dout_.push_back(dy[i] ? tensor(needs.outputs_[i], dy[i]) : Tensor{});
+    run.din_.assign(specs.size(), Tensor{});
+    run.sink_.assign(specs.size(), GradSink{});
+    run.accumulate_.assign(specs.size(), 0);
+    std::vector<Tensor> places;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      places.push_back(needs.wants_[i] ? tensor(specs[i]) : Tensor{});
+      if (!needs.wants_[i] || static_cast<int>(i) == node->passes_gradient()) continue;
+      if (node->weight_like(static_cast<int>(i))) run.sink_[i].out = places[i].f32();
+      else run.din_[i] = places[i];
+    }
+    node->backward(run);
+    std::vector<Floats> result;
+    for (const Tensor& t : places) result.push_back(t ? floats(t) : Floats{});
+    return result;
+  }
+};
+
+Attributes attributes(std::initializer_list<std::pair<const char*, Attribute>> list) {
+  Attributes a;
+  for (const auto& [name, value] : list) a.values[name] = value;
+  return a;
+}
+
+struct Experts {
+  int64_t samples, tokens, d, f, experts, k;
+  Floats x, gates, wg, wu, wd;
+  Ints chosen;
+
+  Experts(int64_t samples_, int64_t t, int64_t d_, int64_t f_, int64_t e, int64_t k_)
+      : samples(samples_),
+        tokens(t),
+        d(d_),
+        f(f_),
+        experts(e),
+        k(k_),
+        x(numbers(1, rows() * d)),
+        gates(numbers(2, rows() * k)),
+        wg(numbers(3, e * d * f)),
+        wu(numbers(4, e * d * f)),
+        wd(numbers(5, e * d * f)) {
+    for (int64_t i = 0; i < rows() * k; ++i) chosen.push_back(static_cast<int32_t>((i * 7 + i / 5) % e));
+  }
+  int64_t rows() const { return samples * tokens; }
+  Runner runner(Shards cut, const char* full_drop = "passthrough") const {
+    return Runner("grouped_gemm", attributes({{"full_drop", std::string(full_drop)}}),
+                  {{{{samples, tokens, d}}, x.data()},
+                   {{{samples, tokens, k}}, gates.data()},
+                   {{{samples, tokens, k}, DType::i32}, chosen.data()},
+                   {{{experts, d, f}}, wg.data()},
+                   {{{experts, d, f}}, wu.data()},
+                   {{{experts, f, d}}, wd.data()}},
+                  std::move(cut));
+  }
+  template <class N>
+  std::vector<N> reference(const std::vector<N>& x_, const std::vector<N>& g_, const std::vector<N>& a,
+                           const std::vector<N>& b, const std::vector<N>& c, bool passthrough) const {
+    std::vector<N> y(static_cast<size_t>(rows() * d));
+    reference::grouped_gemm(rows(), k, d, f, Activation::silu, passthrough, x_.data(), g_.data(), chosen.data(),
+                            a.data(), b.data(), c.data(), static_cast<const N*>(nullptr), y.data());
+    return y;
+  }
+};
+
+using Complex = std::complex<double>;
+std::vector<Complex> complexes(const Floats& v) { return {v.begin(), v.end()}; }
+
+// <dy, y> moved along one number of one operand, by complex step.
+double slope(const Experts& c, int operand, size_t index, const Floats& dy, bool passthrough) {
+  std::vector<Complex> o[5] = {complexes(c.x), complexes(c.gates), complexes(c.wg), complexes(c.wu),
+                               complexes(c.wd)};
+  o[operand][index] += Complex(0, 1e-20);
+  const auto y = c.reference(o[0], o[1], o[2], o[3], o[4], passthrough);
+  double sum = 0;
+  for (size_t i = 0; i < y.size(); ++i) sum += y[i].imag() * static_cast<double>(dy[i]);
+  return sum / 1e-20;
+}
+
+}  // namespace
+
+TEST_CASE("moe_route rows: probabilities, their figures, and the balance gradient on every edge of the lanes") {
+  for_each_row(moe_route_rows(), [](const auto& row) {
+    for (int64_t E : {1, 2, 7, 8, 9, 16, 17, 33}) {
+      const int64_t rows = 3;
+      Floats z = numbers(1, rows * E);
+      for (float& v : z) v *= 6;
+      Floats p = z, G = numbers(2, E), dz = numbers(3, E), got = dz;
+      std::vector<RouteRow> stats(static_cast<size_t>(rows));
+      row.kernels->softmax(rows, E, p.data(), stats.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        std::vector<double> wide = widen({z.begin() + r * E, z.begin() + (r + 1) * E}), want(wide.size()),
+                            gates(1);
+        int64_t chosen = 0;
+        const double lse = reference::route(E, int64_t{1}, wide.data(), want.data(), &chosen, gates.data());
+        CHECK(distance(std::vector<float>(p.begin() + r * E, p.begin() + (r + 1) * E), want, want.size()) <=
+              tolerance(8));
+        const RouteRow& s = stats[static_cast<size_t>(r)];
+        CHECK(std::fabs(std::log(static_cast<double>(s.sum)) + s.max - lse) <=
+              tolerance(16) * (1 + std::fabs(lse)));
+        double mean = 0, inner = 0;
+        for (size_t e = 0; e < want.size(); ++e) {
+          mean += want[e] * (wide[e] - s.max);
+          inner += want[e] * G[e];
+        }
+        CHECK(std::fabs(s.mean - mean) <= tolerance(64));
+        if (r > 0) continue;
+        row.kernels->balance(E, p.data(), G.data(), 0.5f, got.data());
+        for (size_t e = 0; e < want.size(); ++e)
+          CHECK(std::fabs(got[e] - (dz[e] + want[e] * (G[e] - inner + 0.5))) <= tolerance(32));
+      }
+    }
+  });
+}
+
+TEST_CASE("grouped_gemm rows: backward of the gated unit, and the sums of a token") {
+  for_each_row(grouped_gemm_rows(), [](const auto& row) {
+    for (int64_t width : {1, 7, 8, 9, 16, 17, 67}) {
+      const int64_t rows = 2;
+      const Floats a = numbers(1, rows * width), b = numbers(2, rows * width), d = numbers(3, rows * width);
+      const Floats scale = numbers(4, rows);
+      Floats da = a, db = b, h = d, dscale(2);
+      row.kernels->bwd(rows, width, Activation::silu,
+                       {da.data(), db.data(), h.data(), scale.data(), dscale.data()});
+      for (int64_t r = 0; r < rows; ++r) {
+        double sum = 0;
+        for (int64_t i = r * width; i < (r + 1) * width; ++i) {
+          const auto u = static_cast<size_t>(i);
+          const double act = reference::activate(Activation::silu, static_cast<double>(a[u]));
+          const double slope = reference::activate_slope(Activation::silu, static_cast<double>(a[u]));
+          const double g = static_cast<double>(scale[static_cast<size_t>(r)]) * d[u];
+          CHECK(std::fabs(h[u] - scale[static_cast<size_t>(r)] * act * b[u]) <= tolerance(8));
+          CHECK(std::fabs(da[u] - g * b[u] * slope) <= tolerance(8));
+          CHECK(std::fabs(db[u] - g * act) <= tolerance(8));
+          sum += act * b[u] * d[u];
+        }
+        CHECK(std::fabs(dscale[static_cast<size_t>(r)] - sum) <= tolerance(64));
+      }
+      const float* parts[2] = {a.data(), b.data()};
+      Floats y(static_cast<size_t>(width)), zero = y;
+      row.kernels->combine(width, d.data(), parts, 2, y.data());
+      for (size_t i = 0; i < y.size(); ++i) CHECK(y[i] == d[i] + (a[i] + b[i]));
+      row.kernels->combine(width, nullptr, parts, 0, y.data());
+      CHECK(y == zero);
+    }
+  });
+}
+
+TEST_CASE("the grouped_gemm node: values, all slopes, experts that are empty, overfull, or refused") {
+  for (int layout = 0; layout < 4; ++layout) {
+    Experts c(2, 9, 13, 21, 5, 2);
+    if (layout == 1) std::fill(c.chosen.begin(), c.chosen.end(), 3);  // one expert has every slot
+    if (layout == 2)
+      for (size_t i = 0; i < c.chosen.size(); ++i) c.chosen[i] = i % 3 ? c.chosen[i] : -1;
+    if (layout == 3) std::fill(c.chosen.begin(), c.chosen.end(), -1);  // nobody has any
+    c.chosen[4] = c.chosen[5] = layout == 1 ? 3 : -1;
+    for (bool passthrough : {true, false}) {
+      Runner run = c.runner(Shards::cut(2, 2), passthrough ? "passthrough" : "zero");
+      run.node->forward(run.run);
+      const auto want =
+          c.reference(widen(c.x), widen(c.gates), widen(c.wg), widen(c.wu), widen(c.wd), passthrough);
+      CHECK(distance(run.out(0), want, want.size()) <= tolerance(64));
+      const Floats dy = numbers(9, c.rows() * c.d);
+      const auto got = run.backward({dy.data()});
+      const int inputs[5] = {0, 1, 3, 4, 5};
+      for (int o = 0; o < 5; ++o) {
+        const Floats& g = got[static_cast<size_t>(inputs[o])];
+        for (size_t i = 0; i < g.size(); i += 1 + g.size() / 23) {
+          const double exact = slope(c, o, i, dy, passthrough);
+          CHECK(std::fabs(g[i] - exact) <= tolerance(512) * (1 + std::fabs(exact)));
+        }
+      }
+    }
+  }
+  Experts c(1, 2, 3, 4, 5, 2);
+  c.chosen[1] = 5;
+  Runner run = c.runner(Shards{});
+  CHECK_THROWS_WITH_AS(run.node->forward(run.run),
+                       "[grouped_gemm] experts: expected numbers from -1 to 4, got 5 at token 0", Error);
+}
+
+TEST_CASE("grouped_gemm: the same bits for any thread count, and for rows and shards cut elsewhere") {
+  const Experts c(8, 70, 40, 56, 4, 2);
+  const Floats dy = numbers(9, c.rows() * c.d);
+  std::vector<Floats> first;
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    Runner run = c.runner(Shards::cut(8, 8));
+    run.node->forward(run.run);
+    std::vector<Floats> got = run.backward({dy.data()});
+    got.push_back(run.out(0));
+    if (first.empty()) first = got;
+    CHECK(got == first);
+  }
+  set_num_threads(0);
+  // Half of the samples at a time: rows keep their bits, and the halves' sums are the two children of the tree.
+  std::vector<Floats> sums;
+  for (int half = 0; half < 2; ++half) {
+    Experts part = c;
+    part.samples = 4;
+    const auto cut = [&](Floats& v, int64_t width) {
+      v = Floats(v.begin() + half * part.rows() * width, v.begin() + (half + 1) * part.rows() * width);
+    };
+    cut(part.x, c.d);
+    cut(part.gates, c.k);
+    part.chosen =
+        Ints(c.chosen.begin() + half * part.rows() * c.k, c.chosen.begin() + (half + 1) * part.rows() * c.k);
+    Runner run = part.runner(Shards::cut(4, 4));
+    run.node->forward(run.run);
+    const auto got = run.backward({dy.data() + half * part.rows() * c.d});
+    const Floats y = run.out(0);
+    const auto same = [&](const Floats& mine, const Floats& whole) {
+      return std::equal(mine.begin(), mine.end(), whole.begin() + half * static_cast<int64_t>(mine.size()));
+    };
+    CHECK(same(y, first.back()));
+    CHECK(same(got[0], first[0]));
+    CHECK(same(got[1], first[1]));
+    for (int i : {3, 4, 5}) sums.push_back(got[static_cast<size_t>(i)]);
+  }
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < sums[i].size(); ++j) CHECK(sums[i][j] + sums[i + 3][j] == first[i + 3][j]);
+}
+
+TEST_CASE("slots are sorted by expert, in order of tokens, cut by shards") {
+  const Ints experts = {1, 0, 2, 1, -1, 1, 0, 2, 2, 1};
+  const Floats gates = numbers(1, 10);
+  std::vector<std::byte> memory(static_cast<size_t>(ExpertSlots::bytes(4, 10, 5)));
+  const ExpertSlots slots(memory.data(), 4, 10, 5);
+  slots.sort(Shards::cut(5, 8).count() == 4 ? Shards{{0, 1, 2, 3, 4, 5}} : Shards::cut(5, 5),
+             {const_cast<int32_t*>(experts.data()), 5, 2, 2, DType::i32, Layout::rows},
+             {const_cast<float*>(gates.data()), 5, 2, 2, DType::f32, Layout::rows});
+  CHECK(slots.rows() == 9);
+  CHECK(std::vector<int32_t>(slots.slot, slots.slot + 9) == Ints{1, 6, 0, 3, 5, 9, 2, 7, 8});
+  CHECK(std::vector<int32_t>(slots.token, slots.token + 9) == Ints{0, 3, 0, 1, 2, 4, 1, 3, 4});
+  CHECK(std::vector<int64_t>(slots.cuts_of(1), slots.cuts_of(1) + 6) == std::vector<int64_t>{2, 3, 4, 5, 5, 6});
+  CHECK(slots.begin(3) == slots.end(3));
+  CHECK(slots.place[4] == -1);
+  CHECK((slots.blocks(2) == 5 && slots.block(2, 2).expert == 1 && slots.block(2, 2).begin == 4));
+}
+
+TEST_CASE("capacity: the example of the benchmark, both policies, floors and ceilings") {
+  // Four tokens, four experts, k = 2, factor 1: an expert takes two slots (spec: t2's expert 1 and t3's expert 1
+  // go).
+  const Capacity position{1.0, false, false}, probs{1.0, false, true}, shard{1.25, true, false};
+  CHECK(position.of(4, 2, 4) == 2);
+  CHECK(Capacity{1.25, false, false}.of(32768, 2, 8) == 10240);
+  CHECK((Capacity{1.25, false, false}.of(10, 2, 8) == 3 && shard.of(10, 2, 8) == 4));
+  CHECK(Capacity{100.0, false, false}.of(7, 2, 8) == 7);
+  Ints experts = {1, 0, 1, 2, 1, 3, 0, 1}, work(12);
+  const Ints chosen = experts;
+  Floats gates = {0.6f, 0.4f, 0.5f, 0.5f, 0.9f, 0.1f, 0.7f, 0.5f};
+  drop_over_capacity(position, 2, 8, 4, gates.data(), experts.data(), work.data());
+  CHECK(experts == Ints{1, 0, 1, 2, -1, 3, 0, -1});
+  experts = chosen;
+  drop_over_capacity(probs, 2, 8, 4, gates.data(), experts.data(), work.data());
+  CHECK(experts == Ints{1, 0, -1, 2, 1, 3, 0, -1});  // 0.9 and 0.6 stay
+  experts = chosen;
+  drop_over_capacity(probs, 3, 8, 4, gates.data(), experts.data(), work.data());
+  CHECK(experts == Ints{1, 0, 1, 2, 1, 3, 0, -1});  // of two equal gates the earlier slot stays
+  experts = chosen;
+  drop_over_capacity(position, 0, 8, 4, gates.data(), experts.data(), work.data());
+  CHECK(experts == Ints(8, -1));
+}
+
+TEST_CASE("moe_route: jitter is drawn by step, sample, layer and element, and only then") {
+  const int64_t B = 4, T = 5, D = 16, E = 6;
+  const Floats x = numbers(1, B * T * D), w = numbers(2, D * E);
+  const auto routed = [&](int64_t layer, int64_t step, int64_t first, int64_t samples, double jitter) {
+    Runner run("moe_route", attributes({{"jitter", jitter}, {"layer", layer}}),
+               {{{{samples, T, D}}, x.data() + first * T * D}, {{{D, E}}, w.data()}}, Shards{});
+    run.step = {.seed = 3, .step = step, .first_sample = first};
+    run.node->forward(run.run);
+    return run.out(0);
+  };
+  const Floats all = routed(1, 2, 0, B, 0.3);
+  const Floats last = routed(1, 2, 2, 2, 0.3);
+  CHECK(std::equal(last.begin(), last.end(), all.begin() + 2 * T * 2));
+  CHECK(all != routed(1, 3, 0, B, 0.3));
+  CHECK(all != routed(2, 2, 0, B, 0.3));
+  CHECK(all != routed(1, 2, 0, B, 0.0));
+}
