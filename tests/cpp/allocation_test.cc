@@ -76,7 +76,7 @@ int declare(ParamStore& store, const char* name, std::vector<int64_t> shape, Rol
       {.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.1});
 }
 
-// One block with every op of Transformer++ and GPT-2, over a tied embedding.
+// One block with every op of Transformer++, GPT-2 and TokenFormer, over a tied embedding.
 Recorded record(ParamStore& store) {
   Recorded r;
   Graph& g = r.graph;
@@ -102,6 +102,12 @@ Recorded record(ParamStore& store) {
   const ValueId u = g.apply("linear", gelu, {n, parameter("up"), parameter("up_bias")}, "")[0];
   const ValueId y = g.apply("glu", none, {u, u}, "")[0];
   x = g.apply("add", none, {x, g.apply("linear", none, {y, parameter("down")}, "")[0]}, "")[0];
+  Attributes dropped;
+  dropped.values["drop_path"] = 0.3;
+  const ValueId keys = parameter("key"), values = parameter("value");
+  const std::vector<ValueId> pair =
+      g.apply("pattention", none, {x, kAbsent, keys, values, kAbsent, kAbsent, parameter("key2"), values}, "");
+  x = g.apply("pattention", dropped, {pair[1], pair[0], keys, values, kAbsent, parameter("gain2")}, "")[0];
   const std::vector<ValueId> out = g.apply("cross_entropy", none, {x, table, targets}, "");
   r.loss = out[0];
   r.count = out[1];
@@ -129,6 +135,7 @@ TEST_CASE("no allocation from the third step on, in two micro-batches") {
   declare(store, "up", {kWidth, 48}, Role::matrix);
   declare(store, "up_bias", {48}, Role::bias);
   declare(store, "down", {48, kWidth}, Role::matrix);
+  for (const char* name : {"key", "key2", "value"}) declare(store, name, {20, kWidth}, Role::slots);
   store.allocate();
   initialize(store, 1);
   Recorded r = record(store);

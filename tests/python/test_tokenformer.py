@@ -153,3 +153,38 @@ def test_decay_reaches_every_parameter_with_decay_all() -> None:
 def test_bad_configs_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         mc.Trainer(Config(model=dataclasses.replace(SMALL, **options), train=TrainConfig(seq_len=16)))
+
+
+def test_tokens_shared_by_two_projections_of_one_op_get_both_gradients() -> None:
+    from mudd_core import _core, ops
+    from mudd_core.recording import Recorder
+
+    rng = np.random.default_rng(2)
+    x, key, other, value = (
+        rng.standard_normal(s).astype(np.float32) for s in ((2, 5, 8), (6, 8), (6, 8), (6, 8))
+    )
+    store = _core.ParamStore()
+    for name in ("key", "other", "value"):
+        store.declare(name, [6, 8], role="slots", fan_in=8, fan_out=6, init="zeros")
+    store.allocate()
+    for name, array in (("key", key), ("other", other), ("value", value)):
+        store.set(0, name, array)
+    recorder = Recorder(store, training=True, samples=2, shards=1)
+
+    def parameter(name: str) -> Any:
+        return recorder.parameter(name, (6, 8), role="slots", fan_in=8, fan_out=6, init="zeros")
+
+    values = parameter("value")
+    a, b = ops.pattention(recorder.input("x", (2, 5, 8), "float32"), None, parameter("key"), values, None, None,
+                          parameter("other"), values)  # fmt: skip
+    total = ops.custom(
+        lambda u: u.sum(keepdims=True), lambda d, u: np.broadcast_to(d, u.shape).copy(), ops.add(a, b)
+    )
+    loss = ops.custom(lambda u: u, lambda d, u: np.ones_like(u), total)
+    executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[])
+    executor.set("x", x)
+    executor.run()
+    ones = np.ones((2, 5, 8), np.float32)
+    gradients = ops.pattention_backward((ones, ones), x, None, key, value, None, None, other, value)
+    assert np.allclose(executor.gradient("value"), gradients[3] + gradients[7], rtol=1e-6, atol=1e-6)
+    assert np.array_equal(executor.gradient("other"), gradients[6])

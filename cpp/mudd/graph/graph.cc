@@ -1,5 +1,7 @@
 #include "mudd/graph/graph.h"
 
+#include <algorithm>
+
 #include "mudd/base/check.h"
 
 namespace mudd {
@@ -49,7 +51,8 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
   needs.training_ = training_;
   needs.shards_ = &shards_;
   bool wants = false;
-  for (ValueId v : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueId v = inputs[i];
     check(v == kAbsent || (v >= 0 && v < static_cast<ValueId>(values_.size())), "graph", entry.label,
           ": input value ", v, " is not of this graph");
     const bool given = v != kAbsent;
@@ -58,7 +61,9 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     needs.parameter_.push_back(parameter);
     needs.wants_.push_back(given && values_[v].wants_gradient);
     wants = wants || needs.wants_.back();
-    entry.parameter_use.push_back(parameter ? next_use(v) : -1);
+    const auto earlier =
+        std::count(inputs.begin(), inputs.begin() + static_cast<ptrdiff_t>(i), v);  // of this node
+    entry.parameter_use.push_back(parameter ? next_use(v) + static_cast<int>(earlier) : -1);
   }
   node->infer(needs);
   needs.inputs_.clear();  // pointers into values_, which grows
