@@ -20,6 +20,6 @@ def get_config() -> Config:
         train=TrainConfig(
             steps=5800, batch_size=4, seq_len=256, save_every=1450, eval_every=1450, log_every=20
         ),
-        optim=OptimConfig(lr=2.5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0, decay="all"),
+        optim=OptimConfig(lr=5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0, decay="all"),
         eval=EvalConfig(batch_size=8),
     )
