@@ -52,6 +52,7 @@ class GroupedGemm : public Node {
     has_residual_ = io.has_input(kResidual);
     saves_ = false;
     for (int i : {kX, kGates, kGate, kUp, kDown}) saves_ = saves_ || io.wants_gradient(i);
+    flops_ = 2.0 * kMatrices * static_cast<double>(slots_) * static_cast<double>(f_ * d_);
     const int shards = io.shards().count();
     io.saved(ExpertSlots::bytes(experts_, slots_, shards));
     if (saves_) {
