@@ -18,6 +18,7 @@ import torch
 import mudd_core as mc
 
 # B, H, T, hd
+LONG = [(1, 8, 2048, 64), (1, 2, 8192, 64), (1, 1, 32768, 64)]
 SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), (1, 4, 2048, 64)]
 
 
@@ -32,7 +33,7 @@ def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     return seconds
 
 
-def compare(batch: int, heads: int, length: int, width: int, rounds: int) -> str:
+def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: float) -> str:
     """One line of the table. Fails when the two outputs differ by more than rounding."""
     rng = np.random.default_rng(0)
     q, k, v, dout = (rng.standard_normal((batch, length, heads * width), dtype=np.float32) for _ in range(4))
@@ -62,7 +63,8 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int) -> str
     flops = 2.0 * batch * heads * length**2 * width
     rate = {name: (3 if "both" in name else 1) * flops / s * 1e-9 for name, s in seconds.items()}
     cells = [rate[name] for name in ("ours", "torch", "ours both", "torch both")]
-    return f"| {batch}, {heads}, {length}, {width} | " + " | ".join(f"{c:.0f}" for c in cells) + " |"
+    shares = f" {100 * cells[0] / peak:.0f} %, {100 * cells[2] / peak:.0f} % |"
+    return f"| {batch}, {heads}, {length}, {width} | " + " | ".join(f"{c:.0f}" for c in cells) + f" |{shares}"
 
 
 def main() -> None:
@@ -70,13 +72,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--long", action="store_true", help="windows of 2,048, 8,192 and 32,768 tokens")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     mc.set_num_threads(options.threads)
-    print(f"GFLOP/s, {options.threads} threads, {mc.isa()}")
-    print("| B, H, T, hd | forward, ours | torch | forward + backward, ours | torch |\n|---|---|---|---|---|")
-    for shape in SHAPES:
-        print(compare(*shape, options.rounds), flush=True)
+    peak = mc._core.peak_gflops(options.threads)
+    print(f"GFLOP/s, {options.threads} threads, {mc.isa()}, limit {peak:.0f}; shares of the limit are ours")
+    print(
+        "| B, H, T, hd | forward, ours | torch | forward + backward, ours | torch | shares |\n|---|---|---|---|---|---|"
+    )
+    for shape in LONG if options.long else SHAPES:
+        print(compare(*shape, options.rounds, peak), flush=True)
 
 
 if __name__ == "__main__":
