@@ -10,7 +10,14 @@ def get_config() -> Config:
         model=MupConfig(vocab_size=32100, max_seq_len=256, d_model=1024, qk_scale=1 / 128),
         data=DataConfig(vocab_size=32100),
         train=TrainConfig(
-            steps=125000, batch_size=1024, seq_len=256, save_every=5000, eval_every=5000, log_every=100
+            steps=125000,
+            batch_size=1024,
+            seq_len=256,
+            logical_shards=128,
+            micro_batch=1,
+            save_every=5000,
+            eval_every=5000,
+            log_every=100,
         ),
         optim=OptimConfig(
             lr=1.0,

@@ -42,6 +42,7 @@ class Recorder:
 
     def __init__(self, store: Any, *, training: bool, samples: int, shards: int) -> None:
         self.store = store
+        self.sown: dict[str, Value] | None = None  # filled by nn.sow where it is a dict
         self.graph = _core.Graph(training=training, samples=samples, shards=shards)
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
