@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "mudd/base/check.h"
+#include "mudd/base/fit.h"
 #include "mudd/base/isa.h"
 #include "mudd/base/parallel.h"
 
@@ -37,5 +38,12 @@ void bind_base(py::module_& m) {
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
   m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
         "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");
+  m.def(
+      "fit_line",
+      [](const std::vector<double>& x, const std::vector<double>& y) {
+        const mudd::Line line = mudd::fit_line(x, y);
+        return py::make_tuple(line.slope, line.intercept, line.slope_error);
+      },
+      py::arg("x"), py::arg("y"), "(slope, intercept, standard error of the slope) of the least-squares line.");
   m.def("num_threads", &mudd::num_threads, "Threads that the next call will use.");
 }

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -311,6 +311,10 @@ def detected_isa() -> str:
 def fill_inputs(batcher: Batcher, executor: Executor, first_sample: int) -> None:
     """
     Fills the inputs of a graph run from a batcher.
+    """
+def fit_line(x: collections.abc.Sequence[float], y: collections.abc.Sequence[float]) -> tuple[float, float, float]:
+    """
+    (slope, intercept, standard error of the slope) of the least-squares line.
     """
 def free_space(path: str) -> int:
     """

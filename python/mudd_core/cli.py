@@ -35,6 +35,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         "a run out of a Hugging Face folder or another program's weights",
     ),
     "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
+    "mup": ("mudd_core.scaling.command", "check a parametrisation over widths, find the rate that transfers"),
     "grow": ("mudd_core.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (
         "mudd_core.mix_weights",

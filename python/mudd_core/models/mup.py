@@ -68,9 +68,9 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         for name, value in (("aq", q), ("ak", k), ("av", v)):
             nn.sow(name, value)
         if config.rotary_base:
-            rotary: dict[str, Any] = {"base": config.rotary_base, "max_positions": config.max_seq_len}
-            q = ops.rope(q, batch.positions, n_head=heads, **rotary)
-            k = ops.rope(k, batch.positions, n_head=groups, **rotary)
+            base, longest = config.rotary_base, config.max_seq_len
+            q = ops.rope(q, batch.positions, n_head=heads, base=base, max_positions=longest)
+            k = ops.rope(k, batch.positions, n_head=groups, base=base, max_positions=longest)
         nn.sow("aqr", q)
         nn.sow("akr", k)
         o = ops.attention(

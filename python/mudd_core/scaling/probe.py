@@ -1,7 +1,7 @@
 """What happens inside a muP transformer on a fixed batch: the statistics of spec/mup.md d.1.
 
-The graph is the model function's own, recorded over the weights that are trained; what the page sows is kept. Scores and
-their probabilities, which the kernels never write down, are computed here from the kept queries and keys.
+The graph is the model function's own, recorded over the weights that are trained; what the page sows is kept. Scores
+and their probabilities, which the kernels never write down, are computed here from the kept queries and keys.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Probe:
 
 
 def scores(config: Any, q: Array, k: Array) -> tuple[Array, Array]:
-    """Scaled scores before the mask and what values are weighted with, [B, H, T, T] each, of q and k [B, T, heads * hd]."""
+    """Scores before the mask and what values are weighted with, [B, H, T, T], of q and k [B, T, heads * hd]."""
     samples, length, _ = q.shape
     heads, groups, width = config.n_head, config.n_kv_head, config.d_head
     qs = q.reshape(samples, length, heads, width).transpose(0, 2, 1, 3)

@@ -40,7 +40,7 @@ struct RouteFigures {
   int64_t kept(int64_t e) const { return 2 * experts + e; }     // slots of all tokens that e works on
   int64_t dropped(int64_t e) const {
     return 3 * experts + e;
-  }                                                    // slots of all tokens that chose e and were dropped
+  }  // slots of all tokens that chose e and were dropped
   int64_t squared_lse() const { return 4 * experts; }  // sum of log(sum_e exp z_e)^2 over real tokens
   int64_t tokens() const { return 4 * experts + 1; }   // real tokens
   int64_t entropy() const { return 4 * experts + 2; }  // sum of -sum_e p_e ln p_e over real tokens, nats

@@ -1,0 +1,128 @@
+"""`launch.py mup check` and `launch.py mup transfer`: does the width carry its rates along, and which rate is it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.config import Config, load_config
+from mudd_core.errors import UserError
+from mudd_core.scaling.family import at_widths, checked_family
+
+USAGE = """usage: launch.py mup check [options] [section.field=value ...]
+       launch.py mup transfer [options] [section.field=value ...]
+
+check     coordinate check and wider-is-better over widths; exit 1 where one fails
+transfer  trains every width at a grid of rates and says whether the best rate is the same for all
+
+`launch.py mup check --help` and `launch.py mup transfer --help` tell more."""
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if words else 2
+    if words[0] == "check":
+        return check(words[1:])
+    if words[0] == "transfer":
+        return transfer(words[1:])
+    raise UserError(f"[mup] expected check or transfer, got '{words[0]}'")
+
+
+def _parser(name: str, text: str, config: str, widths: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"launch.py mup {name}",
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        epilog="Further words set fields of the config: optim.rule=sp, model.u_init=sp, optim.lr=0.01",
+    )
+    parser.add_argument(
+        "--config", action="append", metavar="FILE",
+        help=f"config of the family, default {config}; several: each is a member with its own width",
+    )  # fmt: skip
+    parser.add_argument("--widths", metavar="N,N,...", help=f"values of model.d_model, default {widths}")
+    parser.add_argument("--threads", type=int, default=0, help="compute threads; 0 = all cores")
+    parser.set_defaults(default_config=config, default_widths=widths)
+    return parser
+
+
+def numbers(text: str, what: str) -> list[int]:
+    """Whole numbers out of `a,b,c`; UserError for other words."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f"[mup] {what}: expected whole numbers with commas between, got '{text}'") from None
+
+
+def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[Config]:
+    files = args.config or [args.default_config]
+    configs = [load_config(file, overrides) for file in files]
+    if len(configs) > 1:
+        if args.widths:
+            raise UserError(f"[{what}] --widths: not together with several --config, which have their own")
+        return checked_family(configs, what)
+    return checked_family(
+        at_widths(configs[0], numbers(args.widths or args.default_widths, "--widths")), what
+    )
+
+
+def check(words: Sequence[str]) -> int:
+    """`mup check`: 0 if both parts hold, 1 if not."""
+    from mudd_core import _core
+    from mudd_core.scaling import check as parts
+    from mudd_core.scaling.check_report import report
+
+    parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the initial weights, three or more")
+    parser.add_argument("--steps", type=int, default=40, help="updates of wider-is-better; 0 leaves it out")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/mup-check"), help="folder of the SVG and HDF5 files"
+    )
+    parser.add_argument(
+        "--unscaled", default="", metavar="NAME",
+        help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
+    )  # fmt: skip
+    args, overrides = parser.parse_known_args(list(words))
+    members = _members(args, overrides, "mup check")
+    widths = [config.model.d_model for config in members]
+    if len(widths) < 4 or widths[-1] < 8 * widths[0]:
+        raise UserError(
+            f"[mup check] widths: expected four or more spanning 8x, got {', '.join(map(str, widths))}"
+        )
+    if args.seeds < 3 or (args.steps and args.steps < 8):
+        raise UserError("[mup check] expected at least 3 --seeds and 8 --steps (or 0)")
+    _core.set_num_threads(args.threads)
+    found = parts.coordinates(members, args.seeds, args.unscaled)
+    learned = parts.wider(members, args.seeds, args.steps, args.unscaled) if args.steps else None
+    return report(members, found, learned, args.out)
+
+
+def transfer(words: Sequence[str]) -> int:
+    """`mup transfer`: 0 when the table stands, whatever it says."""
+    from mudd_core.scaling import transfer as grid
+
+    parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")
+    parser.add_argument("--low", type=int, default=-10, help="smallest rate, as a power of two")
+    parser.add_argument("--high", type=int, default=-2, help="largest rate, as a power of two")
+    parser.add_argument("--step", type=int, default=2, help="exponents between neighbours of the grid")
+    parser.add_argument(
+        "--target", type=int, default=0, help="width of the large model; 0 = four times the widest"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/mup-transfer"), help="folder of runs, table and SVG"
+    )
+    args, overrides = parser.parse_known_args(list(words))
+    members = _members(args, overrides, "mup transfer")
+    if len(members) < 3:
+        raise UserError(f"[mup transfer] widths: expected three or more, got {len(members)}")
+    exponents = list(range(args.low, args.high + 1, max(1, args.step)))
+    if len(exponents) < 2:
+        raise UserError("[mup transfer] grid: expected at least two rates between --low and --high")
+    results = grid.run_grid(members, exponents, args.out)
+    target = args.target or 4 * members[-1].model.d_model
+    print(grid.report(members, exponents, results, args.out))
+    print(grid.large_command(args, overrides, results, exponents, target))
+    return 0

@@ -1,0 +1,98 @@
+"""A set of widths of one model: what must be equal over it, and one short training of a member."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.config import Config, MupConfig, check_config
+from mudd_core.errors import UserError
+
+Array = npt.NDArray[Any]
+
+FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule counts on these
+
+
+def at_widths(config: Config, widths: Sequence[int]) -> list[Config]:
+    """The config at every width; UserError for another family."""
+    return [dataclasses.replace(config, model=dataclasses.replace(config.model, d_model=w)) for w in widths]
+
+
+def checked_family(configs: Sequence[Config], what: str) -> list[Config]:
+    """The configs in order of width; UserError with the reason where they are no family that rates transfer over."""
+    for config in configs:
+        if not isinstance(config.model, MupConfig):
+            raise UserError(f"[{what}] config: expected the family mup, got {config.model.family}")
+        check_config(config)
+    members = sorted(configs, key=lambda config: config.model.d_model)
+    widths = [config.model.d_model for config in members]
+    if len(set(widths)) != len(widths):
+        raise UserError(f"[{what}] widths: expected different ones, got {', '.join(map(str, widths))}")
+    for name in FIXED:
+        values = {getattr(config.model, name): config.model.d_model for config in members}
+        if len(values) > 1:
+            told = ", ".join(f"{value:g} at width {width}" for value, width in values.items())
+            raise UserError(
+                f"[{what}] {name} differs over the widths ({told}); rates transfer only where d_base, d_head and "
+                "ff_multiple are fixed, because the rule counts one ratio d_model / d_base for every matrix"
+            )
+    return members
+
+
+def chain(ids: int, steps: int, samples: int, length: int, seed: int = 0) -> Array:
+    """Tokens [steps, samples, length + 1] of a random chain over `ids` tokens; equal for equal arguments."""
+    rng = np.random.default_rng([seed, ids])
+    upto = rng.dirichlet(np.full(ids, 0.1), ids).cumsum(axis=1)
+    tokens = np.zeros((steps, samples, length + 1), np.int32)
+    tokens[:, :, 0] = rng.integers(0, ids, (steps, samples))
+    for t in range(length):
+        draw = rng.random((steps, samples, 1))
+        tokens[:, :, t + 1] = np.minimum((draw > upto[tokens[:, :, t]]).sum(-1), ids - 1)
+    return tokens
+
+
+def train(
+    config: Config,
+    seed: int,
+    tokens: Array,
+    *,
+    unscaled: str = "",
+    look: Callable[[int, Any], None] = lambda step, model: None,
+) -> list[float]:
+    """Losses of one update per row of tokens [steps, B, T + 1], the vocabulary and window those of the tokens.
+
+    unscaled: matrices whose names end so keep the unscaled rate, to see that the check notices. look: called with
+    the number of updates taken and the model, before the first and after each.
+    """
+    from mudd_core.engine import Engine
+    from mudd_core.model import Model
+    from mudd_core.optim import learning_rate
+
+    steps, samples, length = tokens.shape[0], tokens.shape[1], tokens.shape[2] - 1
+    shape = dataclasses.replace(config.model, vocab_size=int(tokens.max()) + 1, max_seq_len=length)
+    config = dataclasses.replace(
+        config,
+        model=shape,
+        train=dataclasses.replace(
+            config.train, steps=steps, batch_size=samples, seq_len=length, logical_shards=8, micro_batch=0
+        ),
+    )
+    model = Model(shape, seed=seed)
+    engine = Engine(config, model)
+    names = [name for name in model.store.names() if unscaled and name.endswith(unscaled)]
+    if unscaled and not names:
+        raise UserError(f"[mup check] unscaled: no parameter's name ends in '{unscaled}'")
+    for name in names:
+        model.store.scale(name, decay=model.store.describe(name)["decay_scale"])
+    look(0, model)
+    losses = []
+    for step in range(steps):
+        batch = {"inputs": tokens[step, :, :-1], "targets": tokens[step, :, 1:]}
+        report = engine.train_step(step, learning_rate(config, step), batch)
+        losses.append(float(report.loss))
+        look(step + 1, model)
+    return losses

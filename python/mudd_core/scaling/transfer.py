@@ -1,0 +1,126 @@
+"""Transfer of the learning rate: every width is trained at every rate of a grid of powers of two, and the best rate of
+the narrowest is compared with that of the others (spec/mup.md d.3). A run that has finished is not repeated: its folder
+holds done.txt. What stopped goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.chart import COLORS, Chart, axis
+from mudd_core.config import Config, config_hash
+from mudd_core.errors import DivergedError, UserError
+
+Losses = dict[
+    tuple[int, int], float
+]  # (width, exponent of the rate) -> validation loss, inf where it diverged
+
+
+def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
+    """Trains what is not done; prints one line a run."""
+    losses: Losses = {}
+    for member in members:
+        for exponent in exponents:
+            optim = dataclasses.replace(member.optim, lr=2.0**exponent)
+            width = member.model.d_model
+            name = f"w{width}-a{exponent}"
+            losses[width, exponent] = run_once(
+                dataclasses.replace(member, name=name, optim=optim), out / name
+            )
+    return losses
+
+
+def run_once(config: Config, folder: Path) -> float:
+    """Validation loss of one run; that of done.txt if the folder holds one of the same config."""
+    from mudd_core.trainer import Trainer
+
+    done = folder / "done.txt"
+    mine = config_hash(config)
+    if done.is_file():
+        saved, text = done.read_text(encoding="utf-8").split()
+        if saved != mine:
+            raise UserError(f"[mup transfer] {done} is of another config; give another --out")
+        print(f"{config.name:<14} loss {float(text):.4f}  (done before)", flush=True)
+        return float(text)
+    try:
+        with Trainer(config, folder) as trainer:
+            summary = trainer.fit()
+        if summary.stopped:
+            raise UserError(f"[mup transfer] stopped by {summary.stopped}; the same command goes on")
+        loss = math.inf if summary.val_loss is None else summary.val_loss
+    except DivergedError:
+        loss = math.inf
+    done.write_text(f"{mine} {loss!r}\n", encoding="utf-8")
+    print(f"{config.name:<14} loss {loss:.4f}", flush=True)
+    return loss
+
+
+def best(losses: Losses, width: int, exponents: Sequence[int]) -> int:
+    """Exponent of the rate with the smallest loss at a width; the smaller rate of equal ones."""
+    return min(exponents, key=lambda exponent: (losses[width, exponent], exponent))
+
+
+def table(members: Sequence[Config], exponents: Sequence[int], losses: Losses) -> str:
+    """Width, the loss at every rate, the best rate, and whether it is that of the narrowest."""
+    widths = [member.model.d_model for member in members]
+    first = best(losses, widths[0], exponents)
+    lines = ["  width" + "".join(f"{f'2^{e}':>9}" for e in exponents) + "   argmin  transfer"]
+    for width in widths:
+        mine = best(losses, width, exponents)
+        cells = "".join(f"{losses[width, e]:>9.4f}" for e in exponents)
+        lines.append(f"{width:>7}{cells}{f'2^{mine}':>9}  {'yes' if mine == first else 'no'}")
+    return "\n".join(lines)
+
+
+def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, out: Path) -> str:
+    """The table with the verdict; writes transfer.txt, transfer.json and transfer.svg."""
+    widths = [member.model.d_model for member in members]
+    found = {width: best(losses, width, exponents) for width in widths}
+    transfers = len(set(found.values())) == 1
+    text = table(members, exponents, losses) + f"\nthe best rate transfers: {'yes' if transfers else 'no'}"
+    (out / "transfer.txt").write_text(text + "\n", encoding="utf-8")
+    rows = [
+        {"width": width, "best_log2_lr": found[width],
+         "losses": {str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents}}
+        for width in widths
+    ]  # fmt: skip
+    (out / "transfer.json").write_text(
+        json.dumps({"transfers": transfers, "rows": rows}, indent=2) + "\n", "utf-8"
+    )
+    (out / "transfer.svg").write_text(picture(widths, exponents, losses), encoding="utf-8")
+    return text + f"\n{out / 'transfer.txt'}  {out / 'transfer.json'}  {out / 'transfer.svg'}"
+
+
+def picture(widths: Sequence[int], exponents: Sequence[int], losses: Losses) -> str:
+    """Loss against log2 of the rate, one curve a width, its best rate dotted."""
+    finite = [loss for loss in losses.values() if math.isfinite(loss)]
+    chart = Chart(
+        "Transfer of the learning rate", axis(exponents, "log2 rate"), axis(finite, "validation loss, nats")
+    )
+    for place, width in enumerate(widths):
+        color = COLORS[place % len(COLORS)]
+        points = [(float(e), losses[width, e]) for e in exponents if math.isfinite(losses[width, e])]
+        chart.line(points, color)
+        mine = best(losses, width, exponents)
+        chart.dots([(float(mine), losses[width, mine])], color)
+        chart.legend(f"width {width}", color)
+    return chart.finish()
+
+
+def large_command(
+    args: argparse.Namespace, overrides: Sequence[str], losses: Losses, exponents: Sequence[int], target: int
+) -> str:
+    """The words that train the large model at the rate of the narrowest width."""
+    narrowest = min(width for width, _ in losses)
+    rate = best(losses, narrowest, exponents)
+    config = (args.config or [args.default_config])[-1]
+    words = ["python", "launch.py", "train", f"--config={config}", *overrides, f"model.d_model={target}"]
+    return "the large model at this rate:\n  " + shlex.join(
+        [*words, f"optim.lr={2.0**rate:g}", f"name=mup-w{target}"]
+    )
