@@ -30,8 +30,8 @@ def source_of(model: mc.Model) -> grow.Source:
     return grow.Source(Path("memory"), tensors, None, False)
 
 
-def grown_model(old: mc.Model, how: str, slot_number: int = -1, **options: Any) -> mc.Model:
-    new = mc.Model(dataclasses.replace(old.config, slot_num=45, **options), seed=8)
+def grown_model(old: mc.Model, how: str, slot_number: int = -1, slots: int = 45, **options: Any) -> mc.Model:
+    new = mc.Model(dataclasses.replace(old.config, slot_num=slots, **options), seed=8)
     weights = grow.start_weights(new, source_of(old), slot_number=slot_number, how=how)
     for name, value in weights.items():
         new.set_parameter(name, value)
@@ -66,6 +66,19 @@ def test_when_zero_keys_preserve_the_function(norm: str, zoom: int, preserved: b
     ):  # nothing comes out of the new slots, but they take their share
         assert change(old, new) > 1e-3
     assert (change(old, new) < PRESERVED) is preserved
+
+
+def test_from_576_to_2140_slots_as_the_seed_grows() -> None:
+    old = old_model(d_model=16, n_layer=1, slot_num=576)
+    new = grown_model(old, "zero_keys", slots=2140, zoom_dim=576)
+    assert new.parameters["blocks.0.ffn.key"].shape == (8560, 16)
+    assert change(old, new) < PRESERVED
+    assert change(old, grown_model(old, "zero_keys", slots=2140)) > 1e-3
+    random = grown_model(old, "random", slots=2140, slot_number=576)
+    assert np.array_equal(
+        random.parameters["blocks.0.ffn.value"][:2304], old.parameters["blocks.0.ffn.value"]
+    )
+    assert random.parameters["blocks.0.ffn.value"][2304:].any()
 
 
 def test_biases_of_keys_and_a_zoom_held_before_are_preserved_too() -> None:
