@@ -105,6 +105,22 @@ def test_the_jax_baseline_is_a_transformer_pp() -> None:
     assert isinstance(model.config, TransformerPPConfig)
 
 
+def test_settings_that_are_left_out_follow_from_the_tensors() -> None:
+    left_out = (
+        "dynamic_dense_hidden_expand",
+        "dynamic_dense_hidden_round",
+        "dynamic_dense_type",
+        "head_dim",
+        "emb_dim",
+    )
+    config = {key: value for key, value in orig.JAX_MUDD.items() if key not in left_out}
+    given = orig.filled(orig.jax_shapes(orig.JAX_MUDD))
+    model = interop.load_original("muddformer_jax", config, given)
+    assert model.config.last_expand == 4 and model.config.hidden_round
+    whole = interop.load_original("muddformer_jax", orig.JAX_MUDD, given)
+    assert model.loss({"tokens": tokens()}) == whole.loss({"tokens": tokens()})
+
+
 def test_zero_loss_counts_every_target() -> None:
     given = orig.filled(orig.jax_shapes(orig.JAX_MUDD))
     batch = {"tokens": tokens()}
@@ -118,6 +134,7 @@ def test_zero_loss_counts_every_target() -> None:
         ({"dynamic_dense_fix_last_layer": False}, "fix_last_layer"),
         ({"dynamic_dense_hidden_expand": [1, 2, 4]}, "hidden_expand"),
         ({"dynamic_dense_type": "l"}, "dynamic_dense_type"),
+        ({"dynamic_dense_hidden_round": False}, "dynamic_dense_conn1"),
         ({"decoder_block": "gpt3"}, "decoder_block"),
         ({"dynamic_mlp_dim": False}, "elements|expected"),
     ],

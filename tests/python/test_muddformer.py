@@ -3,6 +3,7 @@ config; how a new model starts."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,23 @@ def test_initial_values() -> None:
 def test_rules_between_fields(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         mc.load_config("muddformer/tiny.py", [f"model.{name}={value}" for name, value in fields.items()])
+
+
+def test_stopped_and_resumed_runs_have_the_same_bits(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for i in range(60):
+        (text / f"{i}.txt").write_text(f"document {i} " * 12)
+    words = [
+        "model.n_layer=2", "model.d_model=16", "model.n_head=2", "model.ffn_realloc=false", "model.d_ff=24",
+        "model.prenorm=true", "model.postnorm=true", "train.steps=4", "train.batch_size=2", "train.seq_len=16",
+        "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
+    ]  # fmt: skip
+    hashes = []
+    for folder, stops in (("whole", [0]), ("parts", [1, 3, 0])):
+        for stop_at in stops:
+            config = mc.load_config("muddformer/tiny.py", [*words, f"train.stop_at={stop_at}"])
+            with mc.Trainer(config, tmp_path / folder) as trainer:
+                summary = trainer.fit()
+        hashes.append(summary.final_hash)
+    assert hashes[0] == hashes[1]

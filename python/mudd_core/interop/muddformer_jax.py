@@ -47,7 +47,7 @@ class MuddformerJax:
             return TransformerPPConfig(**sizes)
         if not dense:
             return MUDDFormerConfig(mix="none", **sizes)
-        return MUDDFormerConfig(ffn_realloc=realloc, **_connections(config, sizes["n_layer"]), **sizes)
+        return MUDDFormerConfig(ffn_realloc=realloc, **_connections(config, sizes, shapes), **sizes)
 
     def original_config(self, model: MuddModel) -> dict[str, Any]:
         """The settings of its configuration class; ValueError for what the program does not have."""
@@ -181,25 +181,36 @@ def _sizes(config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _connections(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    kind, expand = (
-        config.get("dynamic_dense_type", "qkvm"),
-        config.get("dynamic_dense_hidden_expand") or [1] * layers,
-    )
+def _connections(config: Mapping[str, Any], sizes: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+    layers = sizes["n_layer"]
+    kind = config.get("dynamic_dense_type", "qkvm")
     if kind not in _TYPES:
         raise ValueError(f"[muddformer_jax] dynamic_dense_type: expected qkvm, got {kind!r}")
     if not config.get("dynamic_dense_fix_last_layer", True):
         raise ValueError("[muddformer_jax] dynamic_dense_fix_last_layer: expected true, got false")
-    if len(expand) != layers or any(times != 1 for times in expand[:-1]):
+    expand = config.get("dynamic_dense_hidden_expand")
+    if expand is not None and (len(expand) != layers or any(times != 1 for times in expand[:-1])):
         raise ValueError(
             f"[muddformer_jax] dynamic_dense_hidden_expand: expected {layers - 1} ones and a last number, got {expand}"
         )
     return {
-        "last_expand": int(expand[-1]),
-        "hidden_round": bool(config.get("dynamic_dense_hidden_round")),
+        **_generator(config, shapes, layers, None if expand is None else int(expand[-1])),
         "prenorm": bool(config.get("mudd_prenorm")),
         "postnorm": bool(config.get("mudd_postnorm")),
     }
+
+
+def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int, expand: int | None) -> dict[str, Any]:
+    """Widths of the generators as the settings say; what they leave out as the tensors have it."""
+    have = [shapes.get(f"decoder/layers_{n}/dynamic_dense_conn1/kernel", (0, 0))[1] for n in range(layers)]
+    rounds = config.get("dynamic_dense_hidden_round")
+    for hidden_round in (True, False) if rounds is None else (bool(rounds),):
+        for times in (4, 1) if expand is None else (expand,):
+            found = {"hidden_round": hidden_round, "last_expand": times}
+            asked = MUDDFormerConfig(n_layer=layers, **found)
+            if [asked.generator_width(n) for n in range(layers)] == have:
+                return found
+    raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
 
 
 def _refuse(model: MUDDFormerConfig) -> None:

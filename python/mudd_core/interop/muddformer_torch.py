@@ -36,7 +36,7 @@ class MuddformerTorch:
             heads = int(config["n_head"])
         except KeyError as error:
             raise ValueError(f"[muddformer_torch] {error} is missing") from None
-        _refuse(config, pythia, dense)
+        _refuse(config, dense)
         inner = config.get("intermediate_size")
         if inner is None:
             if pythia:
@@ -144,10 +144,12 @@ class MuddformerTorch:
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 
-def _refuse(config: Mapping[str, Any], pythia: bool, dense: bool) -> None:
+def _refuse(config: Mapping[str, Any], dense: bool) -> None:
     expected: dict[str, Any] = {"window_size": None, "stack_hidden": False, "use_parallel_residual": True}
     if dense:
-        expected |= {"dynamic_dense": True, "sepln": True, "dense_type": "qkvm" if pythia else "qkvr"}
+        expected |= {"dynamic_dense": True, "sepln": True}
+        if config.get("dense_type", "qkvr") not in ("qkvr", "qkvm"):
+            raise ValueError(f"[muddformer_torch] dense_type: expected qkvr, got {config['dense_type']!r}")
     for name, want in expected.items():
         if config.get(name, want) != want:
             raise ValueError(f"[muddformer_torch] {name}: expected {want}, got {config[name]!r}")
