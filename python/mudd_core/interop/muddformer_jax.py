@@ -206,7 +206,7 @@ def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int, expand: i
     rounds = config.get("dynamic_dense_hidden_round")
     for hidden_round in (True, False) if rounds is None else (bool(rounds),):
         for times in (4, 1) if expand is None else (expand,):
-            found = {"hidden_round": hidden_round, "last_expand": times}
+            found: dict[str, Any] = {"hidden_round": hidden_round, "last_expand": times}
             asked = MUDDFormerConfig(n_layer=layers, **found)
             if [asked.generator_width(n) for n in range(layers)] == have:
                 return found
