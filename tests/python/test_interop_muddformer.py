@@ -84,6 +84,15 @@ def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
     assert step / 1e-3 == pytest.approx(slope, rel=0.1)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("torch")])
+def test_names_and_layouts_mean_what_the_pytorch_program_means(name: str) -> None:
+    system, config, shapes, _ = CASES[name]
+    given = orig.filled(shapes)
+    want = orig.torch_logits(config, given, tokens()[:, :-1])
+    got = interop.load_original(system, config, given).logits({"tokens": tokens()})
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_there_and_back(name: str) -> None:
     system, config, shapes, _ = CASES[name]

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+
+from reference import torch_models as tm
 
 Array = NDArray[Any]
 V, D, H, L = 61, 32, 4, 3
@@ -110,3 +114,54 @@ def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, t
             ):
                 s[name.replace(".weight", ".bias")] = shape[:1]
     return s
+
+
+def torch_logits(config: dict[str, Any], weights: dict[str, Array], ids: Array) -> Array:
+    """Logits [B, T, V] in float64 straight from the PyTorch program's tensors, y = x W^T, from the equations of the
+    spec: says what its names and layouts mean without the mapping under test."""
+    w = {name: torch.tensor(x, dtype=torch.float64) for name, x in weights.items()}
+    pythia, dense, eps = "norm.bias" in w, config["dense"], config["norm_eps"]
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", torch.zeros(()))
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        if f"{name}.bias" in w:
+            return tm.layer_norm(x, w[f"{name}.weight"], w[f"{name}.bias"], eps)
+        return tm.rms_norm(x, w[f"{name}.weight"], eps)
+
+    def heads(x: torch.Tensor, name: str) -> torch.Tensor:
+        x = tm.rms_norm(x.unflatten(-1, (-1, 8)), w[name], eps)
+        turn = 2 if pythia else 8
+        return torch.cat([tm.rope(x[..., :turn], positions, 10000.0), x[..., turn:]], -1)
+
+    batch = tm.make_batch(ids)
+    positions = torch.arange(ids.shape[1])[None].expand_as(batch.tokens)
+    states = [w["tok_embeddings.weight"][batch.tokens]]
+    streams = [states[0]] * 4
+    for n in range(L):
+        a = f"layers.{n}.attention"
+        if dense:
+            norms = [f"{a}_norms.{i}" for i in range(3)] if n else [f"{a}_norm"] * 3
+            q, k, v = (
+                linear(norm(x, m), f"{a}.w{c}") for x, m, c in zip(streams, norms, "qkv", strict=False)
+            )
+        else:
+            kv = config["n_local_heads"] * 8
+            q, k, v = linear(norm(streams[0], f"{a}_norm"), f"{a}.wqkv").split([D, kv, kv], -1)
+        q, k = heads(q, f"{a}.q_norm.weight"), heads(k, f"{a}.k_norm.weight")
+        h = streams[3] + linear(tm.causal_attention(q, k, v.unflatten(-1, (-1, 8)), batch), f"{a}.wo")
+        f, read = f"layers.{n}.feed_forward", norm(streams[3] if pythia else h, f"layers.{n}.ffn_norm")
+        gate = (
+            F.gelu(linear(read, f"{f}.w1"))
+            if pythia
+            else F.silu(linear(read, f"{f}.w1")) * linear(read, f"{f}.w3")
+        )
+        states.append(h + linear(gate, f"{f}.w2"))
+        streams = [states[-1]] * 4
+        if dense:
+            u = tm.rms_norm(states[-1], torch.ones(()), eps)
+            dw = linear(F.gelu(linear(u, f"dynamic_dense.{n}.w1")), f"dynamic_dense.{n}.w2")
+            weight = dw.unflatten(-1, w[f"dense_bs.{n}"].shape) + w[f"dense_bs.{n}"]
+            streams = list(torch.einsum("lbtd,btcl->cbtd", torch.stack(states), weight))
+    return linear(norm(streams[0], "norm"), "output").numpy()
