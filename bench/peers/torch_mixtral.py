@@ -104,7 +104,7 @@ def balance(logits: Tensor) -> Tensor:
     """Experts times the product of shares of slots and mean probabilities over all layers' tokens."""
     p = F.softmax(logits, dim=-1)
     chosen = torch.topk(p, TOP_K, dim=-1).indices
-    share = F.one_hot(chosen, EXPERTS).float().mean(0).sum(0)
+    share = F.one_hot(chosen, EXPERTS).to(p.dtype).mean(0).sum(0)
     return EXPERTS * (share * p.mean(0)).sum()
 
 

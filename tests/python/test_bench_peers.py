@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from reference import torch_models as tm
+from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
 from reference.torch_tokenformer import Tokenformer
 
@@ -21,9 +22,9 @@ import torch_step  # noqa: E402
 
 import bench_step  # noqa: E402
 import workload  # noqa: E402
-from shapes import SHAPES  # noqa: E402
+from shapes import AUX, EXPERTS, SHAPES, TOP_K  # noqa: E402
 
-FAMILIES = ["transformer_pp", "gpt2", "muddformer", "tokenformer"]
+FAMILIES = ["transformer_pp", "gpt2", "mixtral", "muddformer", "tokenformer"]
 TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
@@ -31,6 +32,8 @@ def reference(family: str) -> tm.Config:
     """The reference's config of the tiny shape."""
     if family == "gpt2":
         return tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
+    if family == "mixtral":
+        return Mixtral(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F, experts=EXPERTS, top_k=TOP_K, aux_coef=AUX)
     if family == "muddformer":
         sources = ((0, 1), (0, 1, 2))
         return MuddConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, (TINY.F,) * 2, (64, 64), sources)

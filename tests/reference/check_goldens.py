@@ -2,23 +2,26 @@
 
     python tests/reference/check_goldens.py FOLDER
 
-FOLDER holds `hf/llama_gqa` (+ `.npz`) made with transformers and `muddformer/{llama,mudd}_plain.npz` made with the
-MUDDFormer authors' training code; it is not part of the repository. Prints the largest error of each quantity
-beside its tolerance and exits 1 if one is over.
+FOLDER holds numbers of transformers (`hf`), of the MUDDFormer authors' code (`muddformer`) and of the TokenFormer
+authors' (`tokenformer`); it is not part of the repository. Prints the largest error of each quantity beside its
+tolerance and exits 1 if one is over.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from reference import torch_models as tm
+from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
@@ -49,6 +52,7 @@ _HF_PARTS = {
     "mlp.gate_proj.weight": "ffn.gate.w",
     "mlp.up_proj.weight": "ffn.up.w",
     "mlp.down_proj.weight": "ffn.down.w",
+    "block_sparse_moe.gate.weight": "ffn.router.w",
     "input_layernorm.weight": "attn.norm.gain",
     "post_attention_layernorm.weight": "ffn.norm.gain",
 }
@@ -59,16 +63,24 @@ _HF_TOP = {
 }
 
 
+_HF_EXPERTS = {"w1": "gate", "w3": "up", "w2": "down"}
+
+
 def from_hf(tensors: dict[str, Array]) -> dict[str, Array]:
-    """transformers' Llama names and [out, in] layouts to ours."""
-    ours = {}
+    """transformers' Llama and Mixtral names and [out, in] layouts to ours; experts stacked."""
+    ours: dict[str, Any] = {}
     for name, x in tensors.items():
         if name in _HF_TOP:
             ours[_HF_TOP[name]] = x
             continue
         layer, part = name.removeprefix("model.layers.").split(".", 1)
-        ours[f"blocks.{layer}.{_HF_PARTS[part]}"] = x if x.ndim == 1 else x.T
-    return ours
+        expert = re.fullmatch(r"block_sparse_moe\.experts\.(\d+)\.(w\d)\.weight", part)
+        if expert:
+            stack = ours.setdefault(f"blocks.{layer}.ffn.{_HF_EXPERTS[expert[2]]}.w", {})
+            stack[int(expert[1])] = x.T
+        else:
+            ours[f"blocks.{layer}.{_HF_PARTS[part]}"] = x if x.ndim == 1 else x.T
+    return {k: np.stack([x[e] for e in sorted(x)]) if isinstance(x, dict) else x for k, x in ours.items()}
 
 
 def pick(z: Any, prefix: str) -> dict[str, Array]:
@@ -76,24 +88,48 @@ def pick(z: Any, prefix: str) -> dict[str, Array]:
     return {k.removeprefix(prefix): z[k] for k in z.files if k.startswith(prefix)}
 
 
-def check_hf_llama(folder: Path) -> None:
-    """Logits, loss, gradients, three AdamW steps and greedy tokens of a small GQA Llama."""
+def hf_config(c: dict[str, Any]) -> tm.Config:
+    """The reference's config of a config.json."""
+    sizes = (
+        c["vocab_size"],
+        c["num_hidden_layers"],
+        c["hidden_size"],
+        c["num_attention_heads"],
+        c["num_key_value_heads"],
+        c["intermediate_size"],
+    )
+    common = {"norm_eps": c["rms_norm_eps"], "rope_base": c["rope_parameters"]["rope_theta"]}
+    if c["model_type"] == "mixtral":
+        return Mixtral(
+            *sizes,
+            **common,
+            experts=c["num_local_experts"],
+            top_k=c["num_experts_per_tok"],
+            aux_coef=c["router_aux_loss_coef"],
+        )
+    return tm.LlamaConfig(*sizes, **common, tied=c["tie_word_embeddings"])
+
+
+def check_routing(z: Any, params: dict[str, Array], tokens: Array, cfg: Mixtral) -> None:
+    """Router logits, the experts they choose, and the balance loss."""
+    p = {k: torch.tensor(v) for k, v in params.items()}
+    _, routings = cfg.route(p, tm.make_batch(tokens))
+    got = torch.stack([r.z.flatten(0, 1) for r in routings]).numpy()
+    report("hf/mixtral router logits", float(abs(got - z["router_logits"]).max()), 3e-5)
+    chosen = torch.stack([r.chosen.flatten(0, 1) for r in routings]).numpy()
+    want = np.argsort(-z["router_logits"], -1, kind="stable")[..., : cfg.top_k]
+    report("hf/mixtral routing", float((chosen != want).sum()), 0.0)
+    aux = float(cfg.aux_loss(routings, tm.make_batch(tokens))) / cfg.aux_coef
+    report("hf/mixtral balance loss", abs(aux - float(z["aux_loss"])), 1e-6)
+
+
+def check_hf(folder: Path, name: str) -> None:
+    """Logits, loss, gradients, three AdamW steps and greedy tokens of a small model of transformers."""
     from safetensors.numpy import load_file
 
-    c = json.loads((folder / "llama_gqa/config.json").read_text())
-    cfg = tm.LlamaConfig(
-        vocab_size=c["vocab_size"],
-        layers=c["num_hidden_layers"],
-        d_model=c["hidden_size"],
-        heads=c["num_attention_heads"],
-        kv_heads=c["num_key_value_heads"],
-        ffn=c["intermediate_size"],
-        norm_eps=c["rms_norm_eps"],
-        rope_base=c["rope_parameters"]["rope_theta"],
-        tied=c["tie_word_embeddings"],
-    )
-    z = np.load(folder / "llama_gqa.npz", allow_pickle=False)
-    params = from_hf(load_file(folder / "llama_gqa/model.safetensors"))
+    cfg = hf_config(json.loads((folder / name / "config.json").read_text()))
+    z = np.load(folder / f"{name}.npz", allow_pickle=False)
+    params = from_hf(load_file(folder / name / "model.safetensors"))
     batches = []
     for tokens, labels in zip(z["tokens"], z["labels"], strict=True):
         # transformers shifts inside the model: the label of a position is the next entry.
@@ -102,20 +138,22 @@ def check_hf_llama(folder: Path) -> None:
         batches.append((tokens, targets))
     assert (z["attention_mask"] == 1).all()
     got = tm.loss_and_grads(params, *batches[0], cfg)
-    report("hf/llama_gqa logits", float(abs(got.logits - z["logits"]).max()), 3e-5)
-    report("hf/llama_gqa loss", abs(got.loss - float(z["loss"])), 5e-6)
-    report("hf/llama_gqa gradients", worst_gradient(got.grads, from_hf(pick(z, "grad/"))), 3e-5)
+    report(f"hf/{name} logits", float(abs(got.logits - z["logits"]).max()), 3e-5)
+    report(f"hf/{name} loss", abs(got.loss - float(z["loss"])), 5e-6)
+    report(f"hf/{name} gradients", worst_gradient(got.grads, from_hf(pick(z, "grad/"))), 3e-5)
+    if isinstance(cfg, Mixtral):
+        check_routing(z, params, batches[0][0], cfg)
     for steps in (1, 3):
         after, losses, norms = tm.adamw_steps(params, batches[:steps], cfg, lr=1e-3)
         golden = from_hf(pick(z, f"after{steps}/"))
         error = max(float(abs(after[k] - g).max()) for k, g in golden.items())
-        report(f"hf/llama_gqa after {steps} steps", error, 5e-5)
-    report("hf/llama_gqa losses of 3 steps", float(abs(losses - z["step_losses"]).max()), 5e-6)
-    report("hf/llama_gqa grad norms", float(abs(norms / z["step_grad_norms"] - 1).max()), 3e-5)
+        report(f"hf/{name} after {steps} steps", error, 5e-5)
+    report(f"hf/{name} losses of 3 steps", float(abs(losses - z["step_losses"]).max()), 5e-6)
+    report(f"hf/{name} grad norms", float(abs(norms / z["step_grad_norms"] - 1).max()), 3e-5)
     prompt, sequences = z["gen_prompt"], z["gen_sequences"]
     rest = sequences[:, prompt.shape[1] :]
     wrong = tm.greedy(params, prompt, rest.shape[1], cfg) != rest
-    report("hf/llama_gqa greedy tokens", float(wrong.sum()), 0.0)
+    report(f"hf/{name} greedy tokens", float(wrong.sum()), 0.0)
 
 
 _MUDD_PARTS = {
@@ -257,7 +295,8 @@ def main() -> int:
         print(__doc__)
         return 2
     folder = Path(sys.argv[1])
-    check_hf_llama(folder / "hf")
+    for name in ("llama_gqa", "mixtral"):
+        check_hf(folder / "hf", name)
     check_muddformer(folder / "muddformer/llama_plain.npz")
     check_muddformer(folder / "muddformer/mudd_plain.npz")
     check_tokenformer(folder / "tokenformer/tokenformer_plain.npz")
