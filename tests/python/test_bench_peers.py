@@ -33,7 +33,9 @@ def reference(family: str) -> tm.Config:
     if family == "gpt2":
         return tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
     if family == "mixtral":
-        return Mixtral(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F, experts=EXPERTS, top_k=TOP_K, aux_coef=AUX)
+        return Mixtral(
+            TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F, experts=EXPERTS, top_k=TOP_K, aux_coef=AUX
+        )
     if family == "muddformer":
         sources = ((0, 1), (0, 1, 2))
         return MuddConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, (TINY.F,) * 2, (64, 64), sources)
