@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def load_original(
     """
     page = _system(system)
     settings = _settings(config)
-    given = load_weights(weights) if isinstance(weights, str | Path) else weights
+    given = _read(weights) if isinstance(weights, str | Path) else weights
     unused = getattr(page, "unused", lambda config, name: False)  # tensors that a system passes over
     arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
     if hasattr(page, "reading"):  # a system with several spellings of its names
@@ -68,6 +69,12 @@ def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str
     settings = page.original_config(model.config)
     entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)
     return settings, to_theirs(entries, model.parameters, shapes)
+
+
+def _read(path: str | Path) -> dict[str, Array]:
+    with warnings.catch_warnings():  # that the files are another program's is the point here
+        warnings.simplefilter("ignore", UserWarning)
+        return load_weights(path)
 
 
 def _system(name: str) -> System:
