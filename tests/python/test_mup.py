@@ -1,4 +1,4 @@
-"""The muP family: configs, refusals, rates by role, the coordinate check and what must fail it, transfer of the rate."""
+"""The muP family: configs, refusals, rates by role, the coordinate check and what must fail it, transfer of rates."""
 
 from __future__ import annotations
 

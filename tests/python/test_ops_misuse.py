@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mudd_core import ops, tape
+from mudd_core.ops import call
 
 X = np.ones((2, 3, 8), np.float32)
 IDS = np.zeros((2, 3), np.int32)
@@ -172,11 +173,11 @@ OPTIONS = {
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -> None:
-    names = ops._INPUTS[op]
+    names = call.INPUTS[op]
     backward = data.draw(st.booleans())
     inputs = data.draw(st.lists(THINGS, min_size=len(names), max_size=len(names)))
     if data.draw(st.booleans()):  # nearer to a right call: the wanted dtype wherever there is an array
-        wanted = [np.int32 if n.rstrip("?") in ops._INDICES else np.float32 for n in names]
+        wanted = [np.int32 if n.rstrip("?") in call.INDICES else np.float32 for n in names]
         with np.errstate(all="ignore"):
             inputs = [
                 np.abs(i).astype(w) if isinstance(i, np.ndarray) and i.dtype.kind in "fiu" else i

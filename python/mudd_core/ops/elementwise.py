@@ -1,0 +1,37 @@
+"""Ops on elements: activations, gated units, sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core.ops.call import apply, backward
+
+
+def activation(x: Any, *, activation: str = "gelu_tanh") -> Any:
+    """y = act(x), element by element. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+    return apply("activation", [x], kind=activation)
+
+
+def activation_backward(dy: Any, x: Any, *, activation: str = "gelu_tanh") -> Any:
+    """Gradient (dx,) of activation."""
+    return backward("activation", dy, [x], kind=activation)
+
+
+def add(a: Any, b: Any) -> Any:
+    """y = a + b, shapes equal."""
+    return apply("add", [a, b])
+
+
+def add_backward(dy: Any, a: Any, b: Any) -> Any:
+    """Gradients (da, db) of add."""
+    return backward("add", dy, [a, b])
+
+
+def glu(gate: Any, up: Any, *, activation: str = "silu") -> Any:
+    """y = act(gate) * up (Shazeer 2020). Shapes equal. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+    return apply("glu", [gate, up], activation=activation)
+
+
+def glu_backward(dy: Any, gate: Any, up: Any, *, activation: str = "silu") -> Any:
+    """Gradients (dgate, dup) of glu."""
+    return backward("glu", dy, [gate, up], activation=activation)
