@@ -1,6 +1,6 @@
 """Llama2Medium, the Transformer++ of 411.6 M parameters that MUDDFormer is compared with (spec/muddformer.md c.1)."""
 
-from mudd_core.config import Config, DataConfig, OptimConfig, TrainConfig, TransformerPPConfig
+from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig, TransformerPPConfig
 
 
 def get_config() -> Config:
@@ -21,5 +21,6 @@ def get_config() -> Config:
             eval_every=13500,
             keep_last=4,
         ),
+        eval=EvalConfig(batch_size=1),
         optim=OptimConfig(lr=3e-4, warmup_steps=135, schedule="cosine", final_lr_ratio=0.1, decay="all"),
     )
