@@ -106,8 +106,8 @@ Recorded record(ParamStore& store) {
   dropped.values["drop_path"] = 0.3;
   const ValueId keys = parameter("key"), values = parameter("value");
   const std::vector<ValueId> pair =
-      g.apply("pattention", none, {x, kAbsent, keys, values, kAbsent, kAbsent, parameter("key2"), values}, "");
-  x = g.apply("pattention", dropped, {pair[1], pair[0], keys, values, kAbsent, parameter("gain2")}, "")[0];
+      g.apply("pattention", none, {x, keys, values, kAbsent, kAbsent, kAbsent, parameter("key2"), values}, "");
+  x = g.apply("pattention", dropped, {pair[1], keys, values, kAbsent, parameter("gain2"), pair[0]}, "")[0];
   const std::vector<ValueId> out = g.apply("cross_entropy", none, {x, table, targets}, "");
   r.loss = out[0];
   r.count = out[1];

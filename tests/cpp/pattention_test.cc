@@ -41,27 +41,27 @@ struct Case {
   }
 };
 
-// x, residual, then key, value, key bias, value bias of each projection; absent ones are empty.
+// x, the first projection's key, value, key bias, value bias, the residual, further projections; absent ones are
+// empty.
 std::vector<Floats> inputs(const Case& c) {
-  std::vector<Floats> in{numbers(1, c.rows() * c.d_in), c.residual ? numbers(2, c.rows() * c.d_out) : Floats{}};
+  std::vector<Floats> in{numbers(1, c.rows() * c.d_in)};
   for (int g = 0; g < c.groups; ++g) {
     const uint64_t seed = 10 * static_cast<uint64_t>(g);
     in.push_back(numbers(seed + 3, c.n * c.d_in));
     in.push_back(numbers(seed + 4, c.n * c.d_out));
     in.push_back(c.biases ? numbers(seed + 5, c.n) : Floats{});
     in.push_back(c.biases ? numbers(seed + 6, c.d_out) : Floats{});
+    if (g == 0) in.push_back(c.residual ? numbers(2, c.rows() * c.d_out) : Floats{});
   }
   return in;
 }
 
 NodeRunner runner(const Case& c, const std::vector<Floats>& in, int shards = 4, int64_t padding = 3) {
-  std::vector<NodeRunner::Input> given{{{c.samples, c.t, c.d_in}, in[0]},
-                                       {{c.samples, c.t, c.d_out}, in[1], false}};
-  for (size_t i = 2; i < in.size(); i += 4) {
-    given.push_back({{c.n, c.d_in}, in[i]});
-    given.push_back({{c.n, c.d_out}, in[i + 1]});
-    given.push_back({{c.n}, in[i + 2]});
-    given.push_back({{c.d_out}, in[i + 3]});
+  const std::vector<int64_t> shapes[4] = {{c.n, c.d_in}, {c.n, c.d_out}, {c.n}, {c.d_out}};
+  std::vector<NodeRunner::Input> given{{{c.samples, c.t, c.d_in}, in[0]}};
+  for (size_t i = 1; i < in.size(); ++i) {
+    if (i == 5) given.push_back({{c.samples, c.t, c.d_out}, in[5], false});
+    else given.push_back({shapes[(i < 5 ? i - 1 : i - 6) % 4], in[i]});
   }
   return {"pattention", c.attributes(), given, Shards::cut(c.samples, shards), padding};
 }
@@ -70,8 +70,8 @@ template <class N>
 std::vector<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in) {
   std::vector<N> y(static_cast<size_t>(c.rows() * c.d_out));
   const auto given = [&](size_t i) { return in[i].empty() ? nullptr : in[i].data(); };
-  reference::pattention<N>(c.theta(), c.rows(), c.d_in, c.n, c.d_out, in[0].data(), in[2].data(), in[3].data(),
-                           given(4), given(5), given(1), y.data());
+  reference::pattention<N>(c.theta(), c.rows(), c.d_in, c.n, c.d_out, in[0].data(), in[1].data(), in[2].data(),
+                           given(3), given(4), given(5), y.data());
   return y;
 }
 
@@ -99,14 +99,14 @@ void check_case(const Case& c) {
   const Floats y = run.forward();
   CHECK(distance(y, reference_of(c, wide), y.size()) <= tolerance(32));
   const auto got = run.backward(dy);
-  for (size_t i : {0, 2, 3, 4, 5}) {
+  for (size_t i : {0, 1, 2, 3, 4}) {
     if (in[i].empty()) continue;
     CAPTURE(i);
     CHECK(distance(got[i], gradient(c, dy, i), got[i].size()) <= tolerance(200));
   }
   // Accumulating adds the very same numbers to what is there.
   const auto added = run.backward(dy, in);
-  for (size_t i : {0, 2, 3, 4, 5})
+  for (size_t i : {0, 1, 2, 3, 4})
     for (size_t j = 0; j < got[i].size(); ++j) CHECK(added[i][j] == in[i][j] + got[i][j]);
 }
 
@@ -183,12 +183,10 @@ TEST_CASE("a row of zero norm gives zero output and zero gradient") {
       Attributes a = c.attributes();
       a.values["eps"] = eps;
       const auto run = [&](const std::vector<Floats>& given) {
-        return NodeRunner("pattention", a,
-                          {{{c.samples, c.t, c.d_in}, given[0]},
-                           {{1}, {}},
-                           {{c.n, c.d_in}, given[2]},
-                           {{c.n, c.d_out}, given[3]}},
-                          Shards::cut(4, 4));
+        return NodeRunner(
+            "pattention", a,
+            {{{c.samples, c.t, c.d_in}, given[0]}, {{c.n, c.d_in}, given[1]}, {{c.n, c.d_out}, given[2]}},
+            Shards::cut(4, 4));
       };
       const Floats dy = numbers(7, c.rows() * c.d_out);
       NodeRunner one = run(in);
@@ -197,8 +195,8 @@ TEST_CASE("a row of zero norm gives zero output and zero gradient") {
       for (int64_t i = 0; i < c.d_out; ++i) CHECK(y[2 * c.d_out + i] == 0.0f);
       for (int64_t i = 0; i < c.d_in; ++i) CHECK(g[0][2 * c.d_in + i] == 0.0f);
       CHECK(distance(y, widen(y), y.size()) == 0.0);  // finite
-      for (size_t i : {0, 2, 3}) CHECK(distance(g[i], widen(g[i]), g[i].size()) == 0.0);
-      std::fill(in[2].begin(), in[2].end(), 0.0f);  // all keys zero: nothing comes out, nothing goes back
+      for (size_t i : {0, 1, 2}) CHECK(distance(g[i], widen(g[i]), g[i].size()) == 0.0);
+      std::fill(in[1].begin(), in[1].end(), 0.0f);  // all keys zero: nothing comes out, nothing goes back
       NodeRunner none = run(in);
       CHECK(none.forward() == Floats(y.size(), 0.0f));
       for (const Floats& zero : none.backward(dy)) CHECK(zero == Floats(zero.size(), 0.0f));
@@ -246,13 +244,14 @@ TEST_CASE("projections of one x are the projections alone, and their dx is the s
   for (int g = 0; g < 3; ++g) {
     Case one = c;
     one.groups = 1;
-    std::vector<Floats> own{in[0], {}};
-    for (int i = 0; i < 4; ++i) own.push_back(in[static_cast<size_t>(2 + 4 * g + i)]);
+    std::vector<Floats> own{in[0]};
+    for (int i = 0; i < 4; ++i) own.push_back(in[static_cast<size_t>((g == 0 ? 1 : 2 + 4 * g) + i)]);
+    own.push_back({});
     NodeRunner alone = runner(one, own);
     CHECK(all.forward(g) == alone.forward());
     if (g > 0) continue;  // only the first output has a gradient here: the others count as zero
     const auto got = all.backward(dy), want = alone.backward(dy);
-    for (size_t i : {0, 2, 3, 4, 5}) CHECK(got[i] == want[i]);
+    for (size_t i : {0, 1, 2, 3, 4}) CHECK(got[i] == want[i]);
     for (size_t i = 6; i < got.size(); ++i) CHECK(got[i] == Floats(got[i].size(), 0.0f));
   }
 }
@@ -272,15 +271,15 @@ TEST_CASE("two runs of half the shards add up to the bits of one run") {
     };
     auto own = in;
     own[0] = part(in[0], whole.d_in);
-    own[1] = part(in[1], whole.d_out);
+    own[5] = part(in[5], whole.d_out);
     NodeRunner run = runner(half, own, 2);
     CHECK(run.forward() == part(want[0], whole.d_out));
     sum[0].clear();
     const auto got = run.backward(part(dy, whole.d_out), sum);
     CHECK(got[0] == part(want[1], whole.d_in));
-    sum = {{}, {}, got[2], got[3], got[4], got[5]};
+    sum = {{}, got[1], got[2], got[3], got[4], {}};
   }
-  for (size_t i = 2; i < 6; ++i) CHECK(sum[i] == want[i + 1]);
+  for (size_t i = 1; i < 5; ++i) CHECK(sum[i] == want[i + 1]);
 }
 
 TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
@@ -293,10 +292,10 @@ TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
   int dropped = 0;
   for (int64_t s = 0; s < c.samples; ++s) {
     const int64_t at = s * c.t * c.d_out, size = c.t * c.d_out;
-    const bool gone = std::equal(got[0].begin() + at, got[0].begin() + at + size, in[1].begin() + at);
+    const bool gone = std::equal(got[0].begin() + at, got[0].begin() + at + size, in[5].begin() + at);
     dropped += gone;
     for (int64_t i = at; !gone && i < at + size; ++i)
-      CHECK(got[0][i] - in[1][i] == doctest::Approx((full[0][i] - in[1][i]) / 0.75).epsilon(1e-4));
+      CHECK(got[0][i] - in[5][i] == doctest::Approx((full[0][i] - in[5][i]) / 0.75).epsilon(1e-4));
     for (int64_t i = s * c.t * c.d_in; i < (s + 1) * c.t * c.d_in; ++i)
       CHECK(got[1][i] == doctest::Approx(gone ? 0.0 : full[1][i] / 0.75).epsilon(1e-4));
   }
@@ -306,10 +305,10 @@ TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
   double sum = 0;
   for (int64_t r = 0; r < c.rows(); ++r) {
     const int64_t s = r / c.t, at = s * c.t * c.d_out;
-    const bool gone = std::equal(got[0].begin() + at, got[0].begin() + at + c.d_out, in[1].begin() + at);
+    const bool gone = std::equal(got[0].begin() + at, got[0].begin() + at + c.d_out, in[5].begin() + at);
     if (!gone) sum += dy[r * c.d_out] / 0.75;
   }
-  CHECK(got[6][0] == doctest::Approx(sum).epsilon(1e-4));
+  CHECK(got[5][0] == doctest::Approx(sum).epsilon(1e-4));
 }
 
 TEST_CASE("mistakes are named") {
@@ -320,15 +319,15 @@ TEST_CASE("mistakes are named") {
     a.values["drop_path"] = drop;
     NodeRunner("pattention", a, std::move(in), Shards{});
   };
-  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{1}, {}}, {{5, 3}, v}, {{5, 4}, v}}),
+  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{5, 3}, v}, {{5, 4}, v}}),
                        "[pattention] key: expected float32[n, 4] as x has columns, got float32[5, 3]", Error);
-  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{1}, {}}, {{5, 4}, v}, {{4, 4}, v}}),
+  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{4, 4}, v}}),
                        "[pattention] value: expected float32[5, d_out] as key has rows, got float32[4, 4]", Error);
-  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{1}, {}}, {{5, 4}, v}, {{5, 4}, v}, {{4}, v}}),
+  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}, {{4}, v}}),
                        "[pattention] key_bias: expected float32[5], got float32[4]", Error);
-  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{1, 3}, v}, {{5, 4}, v}, {{5, 4}, v}}),
+  CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}, {{5}, v}, {{4}, v}, {{1, 3}, v}}),
                        "[pattention] residual: expected float32[1, 4], got float32[1, 3]", Error);
-  CHECK_THROWS_AS(make({{{1, 4}, v}, {{1}, {}}, {{5, 4}, v}, {{5, 4}, v}}, "l1"), Error);
-  CHECK_THROWS_AS(make({{{1, 4}, v}, {{1}, {}}, {{5, 4}, v}, {{5, 4}, v}}, "gelu", 1.0), Error);
+  CHECK_THROWS_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}}, "l1"), Error);
+  CHECK_THROWS_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}}, "gelu", 1.0), Error);
   CHECK_THROWS_AS(make({{{1, 4}, v}}), Error);
 }

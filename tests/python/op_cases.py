@@ -183,23 +183,23 @@ def slots_case(
     slots = ref.Slots(norm, gelu, **{"scale" if k == "scale_factor" else k: v for k, v in options.items()})
 
     def tokens(inputs: Any) -> list[Any]:
-        return [inputs[2 + 4 * g : 6 + 4 * g] for g in range(groups)]
+        return [inputs[1:5], *(inputs[n : n + 4] for n in range(6, 2 + 4 * groups, 4))]
 
-    def forward(x: Any, *rest: Any) -> Any:
-        y = [ref.pattention(x, *t, slots) for t in tokens((x, *rest))]
-        return tuple(y) if groups > 1 else y[0] + (0 if rest[0] is None else rest[0])
+    def forward(*inputs: Any) -> Any:
+        y = [ref.pattention(inputs[0], *t, slots) for t in tokens(inputs)]
+        return tuple(y) if groups > 1 else y[0] + (0 if inputs[5] is None else inputs[5])
 
-    def backward(dy: Any, x: Any, *rest: Any) -> Any:
+    def backward(dy: Any, *inputs: Any) -> Any:
         dx, out = 0.0, []
-        for d, (key, value, kb, vb) in zip(dy if groups > 1 else [dy], tokens((x, *rest)), strict=True):
-            own, dkey, dvalue, dkb, dvb = ref.pattention_backward(d, x, key, value, kb, slots)
+        for d, (key, value, kb, vb) in zip(dy if groups > 1 else [dy], tokens(inputs), strict=True):
+            own, dkey, dvalue, dkb, dvb = ref.pattention_backward(d, inputs[0], key, value, kb, slots)
             dx = dx + own
             out += [dkey, dvalue, None if kb is None else dkb, None if vb is None else dvb]
-        return dx, (dy if residual else None), *out
+        return dx, *out[:4], (dy if residual else None), *out[4:]
 
     x = normal(2, 9, 17)
     x[1, 4] = 0
-    inputs: list[Any] = [x, normal(2, 9, 23) if residual else None]
+    inputs: list[Any] = [x]
     for g in range(groups):
         n = 19 + 7 * g
         inputs += [
@@ -208,6 +208,8 @@ def slots_case(
             normal(n) if biases else None,
             normal(23) if biases else None,
         ]
+        if g == 0:
+            inputs.append(normal(2, 9, 23) if residual else None)
     options = {"norm": norm, "gelu": f"gelu_{gelu}", **options}
     return Case("pattention", inputs, options, forward, backward)
 

@@ -143,7 +143,7 @@ def test_no_rows_are_fine(case: Case) -> None:
         "cross_entropy": {1, 3},
         "grouped_gemm": {3, 4, 5},
         "moe_route": {1},
-        "pattention": set(range(2, 14)),
+        "pattention": {1, 2, 3, 4, *range(6, 14)},
     }
     tokens = [i for i in range(len(case.inputs)) if i not in weights.get(case.op, set())]
     inputs = [i if n not in tokens or i is None else i[:0] for n, i in enumerate(case.inputs)]

@@ -175,8 +175,10 @@ def test_tokens_shared_by_two_projections_of_one_op_get_both_gradients() -> None
         return recorder.parameter(name, (6, 8), role="slots", fan_in=8, fan_out=6, init="zeros")
 
     values = parameter("value")
-    a, b = ops.pattention(recorder.input("x", (2, 5, 8), "float32"), None, parameter("key"), values, None, None,
-                          parameter("other"), values)  # fmt: skip
+    a, b = ops.pattention(
+        recorder.input("x", (2, 5, 8), "float32"),
+        parameter("key"), values, None, None, None, parameter("other"), values,
+    )  # fmt: skip
     total = ops.custom(
         lambda u: u.sum(keepdims=True), lambda d, u: np.broadcast_to(d, u.shape).copy(), ops.add(a, b)
     )
@@ -185,6 +187,6 @@ def test_tokens_shared_by_two_projections_of_one_op_get_both_gradients() -> None
     executor.set("x", x)
     executor.run()
     ones = np.ones((2, 5, 8), np.float32)
-    gradients = ops.pattention_backward((ones, ones), x, None, key, value, None, None, other, value)
-    assert np.allclose(executor.gradient("value"), gradients[3] + gradients[7], rtol=1e-6, atol=1e-6)
+    gradients = ops.pattention_backward((ones, ones), x, key, value, None, None, None, other, value)
+    assert np.allclose(executor.gradient("value"), gradients[2] + gradients[7], rtol=1e-6, atol=1e-6)
     assert np.array_equal(executor.gradient("other"), gradients[6])

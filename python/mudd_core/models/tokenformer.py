@@ -133,8 +133,9 @@ def slots(
             tokens += slot_tokens(config, n, x.shape[-1], width, bias, truncated=group == "ffn")
     result = ops.pattention(
         x,
+        *tokens[:4],
         residual,
-        *tokens,
+        *tokens[4:],
         norm=config.normalize_type,
         gelu=f"gelu_{config.gelu}",
         eps=config.score_eps(),

@@ -82,11 +82,11 @@ def attention_backward(
 
 def pattention(
     x: Any,
-    residual: Any,
     key: Any,
     value: Any,
     key_bias: Any = None,
     value_bias: Any = None,
+    residual: Any = None,
     *more: Any,
     norm: str = "l2_norm_gelu",
     gelu: str = "gelu_tanh",
@@ -99,7 +99,7 @@ def pattention(
 ) -> Any:
     """Token-parameter attention (Wang et al. 2024): y = scale_factor Theta(x key^T + key_bias) value + value_bias.
 
-    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added) or None. more: key,
+    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added). more: key,
     value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
     norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
     tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
@@ -109,7 +109,7 @@ def pattention(
     """
     return apply(
         "pattention",
-        [x, residual, key, value, key_bias, value_bias, *more],
+        [x, key, value, key_bias, value_bias, residual, *more],
         norm=norm,
         gelu=gelu,
         eps=eps,
@@ -124,11 +124,11 @@ def pattention(
 def pattention_backward(
     dy: Any,
     x: Any,
-    residual: Any,
     key: Any,
     value: Any,
     key_bias: Any = None,
     value_bias: Any = None,
+    residual: Any = None,
     *more: Any,
     norm: str = "l2_norm_gelu",
     gelu: str = "gelu_tanh",
@@ -139,11 +139,11 @@ def pattention_backward(
     drop_path: float = 0.0,
     purpose: str = "drop_path",
 ) -> Any:
-    """Gradients (dx, dresidual, dkey, dvalue, dkey_bias, dvalue_bias, ...) of pattention; dy: one, or a tuple."""
+    """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, ...) of pattention; dy: one, or a tuple."""
     return backward(
         "pattention",
         dy,
-        [x, residual, key, value, key_bias, value_bias, *more],
+        [x, key, value, key_bias, value_bias, residual, *more],
         norm=norm,
         gelu=gelu,
         eps=eps,

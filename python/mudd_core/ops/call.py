@@ -10,6 +10,8 @@ import numpy as np
 from mudd_core import tape
 from mudd_core.recording import Value
 
+# The inputs of one projection of pattention.
+_TOKENS = ("key", "value", "key_bias?", "value_bias?")
 # Inputs of each op, in order, for messages; those that may be missing end in '?', the one that may repeat in '*'.
 INPUTS = {
     "activation": ("x",),
@@ -36,7 +38,7 @@ INPUTS = {
     "lion": ("w", "gradient", "moment"),
     "moe_balance": ("targets", "figures*"),
     "moe_route": ("x", "w", "segments?", "key_mask?"),
-    "pattention": ("x", "residual?", *("key", "value", "key_bias?", "value_bias?") * 8),
+    "pattention": ("x", *_TOKENS, "residual?", *_TOKENS * 7),
     "rms_norm": ("x", "gain?"),
     "rope": ("x", "positions?"),
     "sgd": ("w", "gradient", "moment"),

@@ -19,13 +19,13 @@ class Pattention : public Node {
   explicit Pattention(const Attributes& a);
 
   const char* op() const override { return "pattention"; }
-  bool weight_like(int i) const override { return i >= kFirst; }
+  bool weight_like(int i) const override { return i != kX && i != kResidual; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
   bool backward_reads_input(int i) const override {
     if (i == kX) return any_key_ || !keep_scores_;
-    if (i < kFirst) return false;
-    switch ((i - kFirst) % 4) {
+    if (i == kResidual) return false;
+    switch ((i < kResidual ? i - kFirst : i - key_of(1)) % 4) {
       case 0: return wants_x_ || !keep_scores_;
       case 1: return true;
       case 2: return !keep_scores_;
@@ -38,14 +38,14 @@ class Pattention : public Node {
   void backward(const Run& run) override;
 
  private:
-  static constexpr int kX = 0, kResidual = 1, kFirst = 2;  // inputs
+  // Inputs: x, the four of the first projection, the residual, four of each further projection.
+  static constexpr int kX = 0, kFirst = 1, kResidual = 5;
   static constexpr int kMaxProjections = 8;
   static constexpr int64_t kFloat = sizeof(float);
-  // Inputs of projection p.
-  static constexpr int key_of(int p) { return kFirst + 4 * p; }
-  static constexpr int value_of(int p) { return kFirst + 4 * p + 1; }
-  static constexpr int key_bias_of(int p) { return kFirst + 4 * p + 2; }
-  static constexpr int value_bias_of(int p) { return kFirst + 4 * p + 3; }
+  static constexpr int key_of(int p) { return p == 0 ? kFirst : kResidual + 4 * p - 3; }
+  static constexpr int value_of(int p) { return key_of(p) + 1; }
+  static constexpr int key_bias_of(int p) { return key_of(p) + 2; }
+  static constexpr int value_bias_of(int p) { return key_of(p) + 3; }
 
   struct Projection {
     int64_t n = 0, d_out = 0;

@@ -111,9 +111,9 @@ void Pattention::infer(Inference& io) {
   const TensorSpec& x = io.input(kX);
   check(x.dtype == DType::f32 && !x.shape.empty() && x.cols() > 0, "pattention",
         "x: expected float32 with at least one column, got ", x.text());
-  const int count = (io.n_inputs() - kFirst + 3) / 4;
-  check(count >= 1 && count <= kMaxProjections, "pattention",
-        "inputs: expected x, residual and the tokens of 1 to ", kMaxProjections, " projections, got ", count);
+  const int count = io.n_inputs() <= key_of(1) ? 1 : 1 + (io.n_inputs() - key_of(1) + 3) / 4;
+  check(count >= 1 && count <= kMaxProjections, "pattention", "inputs: expected x and the tokens of 1 to ",
+        kMaxProjections, " projections, got ", count);
   has_residual_ = io.has_input(kResidual);
   check(!has_residual_ || count == 1, "pattention", "residual: expected one projection, got ", count);
   rows_ = x.rows();
