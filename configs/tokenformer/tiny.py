@@ -1,8 +1,8 @@
 """A TokenFormer that learns visibly within two minutes on two cores.
 
 Unlike the authors' OpenWebText models it has rotary positions, a head of its own, and a rate for few updates: scores
-are normed and embeddings start at 1, so small rates move little. Nats a token after 100 of 200 updates: 5.74 at 3e-3,
-5.48 at 1e-2, 5.34 at 2e-2, with rotary positions 5.31, with the head 5.02; transformer_pp/tiny.py 5.57.
+are normed and embeddings start at 1, so small rates move little. Bits per byte at the end: 1.86 at rate 1e-2, 1.88 at
+2e-2; without positions, the head tied, at 3e-3: 2.23.
 """
 
 from mudd_core.config import Config, DataConfig, OptimConfig, TokenFormerConfig, TrainConfig
@@ -23,5 +23,5 @@ def get_config() -> Config:
         ),
         data=DataConfig(vocab_size=2048),
         train=TrainConfig(steps=500, batch_size=8, seq_len=128, save_every=250, eval_every=250, log_every=10),
-        optim=OptimConfig(lr=2e-2, warmup_steps=20, schedule="cosine", final_lr_ratio=0.1, decay="all"),
+        optim=OptimConfig(lr=1e-2, warmup_steps=20, schedule="cosine", final_lr_ratio=0.1, decay="all"),
     )
