@@ -37,6 +37,12 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
             **sizes, d_ff=s.F, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch"
         )
         micro_batch = 0  # the balance loss is that of the whole batch
+    elif family == "mup":
+        sizes.pop("n_head")
+        head = s.D // s.H
+        model = c.MupConfig(
+            **sizes, d_base=s.D, d_head=head, qk_scale=1 / head
+        )  # at the base width: one rate
     elif family == "muddformer":
         model = c.MUDDFormerConfig(**sizes, d_ff=s.inner(family), ffn_realloc=False)
     else:

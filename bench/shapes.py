@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer", "tokenformer")
+FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer")
 EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of the inner width F, of which two work on a token
 
 
@@ -30,8 +30,8 @@ class Shape:
         return self.B * self.T
 
     def inner(self, family: str) -> int:
-        """Width of the feed-forward block: GPT-2 has two matrices of 4 D, TokenFormer of 3 D, others three of F."""
-        return {"gpt2": 4 * self.D, "tokenformer": 3 * self.D}.get(family, self.F)
+        """Width of the feed-forward block: GPT-2, muP two matrices of 4 D, TokenFormer of 3 D, others three of F."""
+        return {"gpt2": 4 * self.D, "mup": 4 * self.D, "tokenformer": 3 * self.D}.get(family, self.F)
 
     @property
     def slots(self) -> int:
@@ -40,7 +40,7 @@ class Shape:
 
     def product_weights(self, family: str) -> int:
         """Weights that enter a matrix product for every token: the blocks, and the head once, tied or not."""
-        ffn = (2 if family in ("gpt2", "tokenformer") else 3) * self.D * self.inner(family)
+        ffn = (2 if family in ("gpt2", "mup", "tokenformer") else 3) * self.D * self.inner(family)
         if family == "tokenformer":
             return self.L * (8 * self.D * self.slots + ffn) + self.V * self.D
         if family == "mixtral":

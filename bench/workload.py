@@ -53,7 +53,7 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
     gpt2 = family == "gpt2"
     inner = s.inner(family)
     products = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
-    products += [("ffn", m, s.D, inner) for m in (("up",) if gpt2 else ("gate", "up"))]
+    products += [("ffn", m, s.D, inner) for m in (("up",) if family in ("gpt2", "mup") else ("gate", "up"))]
     products.append(("ffn", "down", inner, s.D))
     if family == "mixtral":
         products.append(("ffn", "router", s.D, EXPERTS))
@@ -75,7 +75,7 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
             shapes[f"blocks.{n}.{part}.{name}.w"] = (*experts, fan_in, fan_out)
             if gpt2:
                 shapes[f"blocks.{n}.{part}.{name}.b"] = (fan_out,)
-    for norm in norms:
+    for norm in () if family == "mup" else norms:
         shapes[f"{norm}.gain"] = (s.D,)
         if gpt2:
             shapes[f"{norm}.bias"] = (s.D,)

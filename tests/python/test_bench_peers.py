@@ -13,6 +13,7 @@ import torch
 from reference import torch_models as tm
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
+from reference.torch_mup import Mup
 from reference.torch_tokenformer import Tokenformer
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -24,7 +25,7 @@ import bench_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import AUX, EXPERTS, SHAPES, TOP_K  # noqa: E402
 
-FAMILIES = ["transformer_pp", "gpt2", "mixtral", "muddformer", "tokenformer"]
+FAMILIES = ["transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer"]
 TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
@@ -39,6 +40,9 @@ def reference(family: str) -> tm.Config:
     if family == "muddformer":
         sources = ((0, 1), (0, 1, 2))
         return MuddConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, (TINY.F,) * 2, (64, 64), sources)
+    if family == "mup":
+        head = TINY.D // TINY.H
+        return Mup(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, 1 / head, TINY.T)
     if family == "tokenformer":
         return Tokenformer(TINY.V, TINY.L, TINY.D, TINY.H, (12, 12, 48), TINY.T)
     return tm.LlamaConfig(TINY.V, TINY.L, TINY.D, TINY.H, TINY.H, TINY.F)

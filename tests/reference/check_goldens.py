@@ -3,8 +3,8 @@
     python tests/reference/check_goldens.py FOLDER
 
 FOLDER holds numbers of transformers (`hf`), of the MUDDFormer authors' code (`muddformer`), of the TokenFormer
-authors' (`tokenformer`) and of mu-Transformer (`mup`); it is not part of the repository. Prints the largest error of each quantity beside its
-tolerance and exits 1 if one is over.
+authors' (`tokenformer`) and of mu-Transformer (`mup`); it is not part of the repository. Prints the largest error of
+each quantity beside its tolerance and exits 1 if one is over.
 """
 
 from __future__ import annotations
