@@ -38,6 +38,7 @@ class Engine:
         self._step = self._train_step(self._planned)
         self._steps: dict[tuple[str, ...], Any] = {(): self._step}
         self.updates = 0
+        self._aux_loss = 0.0
         self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
 
     def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
@@ -89,12 +90,13 @@ class Engine:
             report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
         if self._load is not None and not report.stopped:
             self._load.take(step, taken.figures)
+            self._aux_loss = report.aux_loss
         self.updates += int(report.finite and not report.stopped)
         return report
 
     def figures(self) -> dict[str, Any]:
         """What the last step tells beside its loss, for metrics: a mixture's loads, entropies, drops and alarms."""
-        return {} if self._load is None else self._load.row()
+        return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""

@@ -34,8 +34,8 @@ def main(words: Sequence[str]) -> int:
     config, model = _load(Path(args.workdir), args.step)
     settings, weights = interop.export_original(args.system, model)
     write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20)
-    tokenizer = Path(config.data.tokenizer)
-    if tokenizer.suffix == ".json" and tokenizer.is_file():
+    tokenizer = _tokenizer_file(config, Path(args.workdir))
+    if tokenizer is not None:
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
     difference, largest = compare(args.system, folder, model)
     if difference != 0.0:
@@ -84,6 +84,17 @@ def _load(workdir: Path, step: int | None) -> tuple[Any, Any]:
     for name, value in found.tensors.items():
         model.set_parameter(name, value)
     return config, model
+
+
+def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
+    """The tokenizer.json of a run: the one its config names, or the one in its token cache; None for bytes."""
+    from mudd_core.assemble import DATA_FACT
+    from mudd_core.run_store import read_object
+
+    fingerprint = str(read_object(workdir / "run.json").get(DATA_FACT, ""))
+    places = [Path(config.data.tokenizer)] if config.data.tokenizer.endswith(".json") else []
+    places += [Path(config.data.cache_dir or "runs/cache") / fingerprint / "tokenizer.json"]
+    return next((place for place in places if place.is_file()), None)
 
 
 def write_folder(
