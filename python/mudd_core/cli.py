@@ -35,14 +35,20 @@ TOOLS: dict[str, tuple[str, str]] = {
         "a run out of a Hugging Face folder or another program's weights",
     ),
     "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
-    "mup": ("mudd_core.scaling.command", "check a parametrisation over widths, find the rate that transfers"),
-    "grow": ("mudd_core.grow_command", "a TokenFormer with more slots out of a trained one"),
+    "mup": (
+        "mudd_core.tools.scaling.command",
+        "check a parametrisation over widths, find the rate that transfers",
+    ),
+    "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (
-        "mudd_core.mix_weights",
+        "mudd_core.tools.mix_weights",
         "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
     ),
-    "bakeoff": ("mudd_core.bakeoff.command", "train several families on the same text and compare them"),
-    "profile": ("mudd_core.profile_command", "where the time of a training step goes"),
+    "bakeoff": (
+        "mudd_core.tools.bakeoff.command",
+        "train several families on the same text and compare them",
+    ),
+    "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
 }
 _ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 _OPTIONS = {

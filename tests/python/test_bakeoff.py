@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mudd_core.bakeoff import Contestant, equal_flops, equal_parameters
-from mudd_core.bakeoff.contest import cost, parameters, total_cost
-from mudd_core.bakeoff.presets import PRESETS, base, contest
-from mudd_core.bakeoff.result import mean_and_interval, verdict
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
+from mudd_core.tools.bakeoff import Contestant, equal_flops, equal_parameters
+from mudd_core.tools.bakeoff.contest import cost, parameters, total_cost
+from mudd_core.tools.bakeoff.presets import PRESETS, base, contest
+from mudd_core.tools.bakeoff.result import mean_and_interval, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB = 300

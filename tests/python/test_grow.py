@@ -14,7 +14,7 @@ import mudd_core as mc
 from mudd_core import checkpoint, cli, grow
 from mudd_core.config import Config, DataConfig, OptimConfig, StartConfig, TokenFormerConfig, TrainConfig
 from mudd_core.errors import UserError
-from mudd_core.grow_command import PRESERVED
+from mudd_core.tools.grow_command import PRESERVED
 from small_models import make_batch
 
 OLD = TokenFormerConfig(vocab_size=61, max_seq_len=24, d_model=32, n_layer=2, n_head=4, slot_num=12)

@@ -13,7 +13,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.engine import Engine
 from mudd_core.flops import flops_per_token
-from mudd_core.profile import by_op, by_part, profile, table, write_trace
+from mudd_core.tools.profile import by_op, by_part, profile, table, write_trace
 
 WORDS = ["train.batch_size=4", "train.seq_len=24", "model.d_model=32", "model.n_head=2", "model.d_ff=48"]
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from mudd_core.bakeoff.contest import Contest, Contestant
 from mudd_core.config import Config
 from mudd_core.run_store import RunStore
+from mudd_core.tools.bakeoff.contest import Contest, Contestant
 
 
 def folders_of(out: Path, contestant: Contestant, seed: int) -> list[Path]:

@@ -21,10 +21,11 @@ def main(words: Sequence[str]) -> int:
     config = read_config(asked.config)
     config = apply_overrides(config, split_words(overrides, config))
     check_config(config)
-    from mudd_core import _core, memory, profile
+    from mudd_core import _core, memory
     from mudd_core.assemble import book, resolved_model
     from mudd_core.cli_commands import environment_text
     from mudd_core.plan_report import expected_vocabulary
+    from mudd_core.tools import profile
 
     _core.set_num_threads(config.train.threads)
     shape = resolved_model(config, expected_vocabulary(config))

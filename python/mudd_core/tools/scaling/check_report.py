@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.chart import COLORS, Chart, axis
 from mudd_core.config import Config
-from mudd_core.scaling.check import BOUND, STEPS, Coordinates, Wider
-from mudd_core.scaling.probe import STATISTICS
+from mudd_core.tools.chart import COLORS, Chart, axis
+from mudd_core.tools.scaling.check import BOUND, STEPS, Coordinates, Wider
+from mudd_core.tools.scaling.probe import STATISTICS
 
 _SHOWN = 12
 

@@ -15,12 +15,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.bakeoff.page import page, text_table
-from mudd_core.bakeoff.presets import PRESETS, contest
-from mudd_core.bakeoff.result import compare, read_curves
-from mudd_core.bakeoff.runs import run_all
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
+from mudd_core.tools.bakeoff.page import page, text_table
+from mudd_core.tools.bakeoff.presets import PRESETS, contest
+from mudd_core.tools.bakeoff.result import compare, read_curves
+from mudd_core.tools.bakeoff.runs import run_all
 from mudd_core.workdir import write_json
 
 LEAST_TOKENS = 2_000_000  # below this, families have not parted yet

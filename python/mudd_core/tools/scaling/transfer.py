@@ -13,9 +13,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.chart import COLORS, Chart, axis
 from mudd_core.config import Config, config_hash
 from mudd_core.errors import DivergedError, UserError
+from mudd_core.tools.chart import COLORS, Chart, axis
 
 Losses = dict[
     tuple[int, int], float

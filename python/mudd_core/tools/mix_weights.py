@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import heatmap
 from mudd_core.errors import UserError
+from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
 

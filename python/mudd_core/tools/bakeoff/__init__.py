@@ -4,9 +4,9 @@ Runs are ordinary training runs, so they resume; seeds are paired (the same data
 difference comes with its interval.
 """
 
-from mudd_core.bakeoff.contest import Contest, Contestant, equal_flops, equal_parameters
-from mudd_core.bakeoff.result import compare, read_curves
-from mudd_core.bakeoff.runs import run_all
+from mudd_core.tools.bakeoff.contest import Contest, Contestant, equal_flops, equal_parameters
+from mudd_core.tools.bakeoff.result import compare, read_curves
+from mudd_core.tools.bakeoff.runs import run_all
 
 __all__ = [
     "Contest",

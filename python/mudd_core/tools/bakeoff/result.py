@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.assemble import resolved_model
-from mudd_core.bakeoff.contest import Contest, Contestant, parameters, total_cost
-from mudd_core.bakeoff.runs import folders_of
 from mudd_core.flops import flops_per_token
 from mudd_core.metrics import read_rows
+from mudd_core.tools.bakeoff.contest import Contest, Contestant, parameters, total_cost
+from mudd_core.tools.bakeoff.runs import folders_of
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom (tables in any textbook); the normal's beyond.
 _T95 = (

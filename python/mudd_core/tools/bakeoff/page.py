@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from mudd_core.chart import COLORS, Chart, axis
+from mudd_core.tools.chart import COLORS, Chart, axis
 
 MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
 _SPENT = (("tokens", "tokens"), ("flops", "training FLOPs"), ("seconds", "seconds"))

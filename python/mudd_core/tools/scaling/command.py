@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mudd_core.config import Config, load_config
 from mudd_core.errors import UserError
-from mudd_core.scaling.family import at_widths, checked_family
+from mudd_core.tools.scaling.family import at_widths, checked_family
 
 USAGE = """usage: launch.py mup check [options] [section.field=value ...]
        launch.py mup transfer [options] [section.field=value ...]
@@ -72,8 +72,8 @@ def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[
 def check(words: Sequence[str]) -> int:
     """`mup check`: 0 if both parts hold, 1 if not."""
     from mudd_core import _core
-    from mudd_core.scaling import check as parts
-    from mudd_core.scaling.check_report import report
+    from mudd_core.tools.scaling import check as parts
+    from mudd_core.tools.scaling.check_report import report
 
     parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the initial weights, three or more")
@@ -102,7 +102,7 @@ def check(words: Sequence[str]) -> int:
 
 def transfer(words: Sequence[str]) -> int:
     """`mup transfer`: 0 when the table stands, whatever it says."""
-    from mudd_core.scaling import transfer as grid
+    from mudd_core.tools.scaling import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")
     parser.add_argument("--low", type=int, default=-10, help="smallest rate, as a power of two")

@@ -1,0 +1,1 @@
+"""Programs beside training: comparisons, checks, pictures and profiles. `launch.py TOOL --help` tells about each."""
