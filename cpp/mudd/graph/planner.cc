@@ -83,8 +83,17 @@ class Builder {
           if (v != kAbsent) reached[v] = true;
     }
     for (int i = 0; i < count(); ++i)
-      recomputed_[i] = options_.recompute && active_[i] && node(i).cheap_to_recompute() &&
-                       read_in_backward(entry(i).outputs[0]) && !kept_[entry(i).outputs[0]];
+      recomputed_[i] = options_.recompute && active_[i] && node(i).cheap_to_recompute() && worth_recomputing(i);
+  }
+
+  // A result is read again in backward, and none has to stay anyway.
+  bool worth_recomputing(int i) const {
+    bool read = false;
+    for (ValueId v : entry(i).outputs) {
+      if (kept_[v]) return false;
+      read = read || read_in_backward(v);
+    }
+    return read;
   }
 
   bool read_in_backward(ValueId v) const {
@@ -156,7 +165,8 @@ class Builder {
   // Results of recomputed nodes die after their last forward reader; backward readers get a fresh copy.
   void forget_recomputed() {
     for (int i = 0; i < count(); ++i)
-      if (recomputed_[i]) stale_[entry(i).outputs[0]] = true;
+      if (recomputed_[i])
+        for (ValueId v : entry(i).outputs) stale_[v] = true;
   }
 
   void ensure(ValueId v) {
