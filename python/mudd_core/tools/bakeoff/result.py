@@ -156,7 +156,7 @@ def compare(
                 "parameters": parameters(one.config, vocab_size),
                 "training_flops": total_cost(one, vocab_size),
                 "steps": sum(config.train.steps for config in one.stages),
-                "tokens": last[0].tokens,
+                "tokens": int(last[0].tokens),
                 "seconds": [p.seconds for p in last],
                 "final": [p.value for p in last],
                 "mean": mean,
