@@ -93,6 +93,45 @@ def test_names_and_layouts_mean_what_the_pytorch_program_means(name: str) -> Non
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
 
 
+JAX_OPTIONS: dict[str, dict[str, Any]] = {
+    "prenorm": {"mudd_prenorm": True},
+    "postnorm": {"mudd_postnorm": True},
+    "four_last_streams": {"dynamic_dense_fix_last_layer": False},
+    "four_last_streams_norms": {
+        "dynamic_dense_fix_last_layer": False, "mudd_prenorm": True, "mudd_postnorm": True,
+        "dynamic_dense_hidden_expand": [1, 1, 1],
+    },
+    "widths": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": [2, 1, 3]},
+    "even_widths": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": [1.5, 1.5, 1.5]},
+    "tied": {"logits_via_embedding": True},
+    "tied_as_it_is": {"logits_via_embedding": True, "normalize_embedding_logits": False},
+    "one_kernel": {"ddw_gen_pattern": "qkvm", "mudd_postnorm": True},  # which leaves the norm out
+    "plain_tied": {"dense_conn": False, "dynamic_mlp_dim": False, "logits_via_embedding": True},
+    "plain_grown": {"dense_conn": False},
+    "equal_widths": {"dynamic_mlp_dim": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JAX_OPTIONS)
+def test_settings_of_the_jax_program_on_its_own_tensors(name: str) -> None:
+    config = {**orig.JAX_MUDD, **JAX_OPTIONS[name]}
+    given = orig.filled(orig.jax_shapes(config))
+    model = interop.load_original("muddformer_jax", config, given)
+    leaves = {key: torch.tensor(x, dtype=torch.float64, requires_grad=True) for key, x in given.items()}
+    logits = orig.jax_logits(config, leaves, tokens()[:, :-1])
+    targets = torch.tensor(tokens()[:, 1:])
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
+    loss.backward()
+    want = logits.detach().numpy()
+    assert np.abs(model.logits({"tokens": tokens()}) - want).max() <= 2e-5 * np.abs(want).max()
+    got, gradients = model.loss_and_gradients({"tokens": tokens()})
+    assert got == pytest.approx(float(loss.detach()), rel=3e-6)
+    assert set(gradients) == set(given)
+    for key, leaf in leaves.items():
+        exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+        assert np.abs(gradients[key] - exact).max() <= 2e-4 * np.abs(exact).max(), key
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_there_and_back(name: str) -> None:
     system, config, shapes, _ = CASES[name]
@@ -141,7 +180,14 @@ def test_zero_loss_counts_every_target() -> None:
     ("change", "words"),
     [
         ({"dynamic_dense_fix_last_layer": False}, "fix_last_layer"),
-        ({"dynamic_dense_hidden_expand": [1, 2, 4]}, "hidden_expand"),
+        ({"dynamic_dense_hidden_expand": [1, 4]}, "hidden_expand"),
+        ({"dynamic_dense_hidden_expand": 1}, "hidden_expand"),
+        ({"dynamic_dense_hidden_expand": [9, 1, 4]}, "dynamic_dense_conn1"),
+        ({"ddw_gen_pattern": "qv"}, "ddw_gen_pattern"),
+        ({"ddw_gen_pattern": "qkvm", "mudd_prenorm": True}, "ddw_gen_pattern"),
+        ({"emb_dim": 48}, "emb_dim"),
+        ({"num_kv_heads": 4}, "num_kv_heads"),
+        ({"logits_via_embedding": True}, "logits_via_embedding"),
         ({"dynamic_dense_type": "l"}, "dynamic_dense_type"),
         ({"dynamic_dense_hidden_round": False}, "dynamic_dense_conn1"),
         ({"decoder_block": "gpt3"}, "decoder_block"),

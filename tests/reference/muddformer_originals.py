@@ -56,7 +56,10 @@ def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Tensors of the JAX program by path."""
     dense, groups, head = config["dense_conn"], config["num_kv_heads"], config["head_dim"]
     s: dict[str, tuple[int, ...]] = {"token_embedder/embedding": (V, D), "decoder/decoder_norm/scale": (D,)}
-    s["decoder/logits_dense/kernel"] = (D, V)
+    if not config["logits_via_embedding"]:
+        s["decoder/logits_dense/kernel"] = (D, V)
+    expand = config.get("dynamic_dense_hidden_expand")
+    post = config.get("mudd_postnorm") and config["ddw_gen_pattern"] == "q,k,v,m"
     if config.get("mudd_prenorm"):
         s["decoder/mudd_prenorm/scale"] = (D,)
     for n in range(L):
@@ -72,13 +75,15 @@ def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             s[f"{b}pre_self_attention_layer_norm{c}/scale"] = (D,)
         if not dense:
             continue
-        count = 1 if n == L - 1 else 4
-        s[b + "dynamic_dense_conn1/kernel"] = (D, HIDDEN[n])
-        s[b + "dynamic_dense_conn2/kernel"] = (HIDDEN[n], count, n + 2)
+        count = 1 if n == L - 1 and config["dynamic_dense_fix_last_layer"] else 4
+        hidden = int(count * (n + 2) * expand[n])
+        hidden = (hidden // 64 + 1) * 64 if config["dynamic_dense_hidden_round"] else hidden
+        s[b + "dynamic_dense_conn1/kernel"] = (D, hidden)
+        s[b + "dynamic_dense_conn2/kernel"] = (hidden, count, n + 2)
         s[b + "dense_proj2.bias"] = (count, n + 2)
         if config["mudd_prenorm"]:
             s[b + "pre_dense_proj1_norm/scale"] = s[f"decoder/mudd_prenorm_{n}/scale"] = (D,)
-        if config["mudd_postnorm"]:
+        if post:
             s[f"decoder/mudd_postnorm_{n}/scale"] = (D,)
     return s
 
@@ -114,6 +119,54 @@ def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, t
             ):
                 s[name.replace(".weight", ".bias")] = shape[:1]
     return s
+
+
+def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -> torch.Tensor:
+    """Logits [B, T, V] straight from the JAX program's tensors, from the equations of the spec."""
+    dense, one = config["dense_conn"], torch.ones((), dtype=torch.float64)
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return tm.rms_norm(x, w[f"{name}/scale"] if name else one, 1e-6)
+
+    def product(x: torch.Tensor, name: str) -> torch.Tensor:
+        kernel = w[f"{name}/kernel"]
+        return torch.tensordot(x, kernel, x.ndim - 2 if name.endswith("out") else 1)
+
+    def state(x: torch.Tensor, name: str) -> torch.Tensor:
+        return norm(x, f"decoder/{name}") if dense and config["mudd_prenorm"] else x
+
+    batch = tm.make_batch(ids)
+    positions = torch.arange(ids.shape[1])[None].expand_as(batch.tokens)
+    x = w["token_embedder/embedding"][batch.tokens]
+    streams, states = [x] * 4, [state(x, "mudd_prenorm")]
+    for n in range(L):
+        b = f"decoder/layers_{n}/"
+        before = b + "pre_self_attention_layer_norm"
+        names = [f"{before}_{c}" if dense else before for c in "qkv"]
+        parts = zip(streams, names, ("query", "key", "value"), strict=False)
+        q, k, v = (product(norm(y, m), f"{b}self_attention/{p}") for y, m, p in parts)
+        q, k = (tm.rope(y, positions, 10000.0) for y in (q, k))
+        o = tm.causal_attention(q, k, v, batch).unflatten(-1, (H, -1))
+        h = streams[3] + product(o, b + "self_attention/out")
+        read = norm(h, b + "post_self_attention_layer_norm")
+        x = h + product(F.silu(product(read, b + "mlp/wi_0")) * product(read, b + "mlp/wi_1"), b + "mlp/wo")
+        streams = [x] * 4
+        if not dense:
+            continue
+        states.append(state(x, f"mudd_prenorm_{n}"))
+        u = norm(x, b + "pre_dense_proj1_norm" if config["mudd_prenorm"] else "")
+        hidden = F.gelu(product(u, b + "dynamic_dense_conn1"), approximate="tanh")
+        weights = torch.tensordot(hidden, w[b + "dynamic_dense_conn2/kernel"], 1) + w[b + "dense_proj2.bias"]
+        made = list(torch.einsum("btcl,lbtd->cbtd", weights, torch.stack(states)))
+        if config["mudd_postnorm"] and config["ddw_gen_pattern"] == "q,k,v,m":
+            made[-1] = norm(made[-1], f"decoder/mudd_postnorm_{n}")
+            made = [x + y for y in made]
+        streams = made
+    y = norm(streams[0], "decoder/decoder_norm")
+    if not config["logits_via_embedding"]:
+        return y @ w["decoder/logits_dense/kernel"]
+    divisor = D**0.5 if config.get("normalize_embedding_logits", True) else 1.0
+    return y @ w["token_embedder/embedding"].T / divisor
 
 
 def torch_logits(config: dict[str, Any], weights: dict[str, Array], ids: Array) -> Array:

@@ -17,10 +17,11 @@ Index = tuple[int | slice, ...]
 class Entry:
     """One parameter of ours as a part of one tensor of theirs.
 
-    ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) + offset. view: None keeps their shape.
-    index: ints and slices, e.g. the layer of a stack. axes: None keeps the order. offset: constant that ours has on
-    top, 1 for a gain that they store as gain - 1. Two entries of the same `ours` are one shared parameter. part: the
-    entry is of ours[part] only (a matrix of a stack).
+    ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) * factor + offset. view: None keeps their
+    shape. index: ints and slices, e.g. the layer of a stack. axes: None keeps the order. factor: of ours, for a
+    constant that they multiply elsewhere. offset: constant that ours has on top, 1 for a gain that they store as
+    gain - 1. Two entries of the same `ours` are one shared parameter. part: the entry is of ours[part] only (a matrix
+    of a stack).
     """
 
     ours: str
@@ -30,8 +31,9 @@ class Entry:
     axes: tuple[int, ...] | None = None
     offset: float = 0.0
     part: int | None = None
+    factor: float = 1.0
 
-    def take(self, theirs: Array, shape: tuple[int, ...], *, gradient: bool = False) -> Array:
+    def take(self, theirs: Array, shape: tuple[int, ...]) -> Array:
         """Our tensor, or our part, as float32 out of theirs. shape: ours. ValueError if the sizes do not fit."""
         shape = shape if self.part is None else shape[1:]
         viewed = theirs if self.view is None else theirs.reshape(self.view)
@@ -43,7 +45,8 @@ class Entry:
                 f"got shape {theirs.shape}"
             )
         ours = np.ascontiguousarray(turned.reshape(shape), dtype=np.float32)
-        return ours if gradient or not self.offset else ours + np.float32(self.offset)
+        ours = ours if self.factor == 1 else ours * np.float32(self.factor)
+        return ours + np.float32(self.offset) if self.offset else ours
 
     def put(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
         """Writes our tensor into its place in theirs (contiguous)."""
@@ -52,7 +55,10 @@ class Entry:
         axes = self.axes or tuple(range(part.ndim))
         ours = ours if self.part is None else ours[self.part]
         turned = ours.reshape(tuple(part.shape[axis] for axis in axes)).transpose(np.argsort(axes))
-        viewed[self.index] = turned if gradient or not self.offset else turned - np.float32(self.offset)
+        if gradient:  # of theirs = (ours - offset) / factor
+            viewed[self.index] = turned * np.float32(self.factor)
+        else:
+            viewed[self.index] = (turned - np.float32(self.offset)) / np.float32(self.factor)
 
 
 def to_ours(

@@ -2,7 +2,8 @@
 
 Settings are those of its configuration classes; sizes are read off the tensors. Targets with id 0 carry no loss unless
 `zero_loss` is set. The program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they stay as
-they are (spec/muddformer.md h.18).
+they are (spec/muddformer.md h.18). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the
+head reads the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import numpy.typing as npt
 from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.muddformer_connections import connections, expansion, fixed_last, mixing, mixing_shapes
+from mudd_core.interop.system import Shapes, agree, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
-_TYPES = ("qkvm", "qkvr")
 _EXPECTED: dict[str, tuple[Any, ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
     "enable_dropout": (False, None),
     "dynamic_dense_act_cls": ("gelu", None),
+    "final_logits_soft_cap": (0, 0.0, None),
 }
 
 
@@ -42,12 +44,13 @@ class MuddformerJax:
             sizes = _sizes(config, shapes)
         except KeyError as error:
             raise ValueError(f"[muddformer_jax] weights: {error} is missing") from None
+        _check_sizes(config, sizes, shapes)
         dense, realloc = bool(config.get("dense_conn")), bool(config.get("dynamic_mlp_dim"))
         if not dense and not realloc:
             return TransformerPPConfig(**sizes)
         if not dense:
             return MUDDFormerConfig(mix="none", **sizes)
-        return MUDDFormerConfig(ffn_realloc=realloc, **_connections(config, sizes, shapes), **sizes)
+        return MUDDFormerConfig(ffn_realloc=realloc, **connections(config, sizes["n_layer"], shapes), **sizes)
 
     def original_config(self, model: MuddModel) -> dict[str, Any]:
         """The settings of its configuration class; ValueError for what the program does not have."""
@@ -63,6 +66,7 @@ class MuddformerJax:
             "normalization_layer_epsilon": model.norm_eps,
             "rope_max_timescale": model.rope_base,
             "logits_via_embedding": model.tie_embeddings,
+            "normalize_embedding_logits": False,
             "mlp_activations": ["silu", "linear"],
             "zero_loss": False,
             "dense_conn": False,
@@ -79,8 +83,8 @@ class MuddformerJax:
             "dynamic_dense_type": "qkvm",
             "dynamic_dense_act_cls": "gelu",
             "dynamic_dense_fix_last_layer": True,
-            "dynamic_dense_hidden_expand": [1] * (model.n_layer - 1) + [model.last_expand],
-            "dynamic_dense_hidden_round": model.hidden_round,
+            "dynamic_dense_hidden_expand": expansion(model),
+            "dynamic_dense_hidden_round": model.hidden_round and not model.hidden,
             "ddw_gen_pattern": "q,k,v,m",
             "mudd_prenorm": model.prenorm,
             "mudd_postnorm": model.postnorm,
@@ -88,16 +92,18 @@ class MuddformerJax:
 
     def entries(self, model: MuddModel, config: Mapping[str, Any]) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
+        divided = model.tie_embeddings and config.get("normalize_embedding_logits", True)
+        factor = model.d_model**-0.5 if divided else 1.0  # theirs divides a tied head's logits
         entries = [
             Entry("embed", "token_embedder/embedding"),
-            Entry("final_norm.gain", "decoder/decoder_norm/scale"),
+            Entry("final_norm.gain", "decoder/decoder_norm/scale", factor=factor),
         ]
         if not model.tie_embeddings:
             entries.append(Entry("head", "decoder/logits_dense/kernel", axes=(1, 0)))
         for layer in range(model.n_layer):
             entries += _block(model, layer)
         if isinstance(model, MUDDFormerConfig) and model.mix != "none":
-            entries += _mixing(model)
+            entries += mixing(model, fixed=fixed_last(config))
         return entries
 
     def shapes(self, model: MuddModel, config: Mapping[str, Any]) -> Shapes:
@@ -124,8 +130,17 @@ class MuddformerJax:
                     "wo": (inner, model.d_model),
                 }.get(part, (model.d_model,))
         if mudd and mudd.mix != "none":
-            shapes.update(_mixing_shapes(mudd))
+            shapes.update(mixing_shapes(mudd, fixed=fixed_last(config)))
         return shapes
+
+    def unused(self, config: Mapping[str, Any], name: str) -> bool:
+        """Whether a tensor takes no part: the gain of a dead stream behind the last layer."""
+        layers = config.get("num_decoder_layers", config.get("base_num_decoder_layers"))
+        return (
+            not fixed_last(config)
+            and layers is not None
+            and name == f"decoder/mudd_postnorm_{layers - 1}/scale"
+        )
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """tokens [B, T + 1] as inputs and targets; a batch of ours passes."""
@@ -181,36 +196,23 @@ def _sizes(config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _connections(config: Mapping[str, Any], sizes: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    layers = sizes["n_layer"]
-    kind = config.get("dynamic_dense_type", "qkvm")
-    if kind not in _TYPES:
-        raise ValueError(f"[muddformer_jax] dynamic_dense_type: expected qkvm, got {kind!r}")
-    if not config.get("dynamic_dense_fix_last_layer", True):
-        raise ValueError("[muddformer_jax] dynamic_dense_fix_last_layer: expected true, got false")
-    expand = config.get("dynamic_dense_hidden_expand")
-    if expand is not None and (len(expand) != layers or any(times != 1 for times in expand[:-1])):
-        raise ValueError(
-            f"[muddformer_jax] dynamic_dense_hidden_expand: expected {layers - 1} ones and a last number, got {expand}"
-        )
-    return {
-        **_generator(config, shapes, layers, None if expand is None else int(expand[-1])),
-        "prenorm": bool(config.get("mudd_prenorm")),
-        "postnorm": bool(config.get("mudd_postnorm")),
+def _check_sizes(config: Mapping[str, Any], sizes: Mapping[str, Any], shapes: Shapes) -> None:
+    """ValueError where the settings contradict the tensors, or each other."""
+    found = {
+        "emb_dim": sizes["d_model"],
+        "num_query_heads": sizes["n_head"],
+        "num_kv_heads": sizes["n_kv_head"],
+        "num_decoder_layers": sizes["n_layer"],
     }
-
-
-def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int, expand: int | None) -> dict[str, Any]:
-    """Widths of the generators as the settings say; what they leave out as the tensors have it."""
-    have = [shapes.get(f"decoder/layers_{n}/dynamic_dense_conn1/kernel", (0, 0))[1] for n in range(layers)]
-    rounds = config.get("dynamic_dense_hidden_round")
-    for hidden_round in (True, False) if rounds is None else (bool(rounds),):
-        for times in (4, 1) if expand is None else (expand,):
-            found: dict[str, Any] = {"hidden_round": hidden_round, "last_expand": times}
-            asked = MUDDFormerConfig(n_layer=layers, **found)
-            if [asked.generator_width(n) for n in range(layers)] == have:
-                return found
-    raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
+    if config.get("global_parameter_scale", 1) == 1:
+        found |= {f"base_{name}": size for name, size in found.items()}
+    agree("muddformer_jax", config, {**found, "head_dim": sizes["d_head"], "vocab_size": sizes["vocab_size"]})
+    tied = config.get("logits_via_embedding")
+    if tied is not None and bool(tied) != sizes["tie_embeddings"]:
+        raise ValueError(
+            f"[muddformer_jax] logits_via_embedding: {tied}, but decoder/logits_dense/kernel is "
+            f"{'missing' if sizes['tie_embeddings'] else 'there'}"
+        )
 
 
 def _refuse(model: MUDDFormerConfig) -> None:
@@ -219,7 +221,7 @@ def _refuse(model: MUDDFormerConfig) -> None:
     for name in ("block", "qk_norm", "rope_fraction"):
         if getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
-    for name in ("streams", "activation", "first_norms", "dilation", "period", "window"):
+    for name in ("streams", "activation", "first_norms", "dilation", "period", "window", "last_norm"):
         if mixes and getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
     if model.mix == "static":
@@ -236,37 +238,6 @@ def _block(model: MuddModel, layer: int) -> Iterator[Entry]:
     single = isinstance(model, TransformerPPConfig) or model.single
     for c in ("",) if single else ("_q", "_k", "_v"):
         yield Entry(f"{ours}attn.norm{c}.gain", f"{theirs}pre_self_attention_layer_norm{c}/scale")
-
-
-def _mixing(model: MUDDFormerConfig) -> Iterator[Entry]:
-    if model.prenorm:
-        yield Entry("states.0.norm.gain", "decoder/mudd_prenorm/scale")
-    for layer in range(model.n_layer):
-        ours, theirs = f"blocks.{layer}.mix.", f"decoder/layers_{layer}/"
-        yield Entry(f"{ours}w1", f"{theirs}dynamic_dense_conn1/kernel")
-        yield Entry(f"{ours}w2", f"{theirs}dynamic_dense_conn2/kernel")
-        yield Entry(f"{ours}bias", f"{theirs}dense_proj2.bias")
-        if model.prenorm:
-            yield Entry(f"{ours}gain", f"{theirs}pre_dense_proj1_norm/scale")
-            yield Entry(f"states.{layer + 1}.norm.gain", f"decoder/mudd_prenorm_{layer}/scale")
-        if model.postnorm:
-            yield Entry(f"{ours}post_gain", f"decoder/mudd_postnorm_{layer}/scale")
-
-
-def _mixing_shapes(model: MUDDFormerConfig) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for entry in _mixing(model):
-        layer = int(entry.ours.split(".")[1])
-        if entry.ours.endswith("gain"):
-            shapes[entry.theirs] = (model.d_model,)
-            continue
-        count, states, hidden = model.mixtures(layer), layer + 2, model.generator_width(layer)
-        shapes[entry.theirs] = {
-            "w1": (model.d_model, hidden),
-            "w2": (hidden, count, states),
-            "bias": (count, states),
-        }[entry.ours.rsplit(".", 1)[1]]
-    return shapes
 
 
 SYSTEM = MuddformerJax()

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.config.families.heads import head_width
-from mudd_core.config.families.tokenformer import TokenFormerConfig
+from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.system import Shapes, agree, as_ids
 
 _LAYERS = "decoder/layers/"
 _ATTENTION = _LAYERS + "self_attention/"
@@ -48,11 +48,16 @@ class TokenFormerJax:
         except KeyError as error:
             raise ValueError(f"[tokenformer_jax] weights: {error} is missing") from None
         tied = "decoder/logits_dense/kernel" not in shapes
-        positions, longest = "none", int(config.get("max_target_length", 1024))
-        if _POSITIONS in shapes:
-            positions, longest = "learned", shapes[_POSITIONS][0]
-        elif config.get("use_untrainable_positional_embedding", False):
-            positions = "sinusoidal"
+        if bool(config.get("logits_via_embedding", tied)) != tied:
+            raise ValueError(
+                "[tokenformer_jax] logits_via_embedding: the weights say otherwise (logits_dense)"
+            )
+        positions, longest = _positions(config, shapes)
+        agree("tokenformer_jax", config, {
+            "base_emb_dim": width, "vocab_size": vocab, "base_num_decoder_layers": fields["n_layer"],
+            "base_num_query_heads": fields["n_head"], "head_dim": fields["d_head"],
+            **({} if dense else {"slot_num": fields["slot_num"]}),
+        })  # fmt: skip
         return TokenFormerConfig(
             vocab_size=vocab,
             d_model=width,
@@ -84,6 +89,17 @@ class TokenFormerJax:
         if heads is None and width is None:
             raise ValueError("[tokenformer_jax] config: expected base_num_query_heads or head_dim")
         heads = int(heads) if heads is not None else attention_width // int(width or 1)
+        if heads < 1 or attention_width % heads:
+            raise ValueError(
+                f"[tokenformer_jax] base_num_query_heads: {heads} do not divide {attention_width}"
+            )
+        if config.get("zoom_dim", 0) != int(config.get("zoom_dim", 0)):
+            raise ValueError(f"[tokenformer_jax] zoom_dim: expected a whole number, got {config['zoom_dim']}")
+        if config.get("normalize_type", SLOT_NORMS[0]) not in SLOT_NORMS:
+            raise ValueError(
+                f"[tokenformer_jax] normalize_type: expected one of {', '.join(SLOT_NORMS)}, "
+                f"got {config['normalize_type']!r}"
+            )
         kinds = {"zoom_dim": int, "normalize_type": str}
         given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
         given.setdefault("drop_path", 0.0)
@@ -184,6 +200,27 @@ class TokenFormerJax:
         if not _has_positions(config):
             arrays.pop("positions", None)
         return arrays
+
+
+def _positions(config: Mapping[str, Any], shapes: Shapes) -> tuple[str, int]:
+    """Kind of positions and how many there are; learned ones are noted among the settings if they are not there."""
+    longest = int(config.get("max_target_length", 1024))
+    sines = bool(config.get("use_untrainable_positional_embedding", False))
+    size = config.get("trainable_position_size")
+    if _POSITIONS not in shapes:
+        if size is not None and size > 0:
+            raise ValueError(
+                f"[tokenformer_jax] weights: '{_POSITIONS}' is missing (trainable_position_size)"
+            )
+        return ("sinusoidal" if sines else "none"), longest
+    if sines:
+        raise ValueError(
+            "[tokenformer_jax] use_untrainable_positional_embedding: expected false beside learned positions"
+        )
+    if size is None and isinstance(config, dict):
+        config["trainable_position_size"] = shapes[_POSITIONS][0]
+    agree("tokenformer_jax", config, {"trainable_position_size": shapes[_POSITIONS][0]})
+    return "learned", shapes[_POSITIONS][0]
 
 
 def _has_positions(config: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ whatever prefix the given weights have. Every target counts; documents are joine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,13 +16,19 @@ import numpy.typing as npt
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.system import Shapes, agree, as_ids
 
 _FIRST = "2.attention.query.key_param_tokens"
+_EXPECTED: dict[str, tuple[Any, ...]] = {  # other settings of the program that change what it computes
+    "norm": ("layernorm_nonparam",), "final_norm": ("layernorm",), "sliding_window_width": (None,),
+    "use_mup": (False,), "hidden_dropout": (0,), "attention_dropout": (0,),
+}  # fmt: skip
 _PARTS = {
     "attn.q": "attention.query", "attn.k": "attention.key", "attn.v": "attention.value",
     "attn.o": "attention.proj", "ffn": "mlp",
 }  # fmt: skip
+_SLOTS = {"qkv_slot_num": _FIRST, "proj_slot_num": "2.attention.proj.key_param_tokens",
+          "ffn_slot_num": "2.mlp.key_param_tokens"}  # fmt: skip
 _NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
 
 
@@ -32,7 +39,9 @@ class TokenFormerNeox:
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; how the weights are named is noted among the settings."""
-        first = [name for name in shapes if name.endswith(_FIRST)]
+        if isinstance(config, dict):  # the program takes its settings with either
+            config.update({name.replace("-", "_"): value for name, value in config.items()})
+        first = [name for name in shapes if re.search(rf"(^|\.){re.escape(_FIRST)}$", name)]
         embedding = [name for name in shapes if name.endswith("word_embeddings.weight")]
         if len(first) != 1 or len(embedding) != 1:
             raise ValueError(
@@ -48,6 +57,18 @@ class TokenFormerNeox:
             layers += 1
         if self._unsupported(config):
             raise ValueError(f"[tokenformer_neox] {self._unsupported(config)}")
+        try:
+            slots = {group: shapes[prefix + name][0] for group, name in _SLOTS.items()}
+        except KeyError as error:
+            raise ValueError(f"[tokenformer_neox] weights: {error} is missing") from None
+        tied = f"{prefix}{layers + 4}.final_linear.weight" not in shapes
+        if bool(config.get("no_weight_tying", not tied)) == tied:
+            raise ValueError("[tokenformer_neox] no_weight_tying: the weights say otherwise (final_linear)")
+        heads = int(config["num_attention_heads"])
+        agree("tokenformer_neox", config, {"num_layers": layers, "hidden_size": width, **slots})
+        if heads < 1 or width % heads:
+            raise ValueError(f"[tokenformer_neox] num_attention_heads: {heads} do not divide width {width}")
+        rotated = int(width // heads * float(config.get("rotary_pct", 0.25)))
         positions = {"rotary": "rotary", "none": "none"}.get(str(config.get("pos_emb", "rotary")))
         if positions is None:
             raise ValueError(
@@ -57,32 +78,30 @@ class TokenFormerNeox:
             vocab_size=vocab,
             d_model=width,
             n_layer=layers,
-            n_head=int(config["num_attention_heads"]),
+            n_head=heads,
             max_seq_len=int(config.get("max_position_embeddings", config.get("seq_length", 2048))),
-            slot_num=shapes[first[0]][0],
-            proj_slot_num=shapes[f"{prefix}2.attention.proj.key_param_tokens"][0],
-            ffn_slot_num=shapes[f"{prefix}2.mlp.key_param_tokens"][0],
+            slot_num=slots["qkv_slot_num"],
+            proj_slot_num=slots["proj_slot_num"],
+            ffn_slot_num=slots["ffn_slot_num"],
             normalize_type=str(config.get("norm_activation_type", "l2_norm_gelu")),
             gelu="erf",
             slot_eps=0.0,
             positions=positions,
-            rope_fraction=float(config.get("rotary_pct", 0.25)),
+            rope_fraction=rotated / (width // heads),
             rope_base=float(config.get("rotary_emb_base", 10000)),
             norm_eps=float(config.get("layernorm_epsilon", 1e-5)),
             gain_offset=0.0,
-            tie_embeddings=f"{prefix}{layers + 4}.final_linear.weight" not in shapes,
+            tie_embeddings=tied,
             normalize_logits=False,
             init="neox",
         )
 
     def _unsupported(self, config: Mapping[str, Any]) -> str:
-        if config.get("norm", "layernorm_nonparam") != "layernorm_nonparam":
-            return f"norm: expected layernorm_nonparam, got {config['norm']!r}"
+        for name, allowed in _EXPECTED.items():
+            if config.get(name, allowed[0]) not in (*allowed, None):
+                return f"{name}: expected {allowed[0]}, got {config[name]!r}"
         if config.get("norm_activation_type", "l2_norm_gelu") not in _NORMS:
             return f"norm_activation_type: expected one of {', '.join(_NORMS)}"
-        for name in ("hidden_dropout", "attention_dropout"):
-            if config.get(name, 0):
-                return f"{name}: expected 0, there is no dropout here"
         return "" if "num_attention_heads" in config else "num_attention_heads: missing"
 
     def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:

@@ -122,7 +122,8 @@ def mixture(config: Config, states: list[Any], x_BTD: Any, layer: int, gains: li
     """The streams made after block `layer`; the first of them normalised with `gains`."""
     chosen = [states[j] for j in config.sources(layer)]
     count, width = config.mixtures(layer), x_BTD.shape[-1]
-    residual = config.postnorm and (count == 1 or config.streams.endswith("r"))
+    last = layer == config.n_layer - 1
+    residual = config.postnorm and (config.last_norm if last else config.streams[-1] in "rx")
     zero = config.prenorm and config.postnorm  # the newest state comes by itself
     with nn.part(f"blocks.{layer}.mix"):
         w1 = w2 = generator_gain = None

@@ -53,11 +53,18 @@ class MUDDFormerConfig:
     postnorm: bool = opt(
         False, "add the newest state to every mixture, normalising that of the residual first"
     )
+    last_norm: bool = opt(
+        True, "with postnorm: the mixture for the head counts as the residual's, so it is normalised"
+    )
     activation: str = opt(
         "gelu_tanh", "activation of the weight generator", choices=("gelu_tanh", "gelu_erf")
     )
     hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
     last_expand: int = opt(4, "the last generator is so many times wider", "times", low=1)
+    hidden: str = opt(
+        "", "widths of the generators block by block, e.g. 64,64,128, where they follow no rule; empty = by the rule",
+        "channels",
+    )  # fmt: skip
     dilation: int = opt(1, "mix every so manieth earlier state, counted from the newest", "states", low=1)
     period: int = opt(1, "mix only after every so manieth block", "blocks", low=1)
     window: int = opt(
@@ -91,6 +98,8 @@ class MUDDFormerConfig:
 
     def generator_width(self, layer: int) -> int:
         """Hidden width of the weight generator after a block."""
+        if self.hidden:
+            return int(self.hidden.split(",")[layer])
         expand = self.last_expand if layer == self.n_layer - 1 else 1
         width = self.mixtures(layer) * len(self.sources(layer)) * expand
         return (width // 64 + 1) * 64 if self.hidden_round else width
@@ -131,6 +140,11 @@ class MUDDFormerConfig:
             )
         if self.block == "pythia" and self.postnorm:
             faults.append("model.postnorm: expected false with model.block=pythia")
+        widths = self.hidden.split(",") if self.hidden else []
+        if widths and (len(widths) != self.n_layer or not all(w.isdecimal() and int(w) for w in widths)):
+            faults.append(
+                f"model.hidden: expected {self.n_layer} widths with commas between, got '{self.hidden}'"
+            )
         if self.first_norms == 2:
             faults.append("model.first_norms: expected 1 or 3, got 2")
         return faults

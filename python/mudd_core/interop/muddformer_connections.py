@@ -1,0 +1,130 @@
+"""The connections of the JAX program for MUDDFormer: settings, tensors and shapes (spec/muddformer.md, a, d.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mudd_core.config.families import MUDDFormerConfig
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.system import Shapes
+
+_TYPES = ("qkvm", "qkvr")
+_PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # the streams a kernel makes together
+_FIX = "dynamic_dense_fix_last_layer"
+_ALL = slice(None)
+
+
+def connections(config: Mapping[str, Any], layers: int, shapes: Shapes) -> dict[str, Any]:
+    """Our fields for the connections; where the settings leave out the last layer's streams they note them."""
+    last = shapes.get(f"decoder/layers_{layers - 1}/dense_proj2.bias", (1,))
+    if config.get(_FIX) is None and isinstance(config, dict):
+        config[_FIX] = last[0] == 1
+    kind = config.get("dynamic_dense_type", "qkvm")
+    if kind not in _TYPES:
+        raise ValueError(f"[muddformer_jax] dynamic_dense_type: expected qkvm, got {kind!r}")
+    pattern, prenorm = config.get("ddw_gen_pattern") or _PATTERNS[0], bool(config.get("mudd_prenorm"))
+    if pattern not in _PATTERNS[: 1 if prenorm else None]:
+        allowed = _PATTERNS[0] + (", as mudd_prenorm is on" if prenorm else " or qkvm or qk,vm")
+        raise ValueError(f"[muddformer_jax] ddw_gen_pattern: expected {allowed}, got {pattern!r}")
+    postnorm = bool(config.get("mudd_postnorm")) and pattern == _PATTERNS[0]  # the others leave it out
+    return {
+        **_generator(config, shapes, layers),
+        "prenorm": prenorm,
+        "postnorm": postnorm,
+        "last_norm": fixed_last(config) or not postnorm,
+    }
+
+
+def fixed_last(config: Mapping[str, Any]) -> bool:
+    """Whether the last layer makes one stream, not four of which the head reads the first."""
+    return bool(config.get(_FIX, True))
+
+
+def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int) -> dict[str, Any]:
+    """Widths of the generators as the settings say; what they leave out as the tensors have it."""
+    have = []
+    for n in range(layers):
+        count = 4 if n < layers - 1 or not fixed_last(config) else 1
+        name = f"decoder/layers_{n}/dense_proj2.bias"
+        if name not in shapes or f"decoder/layers_{n}/dynamic_dense_conn1/kernel" not in shapes:
+            raise ValueError(f"[muddformer_jax] weights: the connections of layer {n} are missing")
+        if shapes[name] != (count, n + 2):
+            raise ValueError(
+                f"[muddformer_jax] {name}: expected {(count, n + 2)} of {_FIX} "
+                f"{str(fixed_last(config)).lower()}, got {shapes[name]}"
+            )
+        have.append(shapes[f"decoder/layers_{n}/dynamic_dense_conn1/kernel"][1])
+    rounds, expand = config.get("dynamic_dense_hidden_round"), config.get("dynamic_dense_hidden_expand")
+    if expand is not None and (not isinstance(expand, Sequence) or len(expand) != layers):
+        raise ValueError(
+            f"[muddformer_jax] dynamic_dense_hidden_expand: expected {layers} numbers, got {expand}"
+        )
+    ones = [1] * (layers - 1)
+    for hidden_round in (True, False) if rounds is None else (bool(rounds),):
+        for times in ([*ones, 4], [*ones, 1]) if expand is None else (expand,):
+            if have == [_width(n, layers, times[n], hidden_round, fixed_last(config)) for n in range(layers)]:
+                return _as_ours(have, hidden_round, times)
+    raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
+
+
+def _width(layer: int, layers: int, times: float, hidden_round: bool, fixed: bool) -> int:
+    width = int((1 if fixed and layer == layers - 1 else 4) * (layer + 2) * times)
+    return (width // 64 + 1) * 64 if hidden_round else width
+
+
+def _as_ours(widths: list[int], hidden_round: bool, times: Sequence[float]) -> dict[str, Any]:
+    """Our fields for these widths: the rule where it gives them, the numbers where not."""
+    whole = times[-1] == int(times[-1]) and times[-1] >= 1
+    rule: dict[str, Any] = {"hidden_round": hidden_round, "last_expand": int(times[-1]) if whole else 1}
+    asked = MUDDFormerConfig(n_layer=len(widths), **rule)
+    if widths == [asked.generator_width(n) for n in range(len(widths))]:
+        return rule
+    return {**rule, "hidden": ",".join(map(str, widths))}
+
+
+def expansion(model: MUDDFormerConfig) -> list[float]:
+    """dynamic_dense_hidden_expand of our widths: half a channel more, which the program cuts off."""
+    if not model.hidden:
+        return [*[1.0] * (model.n_layer - 1), model.last_expand]
+    return [
+        (model.generator_width(n) + 0.5) / (model.mixtures(n) * len(model.sources(n)))
+        for n in range(model.n_layer)
+    ]
+
+
+def mixing(model: MUDDFormerConfig, *, fixed: bool) -> Iterator[Entry]:
+    """The connections' parameters. fixed: as fixed_last says."""
+    if model.prenorm:
+        yield Entry("states.0.norm.gain", "decoder/mudd_prenorm/scale")
+    for layer in range(model.n_layer):
+        ours, theirs = f"blocks.{layer}.mix.", f"decoder/layers_{layer}/"
+        first = layer == model.n_layer - 1 and not fixed  # of the last layer's streams alone
+        yield Entry(f"{ours}w1", f"{theirs}dynamic_dense_conn1/kernel")
+        yield Entry(f"{ours}w2", f"{theirs}dynamic_dense_conn2/kernel", index=(_ALL, 0) if first else ())
+        yield Entry(f"{ours}bias", f"{theirs}dense_proj2.bias", index=(0,) if first else ())
+        if model.prenorm:
+            yield Entry(f"{ours}gain", f"{theirs}pre_dense_proj1_norm/scale")
+            yield Entry(f"states.{layer + 1}.norm.gain", f"decoder/mudd_prenorm_{layer}/scale")
+        if model.postnorm and not first:
+            yield Entry(f"{ours}post_gain", f"decoder/mudd_postnorm_{layer}/scale")
+
+
+def mixing_shapes(model: MUDDFormerConfig, *, fixed: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes of the connections' tensors, those of dead streams among them."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    if model.postnorm and not fixed:
+        shapes[f"decoder/mudd_postnorm_{model.n_layer - 1}/scale"] = (model.d_model,)
+    for entry in mixing(model, fixed=fixed):
+        layer = int(entry.ours.split(".")[1])
+        if entry.ours.endswith("gain"):
+            shapes[entry.theirs] = (model.d_model,)
+            continue
+        states, hidden = layer + 2, model.generator_width(layer)
+        count = model.mixtures(layer) if fixed else 4
+        shapes[entry.theirs] = {
+            "w1": (model.d_model, hidden),
+            "w2": (hidden, count, states),
+            "bias": (count, states),
+        }[entry.ours.rsplit(".", 1)[1]]
+    return shapes
