@@ -229,3 +229,19 @@ def test_a_batch_without_tokens_is_named() -> None:
         model.loss({"ids": tokens()})
     with pytest.raises(ValueError, match=r"\[muddformer_jax\] tokens: expected \[B, T \+ 1\]"):
         model.loss({"tokens": [[3]]})
+
+
+def test_one_stream_with_postnorm_takes_no_residual_norm() -> None:
+    """Only the residual's mixture is normalised (spec a.3), be the stream alone or not."""
+    sizes: dict[str, Any] = {
+        "vocab_size": 61,
+        "max_seq_len": 24,
+        "d_model": 32,
+        "n_layer": 3,
+        "n_head": 4,
+        "d_ff": 256,
+    }
+    model = mc.Model(mc.config.MUDDFormerConfig(**sizes, streams="q", postnorm=True))
+    gains = [name for name in model.parameters if name.endswith("post_gain")]
+    assert gains == ["blocks.2.mix.post_gain"]
+    assert np.isfinite(model.logits(tokens()[:, :-1].astype(np.int32))).all()

@@ -122,7 +122,7 @@ class MuddConfig:
             shapes["w1"], shapes["w2"] = (self.d_model, width), (width, self.count(n) * count)
         if width and self.prenorm:
             shapes["gain"] = (self.d_model,)
-        if self.postnorm and (self.count(n) == 1 or self.streams.endswith("r")):
+        if self.postnorm and (n == self.layers - 1 or self.streams[-1] in "rx"):
             shapes["post_gain"] = (self.d_model,)
         return shapes
 
