@@ -29,6 +29,7 @@ SHARED = {"vocab_size": V, "hidden_size": D, "intermediate_size": F, "num_hidden
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**SHARED, "rope_theta": 500.0}),
     "llama_tied": ("Llama", {**SHARED, "tie_word_embeddings": True, "num_key_value_heads": H}),
+    "llama_biases": ("Llama", {**SHARED, "head_dim": 6, "attention_bias": True, "mlp_bias": True}),
     "gpt2": ("GPT2", {"vocab_size": V, "n_embd": D, "n_layer": L, "n_head": H, "n_inner": F, "n_positions": 32,
                       "attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}),
     "mixtral": ("Mixtral", {**SHARED, "num_local_experts": 5, "num_experts_per_tok": 2, "output_router_logits": True,
@@ -159,11 +160,12 @@ def test_spellings_of_gpt2(tmp_path: Path) -> None:
     [
         ({"model_type": "falcon"}, "model_type"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"attention_bias": True}, "attention_bias"),
+        ({"attention_bias": True}, "q_proj.bias. is missing"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_parameters"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "rope_parameters"),
         ({"model_type": "mixtral", "sliding_window": 8}, "sliding_window"),
         ({"hidden_size": None}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
     ],
 )
 def test_settings_that_we_do_not_compute_are_refused(
@@ -291,3 +293,10 @@ def test_the_page_converts_orbax_folders(tmp_path: Path, monkeypatch: Any) -> No
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     ours = interop.load_original("muddformer_jax", tmp_path / "settings.json", tmp_path / "out.safetensors")
     assert np.array_equal(ours.logits(np.array([[1, 2, 3]])), plain.logits(np.array([[1, 2, 3]])))
+
+
+def test_absent_settings_take_the_defaults_of_transformers() -> None:
+    for kind, name in (("llama", "LlamaConfig"), ("mixtral", "MixtralConfig"), ("gpt2", "GPT2Config")):
+        whole = getattr(transformers, name)().to_dict()
+        whole["head_dim"] = None  # transformers fills in what follows from the rest
+        assert hf_settings.model_config({"model_type": kind}) == hf_settings.model_config(whole), kind

@@ -194,3 +194,22 @@ def test_old_names_and_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="expected tokens alone"):
         model.loss({"tokens": rows(), "targets": rows()})
     assert dataclasses.replace(model.config, kv_mqa=True).n_kv_head == 1
+
+
+def test_defaults_of_the_original_and_whole_paths() -> None:
+    few = {k: PLAIN[k] for k in ("d_head", "qk_scale", "sequence_len")}  # its d_base of 128 shapes rates only
+    arrays, y = weights_of(PLAIN), {"tokens": rows()}
+    c = {**PLAIN, "bos_token_id": None, "pad_token_id": None}
+    plain = load_original("mu_transformer", c, arrays)
+    paths = {f"Core_0/{name}": array for name, array in arrays.items()}
+    other = load_original("mu_transformer", {**few, "ff_act_name": "relu", "eos_token_id": None}, paths)
+    assert np.array_equal(other.logits(y), plain.logits(y))
+    loss, gradients = other.loss_and_gradients(y)
+    assert loss == plain.loss_and_gradients(y)[0] and set(gradients) == set(paths)
+    assert (
+        load_original("mu_transformer", {**PLAIN, "ff_act_name": "swish"}, arrays).config.ff_act_name
+        == "silu"
+    )
+    for wrong in ({"ff_act_name": "tanh"}, {"attn_act_name": "relu"}, {"u_init": "vs"}, {"qk_scale": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            load_original("mu_transformer", {**PLAIN, **wrong}, arrays)

@@ -67,9 +67,12 @@ def test_d_head_alone_is_asked_for_its_scale() -> None:
     assert config.model.scale == 0.0625
     with pytest.raises(UserError, match="needs a model with a base width"):
         load_config("tiny.py", ["optim.rule=mup"])
+    wide = ["model.d_base=256", "optim.rule=mup"]
+    with pytest.raises(UserError, match=r"d_base: expected at most d_model \(128\) for optim.rule=mup"):
+        load_config("mup/tiny.py", wide)
+    load_config("mup/tiny.py", [*wide, "optim.rule=abs_mup"])  # whose rates know no base
     for faulty in (
         MupConfig(d_model=96),
-        MupConfig(d_model=128, d_base=256),
         MupConfig(d_model=64, d_head=64),
     ):
         assert faulty.faults()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mudd_core.config.families import MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
@@ -69,6 +70,11 @@ def _train_faults(config: Config) -> list[str]:
     if optim.rule != "sp" and not hasattr(config.model, "d_base"):
         faults.append(
             f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
+        )
+    model = config.model
+    if optim.rule == "mup" and isinstance(model, MupConfig) and model.d_model < model.d_base:
+        faults.append(
+            f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
         )
     start = config.start
     if start.grow_init == "zero_both" and not start.force:

@@ -44,6 +44,12 @@ def _turned(ours: str, theirs: str, fan_in: int, fan_out: int) -> Part:
     return Entry(ours, theirs, axes=(1, 0)), (fan_out, fan_in)
 
 
+def _product(ours: str, theirs: str, fan_in: int, fan_out: int, biased: bool) -> Iterator[Part]:
+    yield _turned(f"{ours}.w", f"{theirs}.weight", fan_in, fan_out)
+    if biased:
+        yield Entry(f"{ours}.b", f"{theirs}.bias"), (fan_out,)
+
+
 def _rotary_block(model: Any, block: str, layer: str) -> Iterator[Part]:
     """Norms and attention of Llama and Mixtral."""
     D, width = model.d_model, head_width(model)
@@ -51,7 +57,8 @@ def _rotary_block(model: Any, block: str, layer: str) -> Iterator[Part]:
     yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
     yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
-        yield _turned(f"{block}.attn.{name}.w", f"{layer}.self_attn.{name}_proj.weight", fan_in, fan_out)
+        theirs, biased = f"{layer}.self_attn.{name}_proj", getattr(model, "attn_bias", False)
+        yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
 
 
 def _experts(model: Any, block: str, layer: str, fused: bool) -> Iterator[Part]:
@@ -83,7 +90,8 @@ def _rotary(model: Any, spelling: Spelling) -> Iterator[Part]:
             yield from _experts(model, block, layer, spelling.fused)
             continue
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D)):
-            yield _turned(f"{block}.ffn.{name}.w", f"{layer}.mlp.{name}_proj.weight", fan_in, fan_out)
+            theirs = f"{layer}.mlp.{name}_proj"
+            yield from _product(f"{block}.ffn.{name}", theirs, fan_in, fan_out, model.mlp_bias)
     yield Entry("final_norm.gain", "model.norm.weight"), (D,)
 
 

@@ -19,6 +19,10 @@ from mudd_core.config.families import (
 
 Settings = Mapping[str, Any]
 MODEL_TYPES = ("llama", "gpt2", "mixtral")
+_LLAMA = {"max_position_embeddings": 2048, "num_key_value_heads": None, "intermediate_size": 11008,
+          "rope_theta": 1e4, "rms_norm_eps": 1e-6}  # fmt: skip
+_MIXTRAL = {"max_position_embeddings": 131072, "num_key_value_heads": 8, "intermediate_size": 14336,
+            "rope_theta": 1e6, "rms_norm_eps": 1e-5}  # fmt: skip
 
 
 def model_config(settings: Settings) -> Any:
@@ -39,10 +43,11 @@ def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
             )
 
 
-def _need(settings: Settings, name: str) -> int:
-    if not isinstance(settings.get(name), int):
-        raise ValueError(f"[hf] {name}: expected a whole number, got {settings.get(name)!r}")
-    return int(settings[name])
+def _whole(settings: Settings, name: str, default: int) -> int:
+    value = settings.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"[hf] {name}: expected a whole number, got {value!r}")
+    return value
 
 
 def _rope_base(settings: Settings, default: float) -> float:
@@ -53,40 +58,43 @@ def _rope_base(settings: Settings, default: float) -> float:
     return float(rope.get("rope_theta") or settings.get("rope_theta") or default)
 
 
-def _shared(settings: Settings, rope_default: float, eps_default: float) -> dict[str, Any]:
-    """What Llama and Mixtral say alike."""
+def _shared(settings: Settings, defaults: Settings) -> dict[str, Any]:
+    """What Llama and Mixtral say alike. defaults: what transformers takes for a setting that is not there."""
     _refuse(settings, hidden_act=("silu", "swish"))
-    heads = _need(settings, "num_attention_heads")
+    heads = _whole(settings, "num_attention_heads", 32)
     return {
-        "vocab_size": _need(settings, "vocab_size"),
-        "max_seq_len": settings.get("max_position_embeddings") or 2048,
-        "d_model": _need(settings, "hidden_size"),
-        "n_layer": _need(settings, "num_hidden_layers"),
+        "vocab_size": _whole(settings, "vocab_size", 32000),
+        "max_seq_len": _whole(settings, "max_position_embeddings", defaults["max_position_embeddings"]),
+        "d_model": _whole(settings, "hidden_size", 4096),
+        "n_layer": _whole(settings, "num_hidden_layers", 32),
         "n_head": heads,
-        "n_kv_head": settings.get("num_key_value_heads") or heads,
+        "n_kv_head": settings.get("num_key_value_heads", defaults["num_key_value_heads"]) or heads,
         "d_head": settings.get("head_dim") or 0,
-        "d_ff": _need(settings, "intermediate_size"),
-        "rope_base": _rope_base(settings, rope_default),
-        "norm_eps": float(settings.get("rms_norm_eps", eps_default)),
+        "d_ff": _whole(settings, "intermediate_size", defaults["intermediate_size"]),
+        "rope_base": _rope_base(settings, defaults["rope_theta"]),
+        "norm_eps": float(settings.get("rms_norm_eps", defaults["rms_norm_eps"])),
         "tie_embeddings": bool(settings.get("tie_word_embeddings", False)),
         "init_std": float(settings.get("initializer_range", 0.02)),
     }
 
 
 def _llama(settings: Settings) -> TransformerPPConfig:
-    _refuse(settings, attention_bias=(False, None), mlp_bias=(False, None))
-    return TransformerPPConfig(**_shared(settings, 10000.0, 1e-6))
+    return TransformerPPConfig(
+        **_shared(settings, _LLAMA),
+        attn_bias=bool(settings.get("attention_bias")),
+        mlp_bias=bool(settings.get("mlp_bias")),
+    )
 
 
 def _mixtral(settings: Settings) -> MixtralConfig:
-    shared = _shared(settings, 1e6, 1e-5)
+    shared = _shared(settings, _MIXTRAL)
     window = settings.get("sliding_window")
     if window is not None and window < shared["max_seq_len"]:
         raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
     counted = bool(settings.get("output_router_logits", False))
     return MixtralConfig(
         **shared,
-        n_expert=settings.get("num_local_experts") or 8,
+        n_expert=settings.get("num_local_experts", settings.get("num_experts")) or 8,
         top_k=settings.get("num_experts_per_tok") or 2,
         capacity_factor=float(settings.get("capacity_factor") or 0.0),
         aux_coef=float(settings.get("router_aux_loss_coef", 0.001)) if counted else 0.0,
@@ -155,7 +163,8 @@ def _to_shared(model: Any, kind: str, class_name: str) -> dict[str, Any]:
 
 
 def _to_llama(model: TransformerPPConfig) -> dict[str, Any]:
-    return {**_to_shared(model, "llama", "LlamaForCausalLM"), "attention_bias": False, "mlp_bias": False}
+    biases = {"attention_bias": model.attn_bias, "mlp_bias": model.mlp_bias}
+    return {**_to_shared(model, "llama", "LlamaForCausalLM"), **biases}
 
 
 def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:

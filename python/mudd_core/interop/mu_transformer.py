@@ -1,13 +1,14 @@
 """mu-Transformer (Lingle 2024): its parameter names, stacked layers, and rows of tokens (spec/mup.md a.1, a.5).
 
-Names are the last component of its paths (w_e, w_aq, ...); tensors of blocks carry the layer as their first axis. A
-batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind BOS, and a target
-counts up to and with the first EOS or padding. The loss is divided by all B * T slots.
+Names are the last component of its paths (w_e, w_aq, ...), or the whole paths; tensors of blocks carry the layer as
+their first axis. A batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind
+BOS, and a target counts up to and with the first EOS or padding. The loss is divided by all B * T slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ _SAME = (
     "r_init", "u_init", "e_norm", "qk_norm", "norm_eps", "norm_gains", "norm_gains_type", "proj_biases",
 )  # fmt: skip
 _FLOATS = {"ff_multiple", "qk_scale", "rotary_base", "norm_eps"}
+_CHOICES = {
+    field.name: field.metadata["choices"] for field in fields(MupConfig) if field.metadata.get("choices")
+}
 
 
 class MuTransformer:
@@ -31,8 +35,21 @@ class MuTransformer:
 
     normalize = "all_slots"
 
+    def __init__(self, paths: Mapping[str, str] | None = None) -> None:
+        self._paths = paths or {}  # by name, where the weights have whole paths
+
+    def reading(
+        self, config: Mapping[str, Any], weights: Mapping[str, Array]
+    ) -> tuple[MuTransformer, dict[str, Array]]:
+        """This system in the spelling of the weights: names alone, or the paths of the parameter tree."""
+        paths = {name.rsplit("/", 1)[-1]: name for name in weights}
+        if len(paths) != len(weights):
+            raise ValueError("[mu_transformer] weights: two paths end in the same name")
+        return MuTransformer(paths), dict(weights)
+
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MupConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
+        shapes = {name.rsplit("/", 1)[-1]: shape for name, shape in shapes.items()}
         try:
             vocab, width = shapes["w_e"]
             layers = shapes["w_aq"][0]
@@ -46,9 +63,12 @@ class MuTransformer:
                     f"[mu_transformer] act_square: expected act_name relu, got {config['act_name']!r}"
                 )
             given["ff_act_name"] = "sqrelu" if square else config["act_name"]
+        if given.get("ff_act_name") == "swish":  # the host framework's other name
+            given["ff_act_name"] = "silu"
         given = {name: float(value) if name in _FLOATS else value for name, value in given.items()}
         given.setdefault("d_head", shapes["w_aq"][3])
-        given.setdefault("qk_scale", 1.0 / 128)
+        if given.setdefault("qk_scale", 1.0 / 128) <= 0:
+            raise ValueError(f"[mu_transformer] qk_scale: expected more than 0, got {given['qk_scale']:g}")
         model = MupConfig(
             vocab_size=vocab,
             max_seq_len=int(config.get("sequence_len", 256)),
@@ -56,7 +76,11 @@ class MuTransformer:
             n_layer=layers,
             **given,
         )
-        faults = model.faults()
+        faults = [
+            f"{name}: expected one of {', '.join(choices)}, got {getattr(model, name)!r}"
+            for name, choices in _CHOICES.items()
+            if getattr(model, name) not in choices
+        ] or model.faults()
         if model.norm_gains and model.qk_norm and model.norm_gains_type == "vector" and width != model.d_head:
             faults.append("norm_gains: with qk_norm its vectors of d_model gains work for one head only")
         if faults:
@@ -85,7 +109,7 @@ class MuTransformer:
             entries += [Entry("embed_norm.gain", "g_e")] if model.e_norm else []
         for layer in range(model.n_layer):
             entries += _block(model, layer)
-        return entries
+        return [replace(entry, theirs=self._paths.get(entry.theirs, entry.theirs)) for entry in entries]
 
     def shapes(self, model: MupConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Shapes of all their tensors."""
@@ -104,7 +128,7 @@ class MuTransformer:
             shapes |= {"g_a": (L, n), "g_f": (L, n), "g_u": (n,)}
             shapes |= {"g_e": (n,)} if model.e_norm else {}
             shapes |= {"g_aq": (L, n), "g_ak": (L, n)} if model.qk_norm else {}
-        return shapes
+        return {self._paths.get(name, name): shape for name, shape in shapes.items()}
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Rows of tokens as shifted inputs and masked targets; a batch of ours passes."""
@@ -113,8 +137,9 @@ class MuTransformer:
         if set(batch) != {"tokens"}:
             raise ValueError(f"[mu_transformer] batch: expected tokens alone, got {', '.join(sorted(batch))}")
         rows = as_ids(batch["tokens"], "tokens")
-        bos, eos = int(config.get("bos_token_id") or 0), int(config.get("eos_token_id", 1))
-        pad = int(config.get("pad_token_id", eos))
+        bos = int(config.get("bos_token_id") or 0)
+        eos = 1 if config.get("eos_token_id") is None else int(config["eos_token_id"])
+        pad = eos if config.get("pad_token_id") is None else int(config["pad_token_id"])
         inputs = np.concatenate([np.full((rows.shape[0], 1), bos, np.int32), rows[:, :-1]], axis=1)
         ended = np.cumsum((rows == eos) | (rows == pad), axis=1)
         after = np.concatenate([np.zeros((rows.shape[0], 1), ended.dtype), ended[:, :-1]], axis=1) > 0

@@ -1,4 +1,4 @@
-"""Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads, no biases.
+"""Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads; biases by option.
 
 Source of the maths: spec/muddformer.md b.1. Shape letters: B samples, T positions, D width, H query heads, G key and
 value heads, hd head width, F feed-forward width.
@@ -31,12 +31,13 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 
 def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
     """x + Attn(rms_norm(x)). config: one of a family with these rotary heads."""
-    heads, groups, width = config.n_head, kv_heads(config), head_width(config)
+    heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
+    biased = getattr(config, "attn_bias", False)
     with nn.part("attn"):
         a_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
-        q = nn.linear(a_BTD, "q", heads * width, std=config.init_std)
-        k = nn.linear(a_BTD, "k", groups * width, std=config.init_std)
-        v = nn.linear(a_BTD, "v", groups * width, std=config.init_std)
+        q = nn.linear(a_BTD, "q", heads * width, std=std, bias=biased)
+        k = nn.linear(a_BTD, "k", groups * width, std=std, bias=biased)
+        v = nn.linear(a_BTD, "v", groups * width, std=std, bias=biased)
         q = ops.rope(
             q, batch.positions, n_head=heads, base=config.rope_base, max_positions=config.max_seq_len
         )
@@ -44,7 +45,7 @@ def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer:
             k, batch.positions, n_head=groups, base=config.rope_base, max_positions=config.max_seq_len
         )
         o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
-        return nn.linear(o, "o", config.d_model, std=config.init_std, residual=x_BTD)
+        return nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=x_BTD)
 
 
 def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
@@ -56,14 +57,10 @@ def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
 
 def feed_forward(config: Config, x_BTD: Any) -> Any:
     """x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
+    std, biased = config.init_std, config.mlp_bias
     with nn.part("ffn"):
         f_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
-        gate_BTF = nn.linear(f_BTD, "gate", config.d_ff, std=config.init_std)
-        up_BTF = nn.linear(f_BTD, "up", config.d_ff, std=config.init_std)
-        return nn.linear(
-            ops.glu(gate_BTF, up_BTF, activation="silu"),
-            "down",
-            config.d_model,
-            std=config.init_std,
-            residual=x_BTD,
-        )
+        gate_BTF = nn.linear(f_BTD, "gate", config.d_ff, std=std, bias=biased)
+        up_BTF = nn.linear(f_BTD, "up", config.d_ff, std=std, bias=biased)
+        u_BTF = ops.glu(gate_BTF, up_BTF, activation="silu")
+        return nn.linear(u_BTF, "down", config.d_model, std=std, bias=biased, residual=x_BTD)

@@ -87,8 +87,6 @@ class MupConfig:
         faults = []
         if self.d_model % self.d_head:
             faults.append(f"model.d_model: expected a multiple of d_head ({self.d_head}), got {self.d_model}")
-        if self.d_model < self.d_base:
-            faults.append(f"model.d_base: expected at most d_model ({self.d_model}), got {self.d_base}")
         if self.d_ff < 1:
             faults.append(f"model.ff_multiple: expected at least 1 / d_model, got {self.ff_multiple}")
         if self.rotary_base and (self.d_head % 2 or self.rotary_base < 1):

@@ -10,7 +10,7 @@ from mudd_core.config.fields import opt
 
 @dataclass(frozen=True)
 class TransformerPPConfig:
-    """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads, no biases."""
+    """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads."""
 
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
@@ -25,6 +25,8 @@ class TransformerPPConfig:
     norm_eps: float = opt(1e-6, "added to the mean square in RMSNorm", low=0.0)
     tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0)
+    attn_bias: bool = opt(False, "the four projections of attention have biases")
+    mlp_bias: bool = opt(False, "the three projections of the feed-forward block have biases")
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matrix product for every token."""
