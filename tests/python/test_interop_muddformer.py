@@ -221,6 +221,18 @@ def test_what_the_programs_do_not_have_is_not_exported(
         interop.export_original(system, mc.Model(config))
 
 
+def test_sizes_that_the_weights_do_not_have_are_named() -> None:
+    given = orig.filled(orig.torch_shapes(orig.TORCH_MUDD))
+    for name, size in {"dim": 48, "n_layer": 4, "vocab_size": 99}.items():
+        with pytest.raises(ValueError, match=name):
+            interop.load_original("muddformer_torch", {**orig.TORCH_MUDD, name: size}, given)
+    turned = orig.filled(orig.jax_shapes(orig.JAX_MUDD))
+    out = "decoder/layers_0/self_attention/out/kernel"
+    turned[out] = turned[out].transpose(1, 0, 2)
+    with pytest.raises(ValueError, match=r"out/kernel' has shape \(8, 4, 32\), expected \(4, 8, 32\)"):
+        interop.load_original("muddformer_jax", orig.JAX_MUDD, turned)
+
+
 def test_a_batch_without_tokens_is_named() -> None:
     model = interop.load_original(
         "muddformer_jax", orig.JAX_PLAIN, orig.filled(orig.jax_shapes(orig.JAX_PLAIN))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,11 @@ def load_original(
     if hasattr(page, "reading"):  # a system with several spellings of its names
         page, arrays = page.reading(settings, arrays)
     model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
+    for name, shape in page.shapes(model_config, settings).items():
+        if name in arrays and arrays[name].shape != tuple(shape) and arrays[name].size == math.prod(shape):
+            raise ValueError(
+                f"[interop] weights: '{name}' has shape {arrays[name].shape}, expected {tuple(shape)}"
+            )
     model = Original(page, settings, model_config)
     shapes = {name: view.shape for name, view in model.parameters.items()}
     for name, array in to_ours(page.entries(model_config, settings), arrays, shapes).items():

@@ -17,7 +17,7 @@ from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.muddformer_jax import shifted
-from mudd_core.interop.system import Shapes
+from mudd_core.interop.system import Shapes, agree
 
 _QKV = ("q", "k", "v")
 
@@ -34,7 +34,7 @@ class MuddformerTorch:
             pythia = "norm.bias" in shapes
             dense = bool(config.get("dense", True))
             heads = int(config["n_head"])
-        except KeyError as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(f"[muddformer_torch] {error} is missing") from None
         _refuse(config, dense)
         inner = config.get("intermediate_size")
@@ -45,11 +45,13 @@ class MuddformerTorch:
                 -(-(8 * width // 3) // 256) * 256
             )  # its default: two thirds of 4 D, up to a multiple of 256
         groups = int(config.get("n_local_heads", -1))
+        layers = sum(name.endswith(".attention.wo.weight") for name in shapes)
+        agree("muddformer_torch", config, {"dim": width, "n_layer": layers, "vocab_size": vocab})
         return MUDDFormerConfig(
             vocab_size=vocab,
             max_seq_len=int(config.get("block_size", 2048)),
             d_model=width,
-            n_layer=sum(name.endswith(".attention.wo.weight") for name in shapes),
+            n_layer=layers,
             n_head=heads,
             n_kv_head=heads if groups < 0 else groups,
             d_ff=int(inner),
