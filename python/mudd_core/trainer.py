@@ -30,7 +30,8 @@ class Trainer:
     """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
 
     workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache. model: one
-    to train further, in place of config.model; with it, `t.step(batch)` needs no text at all.
+    to train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
+    interop.load_original whose loss is over all slots keeps it so.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Trainer:
         assemble: Callable[[Config, Any, str | None], Parts] = assemble,
     ) -> None:
         if model is not None:
-            config = dataclasses.replace(config, model=model.config)
+            config = _taken_from(model, config)
         check_config(config)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
         self._progress = progress or Progress(quiet=True)
@@ -330,3 +331,11 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _taken_from(model: Any, config: Config) -> Config:
+    """The config with the model's shape, and with its loss where that is not a mean over counted targets."""
+    config = dataclasses.replace(config, model=model.config)
+    if getattr(model, "normalize", "valid") != "all_slots":
+        return config
+    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))

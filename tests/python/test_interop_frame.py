@@ -132,11 +132,11 @@ def test_loss_and_gradients_in_their_words() -> None:
 
 
 def test_training_on_their_batches_needs_no_text() -> None:
-    config = mc.load_config("tiny.py", ["train.batch_size=4", "train.seq_len=8", "loss.normalize=all_slots"])
+    config = mc.load_config("tiny.py", ["train.batch_size=4", "train.seq_len=8"])
     model = interop.load_original("stacked", SETTINGS, weights())
     before = model.loss({"tokens": tokens()})
     trainer = mc.Trainer(config, model=model)
-    assert trainer.config.model == model.config
+    assert trainer.config.model == model.config and trainer.config.loss.normalize == "all_slots"
     record = trainer.step({"tokens": tokens()})
     assert record.loss == pytest.approx(before, rel=1e-6)
     assert model.loss({"tokens": tokens()}) < before
@@ -145,6 +145,7 @@ def test_training_on_their_batches_needs_no_text() -> None:
         other.set_parameter(name, array)
     batch = Stacked().batch(SETTINGS, {"tokens": tokens()})
     positions = np.tile(np.arange(8, dtype=np.int32), (4, 1))
+    other.normalize = model.normalize
     same = mc.Trainer(config, model=other)
     same.step({**batch, "positions": positions})  # another graph, the same weights and moments
     same.step(batch)
