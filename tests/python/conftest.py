@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from mudd_core.data import TokenCache, prepare, synthetic
 from text_settings import Settings, quiet
 from tiny_run import write_text
 
+# What a terminal's program has: a shell's background job ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 MEMORY = Path("/dev/shm")
 # Times say nothing on a busy machine; the same examples every time, so that a failure is the change's.
 settings.register_profile(
