@@ -103,12 +103,23 @@ def _mixtral(settings: Settings) -> MixtralConfig:
     )
 
 
+# transformers' names of GPT-2's activations -> ours; of equal ones the first is written.
+_ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu_erf",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
 def _gpt2(settings: Settings) -> GPT2Config:
     _refuse(
         settings,
-        activation_function=("gelu_new", "gelu_pytorch_tanh"),
-        scale_attn_weights=(True,),
-        scale_attn_by_inverse_layer_idx=(False,),
+        activation_function=tuple(_ACTIVATIONS),
+        scale_attn_weights=(True, False),
+        scale_attn_by_inverse_layer_idx=(True, False),
         add_cross_attention=(False,),
     )
     width = settings.get("n_embd") or 768
@@ -119,6 +130,9 @@ def _gpt2(settings: Settings) -> GPT2Config:
         n_layer=settings.get("n_layer") or 12,
         n_head=settings.get("n_head") or 12,
         d_ff=settings.get("n_inner") or 4 * width,
+        activation=_ACTIVATIONS[settings.get("activation_function", "gelu_new")],
+        scale_scores=bool(settings.get("scale_attn_weights", True)),
+        scale_by_layer=bool(settings.get("scale_attn_by_inverse_layer_idx", False)),
         norm_eps=float(settings.get("layer_norm_epsilon", 1e-5)),
         tie_embeddings=bool(settings.get("tie_word_embeddings", True)),
         init_std=float(settings.get("initializer_range", 0.02)),
@@ -196,7 +210,9 @@ def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
         "n_layer": model.n_layer,
         "n_head": model.n_head,
         "n_inner": model.d_ff,
-        "activation_function": "gelu_new",
+        "activation_function": next(name for name, ours in _ACTIVATIONS.items() if ours == model.activation),
+        "scale_attn_weights": model.scale_scores,
+        "scale_attn_by_inverse_layer_idx": model.scale_by_layer,
         "layer_norm_epsilon": model.norm_eps,
         "initializer_range": model.init_std,
         "resid_pdrop": 0.0,

@@ -38,13 +38,23 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         q = nn.linear(a_BTD, "q", heads * width, std=std, bias=True)
         k = nn.linear(a_BTD, "k", groups * width, std=std, bias=True)
         v = nn.linear(a_BTD, "v", groups * width, std=std, bias=True)
-        o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
+        o = ops.attention(
+            q,
+            k,
+            v,
+            n_head=heads,
+            n_kv_head=groups,
+            scale=config.score_scale(layer),
+            **seen(batch, cache, layer),
+        )
         return nn.linear(o, "o", config.d_model, std=std, bias=True, residual=x_BTD)
 
 
 def feed_forward(config: Config, x_BTD: Any) -> Any:
-    """x + gelu(layer_norm(x) Wup + b) Wdown + b."""
+    """x + act(layer_norm(x) Wup + b) Wdown + b."""
     with nn.part("ffn"):
         f_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
-        u_BTF = nn.linear(f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation="gelu_tanh")
+        u_BTF = nn.linear(
+            f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation=config.activation
+        )
         return nn.linear(u_BTF, "down", config.d_model, std=config.init_std, bias=True, residual=x_BTD)

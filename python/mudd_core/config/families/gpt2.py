@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import attention_weights, head_faults
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width
 from mudd_core.config.fields import opt
 
 
@@ -21,6 +22,12 @@ class GPT2Config:
     n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     d_ff: int = opt(1024, "inner width of the feed-forward block", "channels", low=1)
+    activation: str = opt(
+        "gelu_tanh", "activation of the feed-forward block; gelu_tanh is gelu_new",
+        choices=("gelu_tanh", "gelu_erf", "relu", "silu"),
+    )  # fmt: skip
+    scale_scores: bool = opt(True, "scores are divided by the root of the head's width")
+    scale_by_layer: bool = opt(False, "scores of block l are divided by l + 1 as well")
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
     tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
     init_std: float = opt(0.02, "standard deviation of the initial matrices and embeddings", low=0.0)
@@ -28,6 +35,11 @@ class GPT2Config:
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matrix product for every token."""
         return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.d_ff)
+
+    def score_scale(self, layer: int) -> float:
+        """The factor of query times key in a block, counted from 0."""
+        scale = 1.0 / math.sqrt(head_width(self)) if self.scale_scores else 1.0
+        return scale / (layer + 1) if self.scale_by_layer else scale
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
