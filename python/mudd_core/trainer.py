@@ -336,6 +336,6 @@ class Trainer:
 def _taken_from(model: Any, config: Config) -> Config:
     """The config with the model's shape, and with its loss where that is not a mean over counted targets."""
     config = dataclasses.replace(config, model=model.config)
-    if getattr(model, "normalize", "valid") != "all_slots":
+    if model.normalize != "all_slots":
         return config
     return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))

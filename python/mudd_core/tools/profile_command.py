@@ -12,15 +12,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.config import apply_overrides, check_config, read_config, split_words
+from mudd_core.config import load_config
 
 
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     asked, overrides = _parser().parse_known_args(list(words))
-    config = read_config(asked.config)
-    config = apply_overrides(config, split_words(overrides, config))
-    check_config(config)
+    config = load_config(asked.config, overrides)
     from mudd_core import _core, memory
     from mudd_core.assemble import book, resolved_model
     from mudd_core.cli_commands import environment_text

@@ -1,11 +1,11 @@
 #include "mudd/ops/depth_mix/generator.h"
 
 #include <algorithm>
-#include <array>
 
 #include "mudd/base/check.h"
 #include "mudd/graph/arena.h"
 #include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/sink_gradient.h"
 
 namespace mudd {
 namespace {
@@ -159,29 +159,11 @@ void MixGenerator::finish_backward(const Run& run, const Tensor& x, const float*
   const Tensor dscaled{dscaled_rows_, rows_, hidden_, hidden_};
   const Tensor u{u_rows_, rows_, width_, width_}, hidden{hidden_rows_, rows_, hidden_, hidden_};
   const Tensor da{const_cast<float*>(dweights), rows_, count_, count_};
-  if (run.wants(kMixW1)) weight_gradient_of(run, kMixW1, has_gain_ ? u : x, dscaled);
-  if (run.wants(kMixW2)) weight_gradient_of(run, kMixW2, hidden, da);
-}
-
-void MixGenerator::weight_gradient_of(const Run& run, int input, const Tensor& left, const Tensor& right) const {
-  const Shards& shards = run.shards();
-  check(shards.count() <= kMaxShards, "depth_mix", "shards: expected at most ", kMaxShards, ", got ",
-        shards.count());
-  std::array<int64_t, kMaxShards + 1> cuts;
-  for (int s = 0; s <= shards.count(); ++s) cuts[s] = shards.row_begin(s, rows_);
-  const GradSink& sink = run.sink(input);
-  GradBlock g{.x = left.f32(), .ldx = left.stride, .dy = right.f32(), .ldy = right.stride};
-  g.cuts = cuts.data();
-  g.shards = shards.count();
-  g.m = left.cols;
-  g.n = right.cols;
-  g.out = sink.out;
-  g.ldo = right.cols;
-  g.add = sink.add.data();
-  g.n_add = sink.n_add;
-  g.scratch = product_;
-  g.scratch_bytes = product_bytes_;
-  weight_gradient(g);
+  const auto gradient = [&](int input, const Tensor& left, const Tensor& right) {
+    sink_gradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_);
+  };
+  if (run.wants(kMixW1)) gradient(kMixW1, has_gain_ ? u : x, dscaled);
+  if (run.wants(kMixW2)) gradient(kMixW2, hidden, da);
 }
 
 }  // namespace mudd

@@ -54,7 +54,6 @@ class MixGenerator {
 
  private:
   const float* packed(const Run& run, int input, Pack how, std::byte*& scratch) const;
-  void weight_gradient_of(const Run& run, int input, const Tensor& left, const Tensor& right) const;
 
   Activation activation_;
   float eps_;

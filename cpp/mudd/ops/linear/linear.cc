@@ -1,12 +1,12 @@
 #include "mudd/ops/linear/linear.h"
 
 #include <algorithm>
-#include <array>
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/sink_gradient.h"
 
 namespace mudd {
 
@@ -176,27 +176,7 @@ class Linear : public Node {
   void weight_gradient_of(const Run& run, const Tensor& dpre, float* scratch) const {
     const Tensor& x = run.in(kX);
     const Tensor &left = transposed_ ? dpre : x, &right = transposed_ ? x : dpre;
-    const GradSink& sink = run.sink(kW);
-    check(run.shards().count() <= kMaxShards, "linear", "shards: expected at most ", kMaxShards, ", got ",
-          run.shards().count());
-    std::array<int64_t, kMaxShards + 1> cuts;
-    for (int s = 0; s <= run.shards().count(); ++s) cuts[s] = run.shards().row_begin(s, x.rows);
-    GradBlock g;
-    g.x = left.f32();
-    g.ldx = left.stride;
-    g.dy = right.f32();
-    g.ldy = right.stride;
-    g.cuts = cuts.data();
-    g.shards = run.shards().count();
-    g.m = left.cols;
-    g.n = right.cols;
-    g.out = sink.out;
-    g.ldo = right.cols;
-    g.add = sink.add.data();
-    g.n_add = sink.n_add;
-    g.scratch = scratch;
-    g.scratch_bytes = product_bytes_;
-    weight_gradient(g);
+    sink_gradient("linear", left, right, run.shards(), run.sink(kW), scratch, product_bytes_);
   }
 
   Activation activation_;

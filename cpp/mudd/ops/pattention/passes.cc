@@ -4,6 +4,7 @@
 
 #include "mudd/base/rng.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/ops/gemm/sink_gradient.h"
 #include "mudd/ops/pattention/node.h"
 
 namespace mudd {
@@ -164,25 +165,7 @@ void Pattention::backward(const Run& run) {
 // The gradient of tokens [n, d]: left^T right, rows summed by shards.
 void Pattention::token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
                                 float* scratch) const {
-  const int shards = run.shards().count();
-  check(shards <= kMaxShards, "pattention", "shards: expected at most ", kMaxShards, ", got ", shards);
-  std::array<int64_t, kMaxShards + 1> cuts;
-  for (int s = 0; s <= shards; ++s) cuts[static_cast<size_t>(s)] = run.shards().row_begin(s, rows_);
-  GradBlock g;
-  g.x = left.f32();
-  g.ldx = left.stride;
-  g.dy = right.f32();
-  g.ldy = right.stride;
-  g.cuts = cuts.data();
-  g.shards = shards;
-  g.m = left.cols;
-  g.n = g.ldo = right.cols;
-  g.out = sink.out;
-  g.add = sink.add.data();
-  g.n_add = sink.n_add;
-  g.scratch = scratch;
-  g.scratch_bytes = product_bytes_;
-  weight_gradient(g);
+  sink_gradient("pattention", left, right, run.shards(), sink, scratch, product_bytes_);
 }
 
 void Pattention::bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,

@@ -45,10 +45,10 @@ class Contest:
 
 
 def parameters(config: Config, vocab_size: int) -> int:
-    """Weights of the config's model; nothing is initialised."""
+    """Weights of the config's model; no memory is taken for them."""
     from mudd_core.model import Model
 
-    return Model(resolved_model(config, vocab_size), initialize=False).n_parameters
+    return Model(resolved_model(config, vocab_size), booked_only=True).n_parameters
 
 
 def total_cost(contestant: Contestant, vocab_size: int) -> float:

@@ -1,0 +1,13 @@
+// The gradient of a weight-like input of a node, from the tensors and the sink that its backward gets.
+#pragma once
+
+#include "mudd/graph/node.h"
+
+namespace mudd {
+
+// sink = left^T right [left.cols, right.cols], rows summed by the shards, plus what the sink adds. scratch: what
+// grad_scratch_bytes booked, scratch_bytes of it. `op` names the node in messages.
+void sink_gradient(const char* op, const Tensor& left, const Tensor& right, const Shards& shards,
+                   const GradSink& sink, float* scratch, int64_t scratch_bytes);
+
+}  // namespace mudd
