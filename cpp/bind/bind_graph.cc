@@ -8,6 +8,7 @@
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
 #include "mudd/graph/executor.h"
+#include "mudd/ops/convert/convert.h"
 #include "mudd/train/init.h"
 
 namespace py = pybind11;
@@ -66,7 +67,11 @@ py::dict describe(const ParamStore& s, const std::string& name) {
 
 void bind_store(py::module_& m) {
   py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat fp32 planes (0 = master).")
-      .def(py::init<>())
+      .def(py::init([](const std::string& compute) {
+             return std::make_unique<ParamStore>(bind::parse_dtype(compute));
+           }),
+           py::arg("compute") = "float32")
+      .def_property_readonly("compute", [](const ParamStore& s) { return std::string(name_of(s.compute())); })
       .def(
           "declare",
           [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
@@ -125,10 +130,11 @@ void bind_store(py::module_& m) {
 
 void bind_recording(py::module_& m) {
   py::class_<Graph>(m, "Graph", "What a model function records.")
-      .def(py::init([](bool training, int64_t samples, int shards) {
-             return std::make_unique<Graph>(training, Shards::cut(samples, shards));
+      .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute) {
+             return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute));
            }),
-           py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"))
+           py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"),
+           py::arg("compute") = "float32")
       .def("input",
            [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
               bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })
@@ -250,9 +256,14 @@ void bind_executor(py::module_& m) {
           [](py::object self, ValueId v) {
             auto& e = self.cast<Executor&>();
             const Tensor t = e.value(v);
-            return bind::view(t.data, e.graph().values()[v].spec.shape, t.dtype, std::move(self), false);
+            const std::vector<int64_t>& shape = e.graph().values()[v].spec.shape;
+            if (t.dtype != DType::bf16) return bind::view(t.data, shape, t.dtype, std::move(self), false);
+            py::object wide = bind::empty(shape, DType::f32);
+            widen(t.rows * t.cols, static_cast<const bf16*>(t.data),
+                  bind::writable(wide, DType::f32, "executor", "value").f32());
+            return wide;
           },
-          "A read-only view of a kept value; the next run overwrites it.")
+          "A read-only view of a kept value; the next run overwrites it. Of a bf16 value: an fp32 copy.")
       .def("gradient", &summed_gradient, py::arg("name"))
       .def("first_non_finite", &Executor::first_non_finite)
       .def("profile", &Executor::profile, py::arg("on"), "Times every node of the runs that follow.")

@@ -16,7 +16,7 @@ namespace {
 class Call {
  public:
   Call(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
-       int64_t cache_length) {
+       int64_t cache_length, DType compute) {
     name_ = node->op();
     std::vector<TensorSpec> specs;
     held_.resize(inputs.size());
@@ -38,7 +38,8 @@ class Call {
     if (!cuts.empty()) shards.sample_begin = std::move(cuts);
     StepInput step;
     step.cache_length = cache_length;
-    call_ = std::make_unique<ImmediateCall>(std::move(node), std::move(specs), std::move(wants), shards, step);
+    call_ = std::make_unique<ImmediateCall>(std::move(node), std::move(specs), std::move(wants), shards, step,
+                                            compute);
   }
 
   py::tuple forward() {
@@ -56,7 +57,9 @@ class Call {
   }
 
   // dout: array or None per output; into: array to write or None per input.
-  void backward(const py::list& dout, const py::list& into, const std::vector<bool>& accumulate) {
+  void backward(const py::list& dout, const py::list& into, const std::vector<bool>& accumulate,
+                std::vector<bool> round) {
+    round.resize(into.size(), false);
     std::vector<Tensor> d, di;
     std::vector<py::object> hold(dout.size());
     check(dout.size() == out_.size() && into.size() == in_.size() && accumulate.size() == in_.size(),
@@ -75,9 +78,15 @@ class Call {
             i, ": expected ", specs_[i].text());
     }
     py::gil_scoped_release release;
-    call_->backward(in_, out_, d, di, accumulate);
+    call_->backward(in_, out_, d, di, accumulate, round);
   }
 
+  std::vector<bool> rounded() const {
+    std::vector<bool> outputs;
+    for (size_t i = 0; i < call_->outputs().size(); ++i)
+      outputs.push_back(call_->rounds_output(static_cast<int>(i)));
+    return outputs;
+  }
   bool weight_like(int i) const { return call_->node().weight_like(i); }
   int passes_gradient() const { return call_->node().passes_gradient(); }
 
@@ -105,22 +114,26 @@ class Call {
 void bind_ops(py::module_& m) {
   py::class_<Call>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
       .def(py::init([](const std::string& op, const py::dict& options, const py::list& inputs,
-                       std::vector<bool> wants, std::vector<int64_t> cuts, int64_t cache_length) {
+                       std::vector<bool> wants, std::vector<int64_t> cuts, int64_t cache_length,
+                       const std::string& compute) {
              return std::make_unique<Call>(make_node(op, bind::attributes(op, options)), inputs, std::move(wants),
-                                           std::move(cuts), cache_length);
+                                           std::move(cuts), cache_length, bind::parse_dtype(compute));
            }),
            py::arg("op"), py::arg("options"), py::arg("inputs"), py::arg("wants"),
-           py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0)
+           py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0, py::arg("compute") = "float32")
       .def_static(
           "custom",
           [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
             return std::make_unique<Call>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                          std::move(wants), std::vector<int64_t>{}, 0);
+                                          std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
           },
           py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
       .def("forward", &Call::forward, "Runs the op; returns its outputs as new arrays.")
       .def("backward", &Call::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
-           "Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array.")
+           py::arg("round") = std::vector<bool>{},
+           "Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array; "
+           "round: to what bf16 can hold.")
+      .def("rounded", &Call::rounded, "Per output: whether a graph of this compute type stores it in bf16.")
       .def("weight_like", &Call::weight_like, py::arg("i"))
       .def("passes_gradient", &Call::passes_gradient);
   m.def("op_names", &op_names, "Names of all ops.");

@@ -20,6 +20,7 @@ class CustomNode : public Node {
   }
 
   const char* op() const override { return "custom"; }
+  bool keeps_f32(int) const override { return true; }
   bool weight_like(int) const override { return true; }  // any input may be a parameter
 
   void infer(Inference& io) override {

@@ -82,7 +82,7 @@ class ParamStore:
     """
     All parameters of a model in flat fp32 planes (0 = master).
     """
-    def __init__(self) -> None:
+    def __init__(self, compute: str = 'float32') -> None:
         ...
     def allocate(self, booked_only: bool = False) -> None:
         ...
@@ -110,6 +110,9 @@ class ParamStore:
     def allocated(self) -> bool:
         ...
     @property
+    def compute(self) -> str:
+        ...
+    @property
     def elements(self) -> int:
         ...
     @property
@@ -128,7 +131,7 @@ class Graph:
     """
     What a model function records.
     """
-    def __init__(self, *, training: bool, samples: int, shards: int) -> None:
+    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32') -> None:
         ...
     def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
         ...
@@ -158,7 +161,7 @@ class Executor:
         ...
     def get(self, arg0: int) -> typing.Any:
         """
-        A read-only view of a kept value; the next run overwrites it.
+        A read-only view of a kept value; the next run overwrites it. Of a bf16 value: an fp32 copy.
         """
     def gradient(self, name: str) -> typing.Any:
         ...
@@ -196,11 +199,11 @@ class Call:
     @staticmethod
     def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool]) -> Call:
         ...
-    def __init__(self, op: str, options: dict[str, typing.Any], inputs: list[typing.Any], wants: collections.abc.Sequence[bool], cuts: collections.abc.Sequence[int] = [], cache_length: int = 0) -> None:
+    def __init__(self, op: str, options: dict[str, typing.Any], inputs: list[typing.Any], wants: collections.abc.Sequence[bool], cuts: collections.abc.Sequence[int] = [], cache_length: int = 0, compute: str = 'float32') -> None:
         ...
-    def backward(self, dout: list[typing.Any], into: list[typing.Any], accumulate: collections.abc.Sequence[bool]) -> None:
+    def backward(self, dout: list[typing.Any], into: list[typing.Any], accumulate: collections.abc.Sequence[bool], round: collections.abc.Sequence[bool] = []) -> None:
         """
-        Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array.
+        Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array; round: to what bf16 can hold.
         """
     def forward(self) -> tuple[typing.Any, ...]:
         """
@@ -208,6 +211,10 @@ class Call:
         """
     def passes_gradient(self) -> int:
         ...
+    def rounded(self) -> list[bool]:
+        """
+        Per output: whether a graph of this compute type stores it in bf16.
+        """
     def weight_like(self, i: int) -> bool:
         ...
 class Batcher:

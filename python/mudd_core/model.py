@@ -52,6 +52,7 @@ class Model:
     config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights. admit: called with
     the number of weights before memory is taken for them; it may raise.
     booked_only: for planning, of any size: takes no memory and cannot run.
+    precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Model:
         initialize: bool = True,
         admit: Callable[[int], None] | None = None,
         booked_only: bool = False,
+        precision: str = "fp32",
     ) -> None:
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
             raise ValueError(
@@ -69,7 +71,12 @@ class Model:
             )
         self.config = config
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
-        self.store = _core.ParamStore()
+        if precision not in tape.COMPUTE:
+            raise ValueError(
+                f"[model] precision: expected one of {', '.join(tape.COMPUTE)}, got {precision!r}"
+            )
+        self.precision = precision
+        self.store = _core.ParamStore(tape.COMPUTE[precision])
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
         recorder = Recorder(self.store, training=False, samples=1, shards=1)
@@ -214,7 +221,8 @@ class Model:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
         arrays, _ = self.checked(self.adapt(batch))
         scope = Immediate(self.store)
-        with running(scope), shard_cuts(arrays["inputs"].shape[0], shards):
+        cuts = shard_cuts(arrays["inputs"].shape[0], shards)
+        with running(scope), cuts, tape.precision(self.precision):
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
             loss, count = hidden.loss(arrays["targets"])
             aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []

@@ -41,9 +41,9 @@ class Recorder:
     """Records a graph over the parameters of a store; declares those that the store does not have yet."""
 
     def __init__(self, store: Any, *, training: bool, samples: int, shards: int) -> None:
-        self.store = store
+        self.store = store  # its compute type is the graph's
         self.sown: dict[str, Value] | None = None  # filled by nn.sow where it is a dict
-        self.graph = _core.Graph(training=training, samples=samples, shards=shards)
+        self.graph = _core.Graph(training=training, samples=samples, shards=shards, compute=store.compute)
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
         """A value that is filled before every run (external: attached memory, such as a KV cache)."""

@@ -23,6 +23,9 @@ Array = npt.NDArray[Any]
 _order = itertools.count()
 _cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
 _cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
+_compute: ContextVar[str] = ContextVar("compute", default="float32")
+
+COMPUTE = {"fp32": "float32", "bf16": "bfloat16"}  # names of users to those of the core
 
 
 @contextmanager
@@ -50,6 +53,21 @@ def cached(length: int) -> Iterator[None]:
         yield
     finally:
         _cache_length.reset(token)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
+
+    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold.
+    """
+    if name not in COMPUTE:
+        raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
+    token = _compute.set(COMPUTE[name])
+    try:
+        yield
+    finally:
+        _compute.reset(token)
 
 
 def as_array(data: Any) -> Array:
@@ -86,6 +104,8 @@ class Tensor:
         self._record: _Record | None = None
         self._output = 0
         self._wants = requires_grad
+        self._rounded = False  # a graph would store it in bf16
+        self._readers = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -165,7 +185,8 @@ def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array
     """Backward of one op: into the gradients of the results before it and the uses of leaves."""
     into: list[Array | None] = []
     accumulate: list[bool] = []
-    for tensor in record.inputs:
+    round_to_bf16: list[bool] = []
+    for index, tensor in enumerate(record.inputs):
         place: Array | None = None
         add = False
         if tensor is not None and tensor._wants:
@@ -180,13 +201,20 @@ def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array
                 before.dout[tensor._output] = place
         into.append(place)
         accumulate.append(add)
-    record.call.backward(list(record.dout), into, accumulate)
+        round_to_bf16.append(
+            tensor is not None
+            and tensor._rounded
+            and tensor._readers == 1  # a sum over several is kept in fp32, as what is passed on and weights
+            and index != record.call.passes_gradient()
+            and not record.call.weight_like(index)
+        )
+    record.call.backward(list(record.dout), into, accumulate, round_to_bf16)
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: dict[str, Any]) -> Any:
     """Run an op now. Arrays in, arrays out; with a Tensor among the inputs, tensors out and a record kept."""
     make = lambda arrays, wants: _core.Call(  # noqa: E731
-        op, options, arrays, wants, list(_cuts.get()), _cache_length.get()
+        op, options, arrays, wants, list(_cuts.get()), _cache_length.get(), _compute.get()
     )
     return _run(make, inputs)
 
@@ -206,10 +234,15 @@ def _run(
     if not any(isinstance(i, Tensor) for i in inputs):
         return results[0] if len(results) == 1 else results
     record = _Record(call, tensors, len(results)) if any(wants) else None
+    for given in tensors:
+        if given is not None:
+            given._readers += 1
+    rounded = call.rounded()
     out = []
     for index, array in enumerate(results):
         tensor = Tensor(array)
         tensor._record, tensor._output = record, index
+        tensor._rounded = rounded[index]
         tensor._wants = record is not None and array.dtype != np.int32  # indices have no gradient
         out.append(tensor)
     return out[0] if len(out) == 1 else tuple(out)
@@ -220,7 +253,9 @@ def backward_of(
 ) -> Any:
     """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
     wants = [i is not None and i.dtype == np.float32 for i in inputs]
-    call = _core.Call(op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get())
+    call = _core.Call(
+        op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get(), _compute.get()
+    )
     call.forward()
     into = [
         np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs

@@ -6,6 +6,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/ops/convert/convert.h"
 #include "mudd/ops/reduce/reduce.h"
 
 namespace mudd {
@@ -22,7 +23,7 @@ double steady_seconds() {
 }
 
 // Integers and the doubles of a loss are not looked at: what made them is.
-bool fine(const Tensor& t) { return !t || t.dtype != DType::f32 || all_finite(t); }
+bool fine(const Tensor& t) { return !t || (t.dtype != DType::f32 && t.dtype != DType::bf16) || all_finite(t); }
 
 }  // namespace
 
@@ -92,7 +93,10 @@ Tensor Executor::tensor(ValueId v, int buffer) const {
            .dtype = value.spec.dtype};
   if (value.kind == ValueKind::parameter && buffer == -1) t.data = store_.master(value.slot);
   else if (value.external) t.data = attached_[v];
-  else if (buffer >= 0) t.data = arena_.data() + plan_.buffers[buffer].offset;
+  else if (buffer >= 0) {
+    t.data = arena_.data() + plan_.buffers[buffer].offset;
+    t.dtype = plan_.buffers[buffer].dtype;
+  }
   return t;
 }
 
@@ -176,8 +180,10 @@ void Executor::run(const StepInput& input, int run) {
 void Executor::run_position(size_t position) {
   const PlanStep& step = plan_.schedule[position];
   Node& node = *graph_.nodes()[step.node].node;
+  for (const Conversion& c : step.widen) widen(c.elements, at<bf16>(c.from), at<float>(c.to));
   if (step.phase == Phase::forward) node.forward(runs_[position]);
   else node.backward(runs_[position]);
+  for (const Conversion& c : step.narrow) narrow(c.elements, at<float>(c.from), at<bf16>(c.to));
   if (step.pass_to >= 0)
     add_into(runs_[position].dout(0),
              tensor(graph_.nodes()[step.node].inputs[node.passes_gradient()], step.pass_to));

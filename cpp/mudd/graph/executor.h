@@ -59,6 +59,10 @@ class Executor {
 
  private:
   Tensor tensor(ValueId v, int buffer) const;
+  template <class T>
+  T* at(int buffer) const {
+    return reinterpret_cast<T*>(arena_.data() + plan_.buffers[buffer].offset);
+  }
   void place_gradients();
   void bind(size_t position);
   void bind_sinks(int run);

@@ -6,6 +6,12 @@
 
 namespace mudd {
 
+Graph::Graph(bool training, Shards shards, DType compute)
+    : training_(training), shards_(std::move(shards)), compute_(compute) {
+  check(compute == DType::f32 || compute == DType::bf16, "graph", "compute: expected float32 or bfloat16, got ",
+        name_of(compute));
+}
+
 ValueId Graph::add(Value value) {
   values_.push_back(std::move(value));
   return static_cast<ValueId>(values_.size()) - 1;
@@ -49,14 +55,19 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
   entry.inputs = inputs;
   Inference& needs = entry.needs;
   needs.training_ = training_;
+  needs.compute_ = compute_;
   needs.shards_ = &shards_;
+  std::vector<TensorSpec> seen(inputs.size());  // as the node sees its inputs: fp32 where it gets a widened copy
   bool wants = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueId v = inputs[i];
     check(v == kAbsent || (v >= 0 && v < static_cast<ValueId>(values_.size())), "graph", entry.label,
           ": input value ", v, " is not of this graph");
     const bool given = v != kAbsent;
-    needs.inputs_.push_back(given ? &values_[v].spec : nullptr);
+    if (given) seen[i] = values_[v].spec;
+    if (given && (!node->native_bf16() || node->weight_like(static_cast<int>(i))) && seen[i].dtype == DType::bf16)
+      seen[i].dtype = DType::f32;
+    needs.inputs_.push_back(given ? &seen[i] : nullptr);
     const bool parameter = given && values_[v].kind == ValueKind::parameter;
     needs.parameter_.push_back(parameter);
     needs.wants_.push_back(given && values_[v].wants_gradient);
@@ -66,12 +77,13 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     entry.parameter_use.push_back(parameter ? next_use(v) + static_cast<int>(earlier) : -1);
   }
   node->infer(needs);
-  needs.inputs_.clear();  // pointers into values_, which grows
+  needs.inputs_.clear();  // pointers into `seen`
   entry.node = std::move(node);
   for (size_t i = 0; i < needs.outputs_.size(); ++i) {
     Value out{.spec = needs.outputs_[i], .kind = ValueKind::result, .name = entry.label + "." + std::to_string(i)};
     out.producer = static_cast<int>(nodes_.size());
     out.output = static_cast<int>(i);
+    if (stored_bf16(needs, *entry.node, static_cast<int>(i))) out.spec.dtype = DType::bf16;
     out.wants_gradient = wants && out.spec.dtype != DType::i32;  // indices have none
     entry.outputs.push_back(add(std::move(out)));
   }

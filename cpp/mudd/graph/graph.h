@@ -36,8 +36,9 @@ struct GraphNode {
 
 class Graph {
  public:
-  // training: gradients are wanted for parameters; shards: cuts of the samples of one run.
-  Graph(bool training, Shards shards) : training_(training), shards_(std::move(shards)) {}
+  // training: gradients are wanted for parameters; shards: cuts of the samples of one run; compute: f32 or bf16,
+  // see Inference::compute.
+  Graph(bool training, Shards shards, DType compute = DType::f32);
 
   ValueId input(const std::string& name, TensorSpec spec, bool external = false);
   // The same parameter may be used many times; `slot` is its index in the ParamStore.
@@ -48,6 +49,7 @@ class Graph {
                              const std::string& label);
 
   bool training() const { return training_; }
+  DType compute() const { return compute_; }
   const Shards& shards() const { return shards_; }
   const std::vector<Value>& values() const { return values_; }
   std::vector<GraphNode>& nodes() { return nodes_; }
@@ -61,6 +63,7 @@ class Graph {
 
   bool training_;
   Shards shards_;
+  DType compute_;
   std::vector<Value> values_;
   std::vector<GraphNode> nodes_;
   std::vector<ValueId> inputs_;

@@ -4,6 +4,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/graph/executor.h"
+#include "mudd/ops/convert/convert.h"
 
 namespace mudd {
 namespace {
@@ -13,15 +14,21 @@ void copy(const Tensor& from, const Tensor& to) {
     std::memcpy(to.f32() + r * to.stride, from.f32() + r * from.stride, to.cols * sizeof(float));
 }
 
+void round_in_place(const Tensor& t) {
+  for (int64_t r = 0; r < t.rows; ++r)
+    convert_kernels().round(t.cols, t.f32() + r * t.stride, t.f32() + r * t.stride);
+}
+
 }  // namespace
 
 ImmediateCall::ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec> inputs, std::vector<bool> wants,
-                             Shards shards, StepInput step)
+                             Shards shards, StepInput step, DType compute)
     : node_(std::move(node)), inputs_(std::move(inputs)), shards_(std::move(shards)), step_(step) {
   for (const TensorSpec& s : inputs_) needs_.inputs_.push_back(s.shape.empty() ? nullptr : &s);
   needs_.parameter_.assign(inputs_.size(), false);
   needs_.wants_ = std::move(wants);
   needs_.shards_ = &shards_;
+  needs_.compute_ = compute;
   check_tokens();
   node_->infer(needs_);
   for (int64_t bytes : needs_.saved_) saved_.emplace_back(aligned(bytes));
@@ -53,11 +60,13 @@ void ImmediateCall::forward(const std::vector<Tensor>& in, const std::vector<Ten
   const Arena scratch(aligned(needs_.scratch_forward_));
   run.scratch_ = scratch.data();
   node_->forward(run);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (rounds_output(static_cast<int>(i))) round_in_place(out[i]);
 }
 
 void ImmediateCall::backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out,
                              const std::vector<Tensor>& dout, const std::vector<Tensor>& din,
-                             const std::vector<bool>& accumulate) {
+                             const std::vector<bool>& accumulate, const std::vector<bool>& round) {
   Run run = bind(in, out);
   const Arena scratch(aligned(needs_.scratch_backward_));
   run.scratch_ = scratch.data();
@@ -74,6 +83,8 @@ void ImmediateCall::backward(const std::vector<Tensor>& in, const std::vector<Te
     if (accumulate[i]) run.sink_[i].add[run.sink_[i].n_add++] = din[i].f32();
   }
   node_->backward(run);
+  for (size_t i = 0; i < din.size(); ++i)
+    if (round[i] && din[i]) round_in_place(din[i]);
   if (!passed || !dout[0]) return;
   if (accumulate[pass]) add_into(dout[0], din[pass]);
   else copy(dout[0], din[pass]);

@@ -12,9 +12,13 @@ namespace mudd {
 
 class ImmediateCall {
  public:
-  // Shapes are checked here. wants[i]: a gradient of input i may be asked for later.
+  // Shapes are checked here. wants[i]: a gradient of input i may be asked for later. compute: as of a graph.
   ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec> inputs, std::vector<bool> wants, Shards shards,
-                StepInput step);
+                StepInput step, DType compute = DType::f32);
+
+  // Arrays are fp32 here in bf16 as well: what a graph would store in bf16 is rounded to what bf16 can hold, which
+  // gives the same bits.
+  bool rounds_output(int i) const { return stored_bf16(needs_, *node_, i); }
 
   const std::vector<TensorSpec>& outputs() const { return needs_.outputs_; }
   const Node& node() const { return *node_; }
@@ -23,9 +27,11 @@ class ImmediateCall {
   void forward(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
 
   // After forward. din[i] empty: not wanted. accumulate[i]: add to what din[i] holds. The gradient that the node
-  // passes through (Node::passes_gradient) is written by copying or adding dout[0].
+  // passes through (Node::passes_gradient) is written by copying or adding dout[0]. round[i]: a graph would store
+  // din[i] in bf16.
   void backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out, const std::vector<Tensor>& dout,
-                const std::vector<Tensor>& din, const std::vector<bool>& accumulate);
+                const std::vector<Tensor>& din, const std::vector<bool>& accumulate,
+                const std::vector<bool>& round);
 
  private:
   void check_tokens() const;

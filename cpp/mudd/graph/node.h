@@ -68,9 +68,15 @@ class Inference {
   bool input_is_parameter(int i) const { return parameter_[i]; }
   bool wants_gradient(int i) const { return has_input(i) && wants_[i]; }  // of this input
   bool training() const { return training_; }
+  // Type in which results are stored and operands of products are rounded: f32 or bf16. (contracts 7)
+  DType compute() const { return compute_; }
   const Shards& shards() const { return *shards_; }
 
-  void output(TensorSpec spec) { outputs_.push_back(std::move(spec)); }
+  // Results are declared f32; in a bf16 graph they are stored in bf16 unless Node::keeps_f32 says otherwise.
+  void output(TensorSpec spec) {
+    if (spec.dtype == DType::bf16) spec.dtype = DType::f32;  // taken over from an input
+    outputs_.push_back(std::move(spec));
+  }
   void saved(int64_t bytes) { saved_.push_back(bytes); }  // kept from forward to backward; order = index
   void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
   void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
@@ -85,6 +91,7 @@ class Inference {
   std::vector<const TensorSpec*> inputs_;
   std::vector<bool> parameter_, wants_;
   bool training_ = false;
+  DType compute_ = DType::f32;
   const Shards* shards_ = nullptr;
   std::vector<TensorSpec> outputs_;
   std::vector<int64_t> saved_;
@@ -163,6 +170,12 @@ class Node {
   virtual bool computes_in_backward() const { return false; }
   // True when running forward again costs little against keeping the output until backward (norms, gates).
   virtual bool cheap_to_recompute() const { return false; }
+  // True when the node itself reads and writes bf16: any activation, gradient included, may then be of either type
+  // (Tensor::dtype), and each number is rounded once, when it is stored. Other nodes only ever see fp32: in a bf16
+  // graph the executor widens what they read and narrows what they wrote.
+  virtual bool native_bf16() const { return false; }
+  // True when output i stays fp32 in a bf16 graph: streams that many nodes add to, figures, logits.
+  virtual bool keeps_f32(int /*output*/) const { return passes_gradient() >= 0; }
   // Same for backward: input i whose gradient may be written over dout(0) although it differs from it.
   virtual int gradient_in_place_input() const { return -1; }
 
@@ -172,6 +185,11 @@ class Node {
  protected:
   double flops_ = 0;
 };
+
+// Whether output i of a node, declared to `io`, is stored in bf16.
+inline bool stored_bf16(const Inference& io, const Node& node, int i) {
+  return io.compute() == DType::bf16 && io.outputs_[i].dtype == DType::f32 && !node.keeps_f32(i);
+}
 
 // Options of an op as Python passes them.
 using Attribute = std::variant<bool, int64_t, double, std::string>;

@@ -27,7 +27,7 @@ class Builder {
   Plan build(const std::vector<ValueId>& keep) {
     for (ValueId v : graph_.inputs())
       if (!graph_.values()[v].external)
-        current_[v] = buffer(graph_.values()[v].spec.bytes(), 'i', graph_.values()[v].name);
+        current_[v] = buffer(graph_.values()[v].spec, 'i', graph_.values()[v].name);
     for (int i = 0; i < count(); ++i)
       if (!(graph_.training() && node(i).computes_in_backward())) forward(i);
     if (graph_.training()) {
@@ -62,6 +62,16 @@ class Builder {
   int buffer(int64_t bytes, char kind, const std::string& what) {
     plan_.buffers.push_back({.bytes = aligned(bytes), .first = now(), .last = now(), .what = what, .kind = kind});
     return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+  int buffer(const TensorSpec& spec, char kind, const std::string& what) {
+    const int b = buffer(spec.bytes(), kind, what);
+    plan_.buffers[b].dtype = spec.dtype;
+    return b;
+  }
+  int buffer_of(ValueId v, DType dtype, char kind) {
+    TensorSpec spec = graph_.values()[v].spec;
+    spec.dtype = dtype;
+    return buffer(spec, kind, graph_.values()[v].name);
   }
   int touch(int b) {
     if (b >= 0) plan_.buffers[b].last = std::max(plan_.buffers[b].last, now());
@@ -120,12 +130,36 @@ class Builder {
     return !recomputed_[producer] && !recomputed_[i];
   }
 
+  // Number of the buffer that node i gets in place of b, which holds v or its gradient: b itself, or an fp32 copy
+  // that lives at this position (j: input, or -1).
+  int seen(int i, int j, ValueId v, int b) {
+    if (b < 0 || plan_.buffers[b].dtype != DType::bf16) return b;
+    if (node(i).native_bf16() && (j < 0 || !node(i).weight_like(j))) return b;
+    return buffer_of(v, DType::f32, 'x');
+  }
+  int widened(PlanStep& step, int i, int j, ValueId v, int b) {
+    const int copy = seen(i, j, v, touch(b));
+    if (copy != b) step.widen.push_back({b, copy, graph_.values()[v].spec.size()});
+    return copy;
+  }
+  int narrowed(PlanStep& step, int i, int j, ValueId v, int b) {
+    const int copy = seen(i, j, v, touch(b));
+    if (copy != b) step.narrow.push_back({copy, b, graph_.values()[v].spec.size()});
+    return copy;
+  }
+
   void bind_inputs(PlanStep& step, int i, bool all) {
     for (size_t j = 0; j < entry(i).inputs.size(); ++j) {
       const ValueId v = entry(i).inputs[j];
-      const bool wanted = v != kAbsent && (all || node(i).backward_reads_input(static_cast<int>(j)));
-      step.in.push_back(wanted ? touch(current_[v]) : -1);
+      const int number = static_cast<int>(j);
+      const bool wanted = v != kAbsent && (all || node(i).backward_reads_input(number));
+      step.in.push_back(wanted ? widened(step, i, number, v, current_[v]) : -1);
     }
+  }
+
+  bool same_memory(ValueId a, ValueId b) const {
+    const TensorSpec &x = graph_.values()[a].spec, &y = graph_.values()[b].spec;
+    return x.dtype == y.dtype && x.bytes() == y.bytes();
   }
 
   void make_outputs(PlanStep& step, int i) {
@@ -133,11 +167,10 @@ class Builder {
     for (ValueId v : entry(i).outputs) {
       const Value& value = graph_.values()[v];
       const ValueId source = place >= 0 && value.output == 0 ? entry(i).inputs[place] : kAbsent;
-      const bool over =
-          source != kAbsent && free_after(i, source) && graph_.values()[source].spec.bytes() == value.spec.bytes();
-      current_[v] = over ? current_[source] : buffer(value.spec.bytes(), 'r', value.name);
+      const bool over = source != kAbsent && free_after(i, source) && same_memory(source, v);
+      current_[v] = over ? current_[source] : buffer(value.spec, 'r', value.name);
       stale_[v] = false;
-      step.out.push_back(touch(current_[v]));
+      step.out.push_back(narrowed(step, i, -1, v, current_[v]));
     }
   }
 
@@ -188,18 +221,19 @@ class Builder {
     if (node(i).computes_in_backward()) make_outputs(step, i);
     else
       for (size_t j = 0; j < entry(i).outputs.size(); ++j)
-        step.out.push_back(
-            node(i).backward_reads_output(static_cast<int>(j)) ? touch(current_[entry(i).outputs[j]]) : -1);
+        step.out.push_back(node(i).backward_reads_output(static_cast<int>(j))
+                               ? widened(step, i, -1, entry(i).outputs[j], current_[entry(i).outputs[j]])
+                               : -1);
     bind_saved(step, i);
     bind_scratch(step, i, entry(i).needs.scratch_backward_);
-    for (ValueId v : entry(i).outputs) step.dout.push_back(touch(gradient_[v]));
+    for (ValueId v : entry(i).outputs) step.dout.push_back(widened(step, i, -1, v, gradient_[v]));
     bind_gradients(step, i);
     plan_.schedule.push_back(std::move(step));
   }
 
   void bind_gradients(PlanStep& step, int i) {
     const int pass = node(i).passes_gradient(), place = node(i).gradient_in_place_input();
-    const int whole = step.dout[0];  // gradient of output 0
+    const int whole = gradient_[entry(i).outputs[0]];
     for (size_t j = 0; j < entry(i).inputs.size(); ++j) {
       const ValueId v = entry(i).inputs[j];
       step.din.push_back(-1);
@@ -207,10 +241,12 @@ class Builder {
       if (!receives(v) || static_cast<int>(j) == pass) continue;
       step.accumulate.back() = gradient_[v] >= 0;
       if (gradient_[v] < 0) {
-        const bool over = static_cast<int>(j) == place && whole >= 0 && occurrences(i, v) == 1;
-        gradient_[v] = over ? whole : buffer(graph_.values()[v].spec.bytes(), 'g', graph_.values()[v].name);
+        const DType type = gradient_type(v);
+        const bool over = static_cast<int>(j) == place && whole >= 0 && occurrences(i, v) == 1 &&
+                          plan_.buffers[whole].dtype == type;
+        gradient_[v] = over ? whole : buffer_of(v, type, 'g');
       }
-      step.din.back() = touch(gradient_[v]);
+      step.din.back() = narrowed(step, i, static_cast<int>(j), v, gradient_[v]);
     }
     if (pass < 0 || pass >= static_cast<int>(entry(i).inputs.size()) || !receives(entry(i).inputs[pass]) ||
         whole < 0)
@@ -221,6 +257,22 @@ class Builder {
       step.pass_from = touch(whole);
       step.pass_to = touch(gradient_[v]);
     }
+  }
+
+  // bf16 where one node alone hands over the gradient of a bf16 value; a sum over several is kept in fp32, as is
+  // that of a weight and what a residual passes on.
+  DType gradient_type(ValueId v) const {
+    if (graph_.values()[v].spec.dtype != DType::bf16) return graph_.values()[v].spec.dtype;
+    int readers = 0;
+    bool plain = true;
+    for (int i = 0; i < count(); ++i)
+      for (size_t j = 0; j < entry(i).inputs.size(); ++j) {
+        if (entry(i).inputs[j] != v) continue;
+        const int number = static_cast<int>(j);
+        ++readers;
+        plain = plain && number != node(i).passes_gradient() && !node(i).weight_like(number);
+      }
+    return readers == 1 && plain ? DType::bf16 : DType::f32;
   }
 
   int occurrences(int i, ValueId v) const {

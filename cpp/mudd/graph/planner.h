@@ -25,11 +25,18 @@ struct Buffer {
   int64_t bytes = 0;
   int first = 0, last = 0;  // schedule positions at which it is alive, inclusive
   int64_t offset = -1;
-  std::string what;  // for the memory table: "blocks.0.attn:attention.0"
-  char kind = 'r';   // r result, s saved, x scratch, g gradient
+  DType dtype = DType::u8;  // of its numbers; u8: bytes of a node's own (saved, scratch)
+  std::string what;         // for the memory table: "blocks.0.attn:attention.0"
+  char kind = 'r';          // r result, s saved, x scratch, g gradient
 };
 
 enum class Phase : uint8_t { forward, backward };
+
+// `elements` numbers of one buffer into another of another type.
+struct Conversion {
+  int from = -1, to = -1;
+  int64_t elements = 0;
+};
 
 // One position of the schedule with the buffers its Run is bound to (-1: none).
 struct PlanStep {
@@ -37,8 +44,9 @@ struct PlanStep {
   Phase phase = Phase::forward;
   std::vector<int> in, out, saved, dout, din;  // buffer numbers; inputs and parameters have none (-1)
   int scratch = -1;
-  std::vector<uint8_t> accumulate;   // per input
-  int pass_from = -1, pass_to = -1;  // executor adds buffer pass_from to pass_to (a passed gradient)
+  std::vector<uint8_t> accumulate;        // per input
+  std::vector<Conversion> widen, narrow;  // before and after a node that works in fp32 alone
+  int pass_from = -1, pass_to = -1;       // executor adds buffer pass_from to pass_to (a passed gradient)
 };
 
 struct Plan {

@@ -42,6 +42,10 @@ struct Parameter {
 
 class ParamStore {
  public:
+  // compute: type of the packed copies, and of the graphs over this store (f32 or bf16; the masters are fp32).
+  explicit ParamStore(DType compute = DType::f32) : compute_(compute) {}
+  DType compute() const { return compute_; }
+
   // Returns the index. A second declaration of the same name must agree in shape and role.
   int declare(const Parameter& parameter);
   int find(const std::string& name) const;  // -1 when there is none
@@ -84,6 +88,7 @@ class ParamStore {
   };
   void pack_master(int i, Pack how);
 
+  DType compute_;
   std::vector<Parameter> parameters_;
   std::vector<Arena> planes_;
   std::vector<DType> dtypes_;

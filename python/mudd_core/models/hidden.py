@@ -65,4 +65,4 @@ class Hidden:
 
     def logits(self) -> Any:
         """All logits [B, T, V]."""
-        return ops.linear(self.h, self.head, self.bias, transposed=True)
+        return ops.linear(self.h, self.head, self.bias, transposed=True, full_precision=True)

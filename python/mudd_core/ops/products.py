@@ -15,12 +15,20 @@ def linear(
     *,
     activation: str = "none",
     transposed: bool = False,
+    full_precision: bool = False,
 ) -> Any:
     """y = act(x w + bias) + residual. x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
 
-    activation: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
+    activation: none, silu, gelu_tanh, gelu_erf, relu, squared_relu. full_precision: y stays fp32 in a bf16 graph, as
+    it does with a residual.
     """
-    return apply("linear", [x, w, bias, residual], activation=activation, transposed=transposed)
+    return apply(
+        "linear",
+        [x, w, bias, residual],
+        activation=activation,
+        transposed=transposed,
+        full_precision=full_precision,
+    )
 
 
 def linear_backward(

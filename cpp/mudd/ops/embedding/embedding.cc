@@ -70,6 +70,7 @@ class Embedding : public Node {
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
+  bool keeps_f32(int) const override { return true; }  // the residual stream begins here
   bool backward_reads_input(int i) const override { return i == kIds && !positions_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }

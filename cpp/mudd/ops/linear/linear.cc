@@ -30,13 +30,15 @@ class Linear : public Node {
  public:
   explicit Linear(const Attributes& a)
       : activation_(parse_activation(a.word("activation", "none"), "linear")),
-        transposed_(a.flag("transposed", false)) {
-    a.only("activation,transposed");
+        transposed_(a.flag("transposed", false)),
+        full_precision_(a.flag("full_precision", false)) {
+    a.only("activation,transposed,full_precision");
   }
 
   const char* op() const override { return "linear"; }
   bool weight_like(int i) const override { return i == kW || i == kBias; }
   bool backward_reads_input(int i) const override { return (i == kX && wants_w_) || (i == kW && wants_x_); }
+  bool keeps_f32(int) const override { return full_precision_ || has_residual_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
 
@@ -180,7 +182,7 @@ class Linear : public Node {
   }
 
   Activation activation_;
-  bool transposed_;
+  bool transposed_, full_precision_;
   bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
   int64_t k_ = 0, n_ = 0;
   int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward

@@ -53,6 +53,7 @@ class MoeRoute : public Node {
 
   const char* op() const override { return "moe_route"; }
   bool weight_like(int i) const override { return i == kW; }
+  bool keeps_f32(int) const override { return true; }  // gates and figures
   bool backward_reads_output(int i) const override { return i == kExperts; }
 
   void infer(Inference& io) override {

@@ -5,6 +5,7 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -66,8 +67,9 @@ double squared_norm(std::span<const GradientPlanes> gradients, double* block_sum
 bool all_finite(const Tensor& x) {
   std::atomic<bool> finite{true};
   parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    const WideRows rows(x, begin, end);
     for (int64_t r = begin; r < end; ++r)
-      if (!kernels().finite(x.cols, x.f32() + r * x.stride)) finite.store(false, std::memory_order_relaxed);
+      if (!kernels().finite(x.cols, rows.row(r))) finite.store(false, std::memory_order_relaxed);
   });
   return finite.load();
 }

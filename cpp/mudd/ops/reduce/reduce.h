@@ -44,7 +44,7 @@ int64_t norm_blocks(std::span<const GradientPlanes> gradients);
 // NaN or infinity when any element is (or its square overflows fp32).
 double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums);
 
-// x must be fp32 rows.
+// x: fp32 or bf16 rows.
 bool all_finite(const Tensor& x);
 
 // Sum over shards by a balanced binary tree: ((v0 + v1) + (v2 + v3)) + ....

@@ -1,0 +1,76 @@
+"""bf16: activations stored in 16 bits, the same bits in both executors and for any threads, near fp32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mudd_core as mc
+from mudd_core.model import Model
+from small_models import CASES, make, make_batch
+from test_executors import same
+
+
+def make_bf16(name: str) -> tuple[Model, Any]:
+    """The small model of this name in bf16, with the weights it has in fp32."""
+    model, cfg, _ = make(name)
+    ours = Model(model.config, precision="bf16", initialize=False)
+    for parameter, value in model.parameters.items():
+        ours.set_parameter(parameter, value)
+    return ours, cfg
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (8, 33)])
+@pytest.mark.parametrize("name", CASES)
+def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
+    model, cfg = make_bf16(name)
+    batch = make_batch(cfg.vocab_size, *shape)
+    planned = model.loss_and_gradients(batch, shards=4)
+    assert same(planned, model.loss_and_gradients_immediate(batch, shards=4))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reuse": False, "poison": True},
+        {"recompute": True, "poison": True},
+        {"shift": 20},
+    ],
+)
+@pytest.mark.parametrize("name", CASES)
+def test_planner_switches_never_change_bits(name: str, options: dict[str, Any]) -> None:
+    model, cfg = make_bf16(name)
+    batch = make_batch(cfg.vocab_size, 4, 17)
+    want = model.loss_and_gradients(batch, shards=4)
+    assert same(model.loss_and_gradients(batch, shards=4, **options), want)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_never_change_bits(name: str) -> None:
+    model, cfg = make_bf16(name)
+    batch = make_batch(cfg.vocab_size, 4, 40)
+    results = []
+    try:
+        for threads in (1, 3):
+            mc.set_num_threads(threads)
+            results.append(model.loss_and_gradients(batch, shards=4))
+    finally:
+        mc.set_num_threads(0)
+    assert same(*results)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_near_those_of_fp32(name: str) -> None:
+    model, cfg, _ = make(name)
+    ours, _ = make_bf16(name)
+    batch = make_batch(cfg.vocab_size, 4, 33)
+    loss, gradients = model.loss_and_gradients(batch)
+    rounded_loss, rounded = ours.loss_and_gradients(batch)
+    assert rounded_loss != loss  # something was rounded
+    assert abs(rounded_loss - loss) < 0.02 * loss
+    everything = np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in gradients.values()))
+    for parameter, gradient in gradients.items():  # that of a key's bias is zero but for rounding
+        error = np.linalg.norm(rounded[parameter] - gradient)
+        assert error <= 0.1 * np.linalg.norm(gradient) + 1e-3 * everything, parameter
