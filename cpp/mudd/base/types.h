@@ -44,6 +44,9 @@ struct TensorSpec {
   std::string text() const;  // "f32[2, 8, 64]"
 };
 
+// Whether a value holds real numbers that an op of activations takes: fp32, or bf16 where the graph stores so.
+inline bool is_real(const TensorSpec& s) { return s.dtype == DType::f32 || s.dtype == DType::bf16; }
+
 // How the elements of a view lie: rows of `cols` elements `stride` apart, or a GEMM's packed panels.
 enum class Layout : uint8_t { rows, panels };
 

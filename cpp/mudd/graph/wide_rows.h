@@ -50,7 +50,7 @@ class NarrowRows {
   int64_t stride() const { return stride_; }
 
  private:
-  const Tensor& t_;
+  Tensor t_;
   int64_t begin_, end_;
   WorkerFloats copy_;
   float* base_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -23,6 +24,7 @@ class ActivationNode : public Node {
   }
 
   const char* op() const override { return "activation"; }
+  bool native_bf16() const override { return true; }
   bool cheap_to_recompute() const override { return true; }
   int in_place_input() const override { return 0; }
   int gradient_in_place_input() const override { return 0; }
@@ -30,7 +32,7 @@ class ActivationNode : public Node {
   void infer(Inference& io) override {
     const TensorSpec& x = io.input(0);
     check(io.has_input(0), "activation", "inputs: expected x");
-    check(x.dtype == DType::f32, "activation", "x: expected float32, got ", name_of(x.dtype));
+    check(is_real(x), "activation", "x: expected float32, got ", name_of(x.dtype));
     io.output(x);
     kernels_ = &choose(activation_rows());
   }
@@ -38,7 +40,9 @@ class ActivationNode : public Node {
   void forward(const Run& run) override {
     const Tensor &x = run.in(0), &y = run.out(0);
     parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
-      kernels_->fwd(begin, end, x.cols, kind_, x.f32(), x.stride, y.f32(), y.stride);
+      const WideRows from(x, begin, end);
+      const NarrowRows to(y, begin, end);
+      kernels_->fwd(begin, end, x.cols, kind_, from.base(), from.stride(), to.base(), to.stride());
     });
   }
 
@@ -47,8 +51,10 @@ class ActivationNode : public Node {
     if (!run.wants(0)) return;
     const Tensor& dx = run.din(0);
     parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
-      kernels_->bwd(begin, end, x.cols, kind_, x.f32(), x.stride, dy.f32(), dy.stride, dx.f32(), dx.stride,
-                    run.accumulate(0));
+      const WideRows at(x, begin, end), from(dy, begin, end);
+      const NarrowRows to(dx, begin, end);
+      kernels_->bwd(begin, end, x.cols, kind_, at.base(), at.stride(), from.base(), from.stride(), to.base(),
+                    to.stride(), run.accumulate(0));
     });
   }
 

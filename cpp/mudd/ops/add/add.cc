@@ -4,6 +4,7 @@
 
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -25,6 +26,7 @@ class Add : public Node {
   explicit Add(const Attributes& a) { a.only(""); }
 
   const char* op() const override { return "add"; }
+  bool native_bf16() const override { return true; }
   bool backward_reads_input(int) const override { return false; }
   int passes_gradient() const override { return kA; }
   int in_place_input() const override { return kA; }
@@ -32,8 +34,8 @@ class Add : public Node {
   void infer(Inference& io) override {
     const TensorSpec &a = io.input(kA), &b = io.input(kB);
     check(io.has_input(kA) && io.has_input(kB), "add", "inputs: expected a and b");
-    check(a.dtype == DType::f32, "add", "a: expected float32, got ", name_of(a.dtype));
-    check(b.dtype == DType::f32 && b.shape == a.shape, "add", "b: expected ", a.text(), ", got ", b.text());
+    check(is_real(a), "add", "a: expected float32, got ", name_of(a.dtype));
+    check(is_real(b) && b.shape == a.shape, "add", "b: expected ", a.text(), ", got ", b.text());
     io.output(a);
     kernels_ = &choose(add_rows());
   }
@@ -45,15 +47,19 @@ class Add : public Node {
     const Tensor &dy = run.dout(0), &db = run.din(kB);
     if (run.accumulate(kB)) return sum(db, dy, db);
     parallel_rows(dy.rows, dy.cols, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        std::copy_n(dy.f32() + r * dy.stride, dy.cols, db.f32() + r * db.stride);
+      const WideRows from(dy, begin, end);
+      const NarrowRows to(db, begin, end);
+      for (int64_t r = begin; r < end; ++r) std::copy_n(from.row(r), dy.cols, to.row(r));
     });
   }
 
  private:
   void sum(const Tensor& a, const Tensor& b, const Tensor& y) const {
     parallel_rows(y.rows, y.cols, [&](int64_t begin, int64_t end) {
-      kernels_->add(begin, end, y.cols, a.f32(), a.stride, b.f32(), b.stride, y.f32(), y.stride);
+      const WideRows left(a, begin, end), right(b, begin, end);
+      const NarrowRows to(y, begin, end);
+      kernels_->add(begin, end, y.cols, left.base(), left.stride(), right.base(), right.stride(), to.base(),
+                    to.stride());
     });
   }
 

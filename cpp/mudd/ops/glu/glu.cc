@@ -2,6 +2,7 @@
 
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -25,6 +26,7 @@ class Glu : public Node {
   }
 
   const char* op() const override { return "glu"; }
+  bool native_bf16() const override { return true; }
   bool cheap_to_recompute() const override { return true; }
   int in_place_input() const override { return kGate; }
   int gradient_in_place_input() const override { return kGate; }
@@ -32,8 +34,8 @@ class Glu : public Node {
   void infer(Inference& io) override {
     const TensorSpec &gate = io.input(kGate), &up = io.input(kUp);
     check(io.has_input(kGate) && io.has_input(kUp), "glu", "inputs: expected gate and up");
-    check(gate.dtype == DType::f32, "glu", "gate: expected float32, got ", name_of(gate.dtype));
-    check(up.dtype == DType::f32 && up.shape == gate.shape, "glu", "up: expected ", gate.text(), ", got ",
+    check(is_real(gate), "glu", "gate: expected float32, got ", name_of(gate.dtype));
+    check(is_real(up) && up.shape == gate.shape, "glu", "up: expected ", gate.text(), ", got ",
           up.text());
     io.output(gate);
     kernels_ = &choose(glu_rows());
@@ -42,24 +44,26 @@ class Glu : public Node {
   void forward(const Run& run) override {
     const Tensor &gate = run.in(kGate), &up = run.in(kUp), &y = run.out(0);
     parallel_rows(gate.rows, gate.cols, [&](int64_t begin, int64_t end) {
-      kernels_->fwd(begin, end, gate.cols, kind_, gate.f32(), gate.stride, up.f32(), up.stride, y.f32(), y.stride);
+      const WideRows gates(gate, begin, end), ups(up, begin, end);
+      const NarrowRows to(y, begin, end);
+      kernels_->fwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(), to.base(),
+                    to.stride());
     });
   }
 
   void backward(const Run& run) override {
     const Tensor &gate = run.in(kGate), &up = run.in(kUp), &dy = run.dout(0);
-    const GluGradient dgate = gradient(run, kGate), dup = gradient(run, kUp);
     parallel_rows(gate.rows, gate.cols, [&](int64_t begin, int64_t end) {
-      kernels_->bwd(begin, end, gate.cols, kind_, gate.f32(), gate.stride, up.f32(), up.stride, dy.f32(),
-                    dy.stride, dgate, dup);
+      const WideRows gates(gate, begin, end), ups(up, begin, end), from(dy, begin, end);
+      const NarrowRows dgates(wanted(run, kGate), begin, end), dups(wanted(run, kUp), begin, end);
+      kernels_->bwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(),
+                    from.base(), from.stride(), {dgates.base(), dgates.stride(), run.accumulate(kGate) != 0},
+                    {dups.base(), dups.stride(), run.accumulate(kUp) != 0});
     });
   }
 
  private:
-  static GluGradient gradient(const Run& run, int i) {
-    if (!run.wants(i)) return {nullptr, 0, false};
-    return {run.din(i).f32(), run.din(i).stride, run.accumulate(i) != 0};
-  }
+  static Tensor wanted(const Run& run, int i) { return run.wants(i) ? run.din(i) : Tensor{}; }
 
   Activation kind_;
   const GluKernels* kernels_ = nullptr;

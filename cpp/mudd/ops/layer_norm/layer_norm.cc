@@ -6,6 +6,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -37,6 +38,7 @@ class LayerNorm : public Node {
   }
 
   const char* op() const override { return "layer_norm"; }
+  bool native_bf16() const override { return true; }
   bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain || i == kBias; }
   bool backward_reads_input(int i) const override { return i != kBias; }
@@ -44,7 +46,7 @@ class LayerNorm : public Node {
 
   void infer(Inference& io) override {
     const TensorSpec& x = io.input(kX);
-    check(x.dtype == DType::f32, "layer_norm", "x: expected float32, got ", name_of(x.dtype));
+    check(is_real(x), "layer_norm", "x: expected float32, got ", name_of(x.dtype));
     check(!x.shape.empty() && x.cols() > 0, "layer_norm", "x: expected at least one column, got ", x.text());
     for (int i : {kGain, kBias})
       if (io.has_input(i))
@@ -61,23 +63,27 @@ class LayerNorm : public Node {
     const Tensor &x = run.in(kX), &y = run.out(0);
     parallel_for((x.rows + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
       const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, x.rows);
-      kernels_->fwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), optional(run, kBias), options_,
-                    y.f32(), y.stride, run.saved_as<float>(0));
+      const WideRows from(x, begin, end);
+      const NarrowRows to(y, begin, end);
+      kernels_->fwd(begin, end, x.cols, from.base(), from.stride(), optional(run, kGain), optional(run, kBias),
+                    options_, to.base(), to.stride(), run.saved_as<float>(0));
     });
   }
 
   void backward(const Run& run) override {
     const Tensor &x = run.in(kX), &dy = run.dout(0);
-    const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain), wants_bias = run.wants(kBias);
+    const bool wants_gain = run.wants(kGain), wants_bias = run.wants(kBias);
     const RowSums sums(run.shards(), x.rows, x.cols);
     float* gains = run.scratch_as<float>();
     float* biases = gains + (wants_gain ? sums.bytes() / static_cast<int64_t>(sizeof(float)) : 0);
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
-      kernels_->bwd(begin, end, x.cols, x.f32(), x.stride, optional(run, kGain), options_, run.saved_as<float>(0),
-                    dy.f32(), dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
-                    wants_x && run.accumulate(kX), wants_gain ? sums.partial(gains, task) : nullptr,
+      const WideRows at(x, begin, end), from(dy, begin, end);
+      const NarrowRows to(run.wants(kX) ? run.din(kX) : Tensor{}, begin, end);
+      kernels_->bwd(begin, end, x.cols, at.base(), at.stride(), optional(run, kGain), options_,
+                    run.saved_as<float>(0), from.base(), from.stride(), to.base(), to.stride(),
+                    run.wants(kX) && run.accumulate(kX), wants_gain ? sums.partial(gains, task) : nullptr,
                     wants_bias ? sums.partial(biases, task) : nullptr);
     });
     if (wants_gain) sums.finish(gains, run.sink(kGain));

@@ -6,6 +6,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/wide_rows.h"
 
 namespace mudd {
 
@@ -32,13 +33,14 @@ class RmsNorm : public Node {
   }
 
   const char* op() const override { return "rms_norm"; }
+  bool native_bf16() const override { return true; }
   bool cheap_to_recompute() const override { return true; }
   bool weight_like(int i) const override { return i == kGain; }
   int gradient_in_place_input() const override { return kX; }
 
   void infer(Inference& io) override {
     const TensorSpec& x = io.input(kX);
-    check(x.dtype == DType::f32, "rms_norm", "x: expected float32, got ", name_of(x.dtype));
+    check(is_real(x), "rms_norm", "x: expected float32, got ", name_of(x.dtype));
     check(!x.shape.empty() && x.cols() > 0, "rms_norm", "x: expected at least one column, got ", x.text());
     check(x.cols() % heads_ == 0, "rms_norm", "x: expected a last axis divisible by ", heads_, " heads, got ",
           x.text());
@@ -64,14 +66,17 @@ class RmsNorm : public Node {
     const int64_t pieces = x.rows * heads_;
     parallel_for((pieces + kRowBlock - 1) / kRowBlock, [&](int64_t task, int) {
       const int64_t begin = task * kRowBlock, end = std::min(begin + kRowBlock, pieces);
-      kernels_->fwd(begin, end, heads_, width_, x.f32(), x.stride, gain, eps_, y.f32(), y.stride,
+      const WideRows from(pieces_of(x), begin, end);
+      const NarrowRows to(pieces_of(y), begin, end);
+      kernels_->fwd(begin, end, heads_, width_, from.base(), row_stride(x), gain, eps_, to.base(), row_stride(y),
                     run.saved_as<float>(0));
     });
   }
 
   void backward(const Run& run) override {
     const Tensor &x = run.in(kX), &dy = run.dout(0);
-    const bool wants_x = run.wants(kX), wants_gain = run.wants(kGain);
+    const Tensor dx = run.wants(kX) ? run.din(kX) : Tensor{};
+    const bool wants_gain = run.wants(kGain);
     const RowSums sums(run.shards(), x.rows * heads_, single_ ? 1 : width_);
     float* partials = run.scratch_as<float>();
     float* rows = partials + folded_ / static_cast<int64_t>(sizeof(float));  // of a single gain; see infer
@@ -80,9 +85,10 @@ class RmsNorm : public Node {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
       float *partial = sums.partial(partials, task), *own = rows + (1 + task) * width_;
-      kernels_->bwd(begin, end, heads_, width_, x.f32(), x.stride, gain, run.saved_as<float>(0), dy.f32(),
-                    dy.stride, wants_x ? run.din(kX).f32() : nullptr, wants_x ? run.din(kX).stride : 0,
-                    wants_x && run.accumulate(kX),
+      const WideRows at(pieces_of(x), begin, end), from(pieces_of(dy), begin, end);
+      const NarrowRows to(pieces_of(dx), begin, end);
+      kernels_->bwd(begin, end, heads_, width_, at.base(), row_stride(x), gain, run.saved_as<float>(0), from.base(),
+                    row_stride(dy), to.base(), row_stride(dx), run.wants(kX) && run.accumulate(kX),
                     !wants_gain ? nullptr
                     : single_   ? own
                                 : partial);
@@ -92,6 +98,13 @@ class RmsNorm : public Node {
   }
 
  private:
+  // bf16 rows with each head's piece as a row of its own, so that blocks of pieces can be widened; fp32 as it is.
+  Tensor pieces_of(const Tensor& t) const {
+    if (!t || t.dtype != DType::bf16) return t;
+    return {t.data, t.rows * heads_, width_, width_, t.dtype};
+  }
+  int64_t row_stride(const Tensor& t) const { return t.dtype == DType::bf16 ? width_ * heads_ : t.stride; }
+
   // The gain of a row: null for ones; a single number is spread out into `place`.
   const float* gain_row(const Run& run, float* place) const {
     if (!run.has_in(kGain)) return nullptr;

@@ -20,7 +20,7 @@ struct HeadShape {
 
 // Reads the shape of `x`; `heads` 0 stands for "not given", which only a value with four axes allows.
 inline HeadShape head_shape(const char* op, const char* argument, const TensorSpec& x, int64_t heads) {
-  check(x.dtype == DType::f32, op, argument, ": expected float32, got ", name_of(x.dtype));
+  check(is_real(x), op, argument, ": expected float32, got ", name_of(x.dtype));
   const size_t axes = x.shape.size();
   check(axes == 3 || axes == 4, op, argument, ": expected [B, T, H*hd] or [B, T, H, hd], got ", x.text());
   if (axes == 4) {

@@ -10,6 +10,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/wide_rows.h"
 #include "mudd/ops/rope/heads.h"
 
 namespace mudd {
@@ -71,6 +72,7 @@ class Rope : public Node {
 
   const char* op() const override { return "rope"; }
   bool backward_reads_input(int i) const override { return i == kPositions; }
+  bool native_bf16() const override { return true; }
   int in_place_input() const override { return kX; }
   int gradient_in_place_input() const override { return kX; }
 
@@ -107,12 +109,6 @@ class Rope : public Node {
     whole.table = table_->data();
     whole.negative = negative;
     whole.accumulate = accumulate;
-    whole.x = x.f32();
-    whole.x_row = shape_.row_stride(x);
-    whole.x_head = shape_.head_stride(x);
-    whole.y = y.f32();
-    whole.y_row = shape_.row_stride(y);
-    whole.y_head = shape_.head_stride(y);
     const int64_t rows = shape_.rows();
     if (run.has_in(kPositions)) {
       whole.positions = run.in(kPositions).i32();
@@ -128,8 +124,22 @@ class Rope : public Node {
       RopeBlock block = whole;
       block.begin = task * kRowBlock;
       block.end = std::min(block.begin + kRowBlock, rows);
+      const WideRows from(rows_of(x), block.begin, block.end);
+      const NarrowRows to(rows_of(y), block.begin, block.end);
+      block.x = from.base();
+      block.x_row = shape_.row_stride(x);
+      block.x_head = shape_.head_stride(x);
+      block.y = to.base();
+      block.y_row = shape_.row_stride(y);
+      block.y_head = shape_.head_stride(y);
       kernels_->rotate(block);
     });
+  }
+
+  // bf16 values lie without gaps: a row holds all heads of a token.
+  Tensor rows_of(const Tensor& t) const {
+    const int64_t width = shape_.heads * shape_.dim;
+    return t.dtype == DType::bf16 ? Tensor{t.data, shape_.rows(), width, width, t.dtype} : t;
   }
 
   int64_t heads_;
