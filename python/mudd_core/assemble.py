@@ -61,7 +61,9 @@ def book(
     if model is None:
         what = "training (weights, gradients and two moments alone)"
         admit = None if only else lambda count: memory.require(16 * count, what)
-        model = Model(shape, initialize=False, admit=admit, booked_only=only)
+        model = Model(
+            shape, initialize=False, admit=admit, booked_only=only, precision=config.train.precision
+        )
     engine = RealEngine(config, model, batcher)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes

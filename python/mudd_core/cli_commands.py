@@ -165,7 +165,9 @@ def load_run(request: Request) -> tuple[Config, Any, Any, int]:
         found = newest
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
-    model = Model(resolved_model(config, cache.vocab_size), seed=config.train.seed)
+    model = Model(
+        resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
+    )
     for name, value in found.tensors.items():
         model.set_parameter(name, value)
     return config, cache, model, found.step

@@ -25,7 +25,8 @@ _cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
 _cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
 _compute: ContextVar[str] = ContextVar("compute", default="float32")
 
-COMPUTE = {"fp32": "float32", "bf16": "bfloat16"}  # names of users to those of the core
+COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
+"""Names of users to those of the core."""
 
 
 @contextmanager

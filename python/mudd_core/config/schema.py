@@ -35,6 +35,11 @@ class TrainConfig:
     recompute: bool = opt(
         False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
     )
+    precision: str = opt(
+        "fp32", "bf16: activations and operands of products in 16 bits; sums, norms, softmax, loss, gradients of "
+        "weights, weights and moments stay fp32 (float32 and bfloat16 are other names of the two)",
+        choices=("fp32", "bf16", "float32", "bfloat16"), flags=("dtype",),
+    )  # fmt: skip
     seed: int = opt(0, "seed of the initial weights and of the data order", low=0, flags=("random_seed",))
     save_every: int = opt(
         0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,

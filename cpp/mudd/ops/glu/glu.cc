@@ -35,8 +35,7 @@ class Glu : public Node {
     const TensorSpec &gate = io.input(kGate), &up = io.input(kUp);
     check(io.has_input(kGate) && io.has_input(kUp), "glu", "inputs: expected gate and up");
     check(is_real(gate), "glu", "gate: expected float32, got ", name_of(gate.dtype));
-    check(is_real(up) && up.shape == gate.shape, "glu", "up: expected ", gate.text(), ", got ",
-          up.text());
+    check(is_real(up) && up.shape == gate.shape, "glu", "up: expected ", gate.text(), ", got ", up.text());
     io.output(gate);
     kernels_ = &choose(glu_rows());
   }
@@ -46,8 +45,8 @@ class Glu : public Node {
     parallel_rows(gate.rows, gate.cols, [&](int64_t begin, int64_t end) {
       const WideRows gates(gate, begin, end), ups(up, begin, end);
       const NarrowRows to(y, begin, end);
-      kernels_->fwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(), to.base(),
-                    to.stride());
+      kernels_->fwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(),
+                    to.base(), to.stride());
     });
   }
 

@@ -87,8 +87,8 @@ class RmsNorm : public Node {
       float *partial = sums.partial(partials, task), *own = rows + (1 + task) * width_;
       const WideRows at(pieces_of(x), begin, end), from(pieces_of(dy), begin, end);
       const NarrowRows to(pieces_of(dx), begin, end);
-      kernels_->bwd(begin, end, heads_, width_, at.base(), row_stride(x), gain, run.saved_as<float>(0), from.base(),
-                    row_stride(dy), to.base(), row_stride(dx), run.wants(kX) && run.accumulate(kX),
+      kernels_->bwd(begin, end, heads_, width_, at.base(), row_stride(x), gain, run.saved_as<float>(0),
+                    from.base(), row_stride(dy), to.base(), row_stride(dx), run.wants(kX) && run.accumulate(kX),
                     !wants_gain ? nullptr
                     : single_   ? own
                                 : partial);
