@@ -32,6 +32,45 @@ constexpr int64_t size_of(DType t) {
 
 const char* name_of(DType t);
 
+// Where numbers begin and of which type they are, f32 or bf16; made from a plain pointer. What kernels of every
+// level see is always inlined: no copy of it may come from a file built with a level's instructions.
+#define MUDD_ALWAYS_INLINE [[gnu::always_inline]]
+struct Cells {
+  void* data = nullptr;
+  DType type = DType::f32;
+
+  Cells() = default;
+  MUDD_ALWAYS_INLINE Cells(void* p, DType t) : data(p), type(t) {}
+  MUDD_ALWAYS_INLINE Cells(float* p) : data(p) {}
+  MUDD_ALWAYS_INLINE Cells(bf16* p) : data(p), type(DType::bf16) {}
+  MUDD_ALWAYS_INLINE explicit operator bool() const { return data != nullptr; }
+  MUDD_ALWAYS_INLINE float* f32() const { return static_cast<float*>(data); }
+  MUDD_ALWAYS_INLINE bf16* b16() const { return static_cast<bf16*>(data); }
+  // n numbers further.
+  MUDD_ALWAYS_INLINE Cells operator+(int64_t n) const {
+    return {static_cast<char*>(data) + (type == DType::bf16 ? 2 : 4) * n, type};
+  }
+  MUDD_ALWAYS_INLINE Cells& operator+=(int64_t n) { return *this = *this + n; }
+};
+
+struct ConstCells {
+  const void* data = nullptr;
+  DType type = DType::f32;
+
+  ConstCells() = default;
+  MUDD_ALWAYS_INLINE ConstCells(const void* p, DType t) : data(p), type(t) {}
+  MUDD_ALWAYS_INLINE ConstCells(const float* p) : data(p) {}
+  MUDD_ALWAYS_INLINE ConstCells(const bf16* p) : data(p), type(DType::bf16) {}
+  MUDD_ALWAYS_INLINE ConstCells(Cells c) : data(c.data), type(c.type) {}
+  MUDD_ALWAYS_INLINE explicit operator bool() const { return data != nullptr; }
+  MUDD_ALWAYS_INLINE const float* f32() const { return static_cast<const float*>(data); }
+  MUDD_ALWAYS_INLINE const bf16* b16() const { return static_cast<const bf16*>(data); }
+  MUDD_ALWAYS_INLINE ConstCells operator+(int64_t n) const {
+    return {static_cast<const char*>(data) + (type == DType::bf16 ? 2 : 4) * n, type};
+  }
+  MUDD_ALWAYS_INLINE ConstCells& operator+=(int64_t n) { return *this = *this + n; }
+};
+
 // Shape and dtype of a value before it has a place.
 struct TensorSpec {
   std::vector<int64_t> shape;
@@ -63,6 +102,7 @@ struct Tensor {
   explicit operator bool() const { return data != nullptr; }
   float* f32() const { return static_cast<float*>(data); }
   int32_t* i32() const { return static_cast<int32_t*>(data); }
+  Cells cells() const { return {data, dtype}; }
 };
 
 }  // namespace mudd

@@ -1,32 +1,110 @@
-// bf16 numbers in memory as Vec: widened on load, rounded to nearest even on store (NaN stays NaN).
+// bf16 numbers in memory as Vec: widened on load, rounded to nearest even on store (NaN becomes the quiet 0x7fc0).
+// Integer code at every level: the conversions of AVX512-bf16 would flush denormals.
 #pragma once
 
 #include <cstring>
 
-#include "mudd/base/simd/vec.h"
+#include "mudd/base/simd/rows.h"
 #include "mudd/base/types.h"
 
 namespace mudd::MUDD_ISA {
 
+#if defined(MUDD_VEC_AVX512)
+
+inline Vec load(const bf16* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+
+// The upper halves of its lanes are the rounded numbers.
+inline __m512i rounded_bits(Vec v) {
+  const __m512i bits = _mm512_castps_si512(v.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __mmask16 nan = _mm512_cmp_ps_mask(v.v, v.v, _CMP_UNORD_Q);
+  return _mm512_mask_blend_epi32(nan, sum, _mm512_set1_epi32(0x7fc00000));
+}
+inline void store(bf16* p, Vec v) {
+  const __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_bits(v), 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+}
+inline Vec round_bf16(Vec v) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(-65536)))};
+}
+
+#elif defined(MUDD_VEC_AVX2)
+
+inline Vec load(const bf16* p) {
+  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16))};
+}
+
+// The upper halves of its lanes are the rounded numbers.
+inline __m256i rounded_bits(Vec v) {
+  const __m256i bits = _mm256_castps_si256(v.v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v.v, v.v, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(sum, _mm256_set1_epi32(0x7fc00000), nan);
+}
+inline void store(bf16* p, Vec v) {
+  const __m256i half = _mm256_srli_epi32(rounded_bits(v), 16);
+  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(half, half), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(both));
+}
+inline Vec round_bf16(Vec v) {
+  return {_mm256_castsi256_ps(_mm256_and_si256(rounded_bits(v), _mm256_set1_epi32(-65536)))};
+}
+
+#else
+
+inline Vec load(const bf16* p) {
+  Ints wide;
+  for (int i = 0; i < Vec::kLanes; ++i) wide[i] = static_cast<int32_t>(uint32_t{p[i].bits} << 16);
+  return from_bits(wide);
+}
+
+// The upper halves of its lanes are the rounded numbers.
+inline Ints rounded_bits(Vec v) {
+  const Ints bits = bits_of(v), odd = (bits >> 16) & 1;
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
+  const Ints sum =
+      reinterpret_cast<Ints>(reinterpret_cast<Unsigned>(bits) + 0x7fffu + reinterpret_cast<Unsigned>(odd));
+  const Ints nan = (bits & 0x7fffffff) > 0x7f800000;
+  return nan ? Ints{} + 0x7fc00000 : sum;
+}
+inline void store(bf16* p, Vec v) {
+  const Ints bits = rounded_bits(v);
+  for (int i = 0; i < Vec::kLanes; ++i) p[i].bits = static_cast<uint16_t>(static_cast<uint32_t>(bits[i]) >> 16);
+}
+inline Vec round_bf16(Vec v) { return from_bits(rounded_bits(v) & -65536); }
+
+#endif
+
 // n numbers from p; other lanes zero.
 inline Vec load(const bf16* p, int n) {
-  uint32_t wide[Vec::kLanes] = {};
-  for (int i = 0; i < n; ++i) wide[i] = uint32_t{p[i].bits} << 16;
-  float lanes[Vec::kLanes];
-  std::memcpy(lanes, wide, sizeof lanes);
-  return Vec::load(lanes);
+  if (n == Vec::kLanes) return load(p);
+  bf16 some[Vec::kLanes] = {};
+  std::memcpy(some, p, static_cast<size_t>(n) * sizeof(bf16));
+  return load(some);
 }
 
 inline void store(bf16* p, Vec v, int n) {
-  float lanes[Vec::kLanes];
-  uint32_t wide[Vec::kLanes];
-  v.store(lanes);
-  std::memcpy(wide, lanes, sizeof wide);
-  for (int i = 0; i < n; ++i) {
-    const bool is_nan = (wide[i] & 0x7fffffffu) > 0x7f800000u;
-    const uint32_t rounded = wide[i] + 0x7fffu + ((wide[i] >> 16) & 1u);
-    p[i].bits = static_cast<uint16_t>(is_nan ? 0x7fc0u : rounded >> 16);
-  }
+  if (n == Vec::kLanes) return store(p, v);
+  bf16 all[Vec::kLanes];
+  store(all, v);
+  std::memcpy(p, all, static_cast<size_t>(n) * sizeof(bf16));
+}
+
+// Whole vectors of either type, and numbers known only at run time to be of one.
+inline Vec load(const float* p) { return Vec::load(p); }
+inline void store(float* p, Vec v) { v.store(p); }
+inline Vec load(ConstCells c, int64_t at, int n) {
+  return c.type == DType::bf16 ? load(c.b16() + at, n) : load(c.f32() + at, n);
+}
+inline void store(Cells c, int64_t at, Vec v, int n) {
+  if (c.type == DType::bf16) store(c.b16() + at, v, n);
+  else store(c.f32() + at, v, n);
 }
 
 }  // namespace mudd::MUDD_ISA

@@ -7,18 +7,24 @@
 
 namespace mudd {
 
-std::span<const KernelRow<GemmKernels>> gemm_rows() {
-  static const KernelRow<GemmKernels> rows[] = {
+std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute) {
 #define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+  static const KernelRow<GemmKernels> f32[] = {
 #include "mudd/ops/gemm/kernels.inc"
-#undef MUDD_KERNEL
   };
-  return rows;
+  static const KernelRow<GemmKernels> b16[] = {
+#include "mudd/ops/gemm/kernels_bf16.inc"
+  };
+#undef MUDD_KERNEL
+  check(compute == DType::f32 || compute == DType::bf16, "gemm", "compute: expected float32 or bfloat16, got ",
+        name_of(compute));
+  if (compute == DType::bf16) return b16;
+  return f32;
 }
 
-const GemmKernels& gemm_kernels() {
-  static const GemmKernels& best = choose(gemm_rows());
-  return best;
+const GemmKernels& gemm_kernels(DType compute) {
+  static const GemmKernels &f32 = choose(gemm_rows(DType::f32)), &b16 = choose(gemm_rows(DType::bf16));
+  return compute == DType::bf16 ? b16 : f32;
 }
 
 namespace {
@@ -53,10 +59,15 @@ Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
 
 }  // namespace
 
-int64_t packed_size(int64_t k, int64_t n) { return round_up(n, gemm_kernels().nr) * k; }
+int64_t packed_bytes(int64_t k, int64_t n, DType compute) {
+  const GemmKernels& kernels = gemm_kernels(compute);
+  return kernels.panel_bytes(k, round_up(n, kernels.nr));
+}
 
-void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, float* packed) {
-  const GemmKernels& kernels = gemm_kernels();
+int64_t packed_size(int64_t k, int64_t n) { return packed_bytes(k, n, DType::f32) / size_of(DType::f32); }
+
+void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed, DType compute) {
+  const GemmKernels& kernels = gemm_kernels(compute);
   const int64_t k = transposed ? cols : rows, n = transposed ? rows : cols;
   const int64_t panels = ceil_div(n, kernels.nr);
   const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels.nr), 1, 16);
@@ -67,7 +78,7 @@ void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, fl
 }
 
 void multiply(const GemmBlock& whole) {
-  const GemmKernels& kernels = gemm_kernels();
+  const GemmKernels& kernels = gemm_kernels(whole.compute);
   const Grid grid = product_grid(kernels, whole.m, whole.n, whole.k);
   parallel_for(grid.tasks(), [&](int64_t task, int) {
     const int64_t row = grid.row(task), column = grid.column(task);
@@ -76,10 +87,10 @@ void multiply(const GemmBlock& whole) {
     block.n = grid.columns(task);
     if (whole.a_rows) block.a_rows += row;
     else block.a += row * whole.lda;
-    block.b += column * whole.k;
+    block.b = static_cast<const char*>(whole.b) + kernels.panel_bytes(whole.k, column);
     block.c += row * whole.ldc + column;
     const int64_t next = row + num_threads() * grid.step_m;  // tasks are dealt in turn
-    block.next_a = !whole.a_rows && next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : nullptr;
+    block.next_a = !whole.a_rows && next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : ConstCells();
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;
     if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
@@ -121,8 +132,8 @@ int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {
 
 }  // namespace
 
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products) {
-  const GemmKernels& kernels = gemm_kernels();
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products, DType compute) {
+  const GemmKernels& kernels = gemm_kernels(compute);
   const Grid grid = gradient_grid(kernels, m, n, ceil_div(num_threads(), products));
   const int64_t slots = std::clamp<int64_t>(grid.tasks() * products, 1, num_threads());
   return slots * slot_floats(kernels, grid, shards) * static_cast<int64_t>(sizeof(float));
@@ -151,15 +162,15 @@ void gradient_task(const GradBlock& whole, const Grid& grid, int64_t task, float
   for (int i = 0; i < whole.n_add; ++i) add[i] = whole.add[i] + at;
   block.add = add;
   block.scratch = scratch;
-  gemm_kernels().weight_gradient(block);
+  gemm_kernels(whole.compute).weight_gradient(block);
 }
 
 // Floats of scratch that a block of any of the products needs when each is cut into at least `enough`.
 int64_t largest_slot(std::span<const GradBlock> wholes, int64_t enough) {
+  const GemmKernels& kernels = gemm_kernels(wholes.front().compute);
   int64_t floats = 1;
   for (const GradBlock& w : wholes)
-    floats =
-        std::max(floats, slot_floats(gemm_kernels(), gradient_grid(gemm_kernels(), w.m, w.n, enough), w.shards));
+    floats = std::max(floats, slot_floats(kernels, gradient_grid(kernels, w.m, w.n, enough), w.shards));
   return floats;
 }
 
@@ -171,6 +182,7 @@ void weight_gradients(std::span<const GradBlock> wholes) {
   if (wholes.empty()) return;
   for (const GradBlock& w : wholes) check_gradient(w);
   const GradBlock& first = wholes.front();
+  const GemmKernels& kernels = gemm_kernels(first.compute);
   const int64_t booked = first.scratch_bytes / static_cast<int64_t>(sizeof(float));
   // Booked for more threads than there are now: blocks must still fit into one slot.
   int64_t enough = ceil_div(num_threads(), static_cast<int64_t>(wholes.size()));
@@ -178,18 +190,18 @@ void weight_gradients(std::span<const GradBlock> wholes) {
   const int64_t floats = largest_slot(wholes, enough), slots = booked / floats;
   check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", first.scratch_bytes);
   int64_t tasks = 0;
-  for (const GradBlock& w : wholes) tasks += gradient_grid(gemm_kernels(), w.m, w.n, enough).tasks();
+  for (const GradBlock& w : wholes) tasks += gradient_grid(kernels, w.m, w.n, enough).tasks();
   // Each slot of scratch takes blocks until none is left, however many threads there are by now.
   std::atomic<int64_t> next{0};
   parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
     auto whole = wholes.begin();
-    Grid grid = gradient_grid(gemm_kernels(), whole->m, whole->n, enough);
+    Grid grid = gradient_grid(kernels, whole->m, whole->n, enough);
     int64_t before = 0;  // blocks of the products before `whole`
     for (int64_t task = next++; task < tasks; task = next++) {
       while (task - before >= grid.tasks()) {
         before += grid.tasks();
         ++whole;
-        grid = gradient_grid(gemm_kernels(), whole->m, whole->n, enough);
+        grid = gradient_grid(kernels, whole->m, whole->n, enough);
       }
       gradient_task(*whole, grid, task - before, first.scratch + slot * floats);
     }

@@ -50,7 +50,8 @@ struct Ahead {
 
   MUDD_INLINE void fetch(int64_t count) {
     for (; count > 0 && row < end; --count) {
-      __builtin_prefetch(gathered(g.dy, g.ldy, g.dy_rows, row) + column + line * 16, 0, 2);
+      const void* at = (gathered(g.dy, g.ldy, g.dy_rows, row) + column).data;
+      __builtin_prefetch(static_cast<const char*>(at) + line * 64, 0, 2);
       if (++line < width) continue;
       line = 0;
       ++row;
@@ -59,6 +60,7 @@ struct Ahead {
 };
 
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
+template <class Unit>
 struct GradientBlock {
   const GradBlock& g;
   Block at;
@@ -106,11 +108,12 @@ struct GradientBlock {
       group = 0;
     }
     const int64_t columns = at_most(kGroup * kNr, at.n - group * kNr);
-    return {g, at.j0 + group * kNr, row, row + kc, (columns + 15) / 16};
+    const int64_t line = g.dy.type == DType::bf16 ? 32 : 16;
+    return {g, at.j0 + group * kNr, row, row + kc, (columns + line - 1) / line};
   }
 
   // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
-  static const float* from_row(const float* x, int64_t stride, const int32_t* rows, int64_t row) {
+  static ConstCells from_row(ConstCells x, int64_t stride, const int32_t* rows, int64_t row) {
     return rows ? x : x + row * stride;
   }
 
@@ -118,12 +121,16 @@ struct GradientBlock {
   void chunk(int s, int64_t row, int64_t kc, float* sums) const {
     const int64_t count = panels(at.n);
     const int32_t* dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
-    pack_left(from_row(g.x + at.r0, g.ldx, g.x_rows, row), g.ldx, g.x_rows ? g.x_rows + row : nullptr, kc, at.m,
-              left);
+    const int32_t* x_rows = g.x_rows ? g.x_rows + row : nullptr;
+    with_cells<typename Unit::Working>(from_row(g.x + at.r0, g.ldx, g.x_rows, row), [&](const auto* x, auto as) {
+      pack_left<decltype(as)>(x, g.ldx, x_rows, kc, at.m, left);
+    });
     for (int64_t group = 0; group < count; group += kGroup) {
       const int64_t here = at_most(kGroup, count - group), j0 = group * kNr;
-      pack_panels(from_row(g.dy + at.j0 + j0, g.ldy, g.dy_rows, row), g.ldy, dy_rows, kc, at.n - j0, kc, 0, here,
-                  right);
+      with_cells<typename Unit::Working>(
+          from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row), [&](const auto* dy, auto as) {
+            pack_panels<decltype(as)>(dy, g.ldy, dy_rows, kc, at.n - j0, kc, 0, here, right);
+          });
       Ahead ahead = next_panels(row, kc, group + kGroup);
       const int64_t lines = ahead.lines() / (tiles(at.m) * here) + 1;
       for (int64_t p = 0; p < here; ++p)
@@ -147,7 +154,7 @@ struct GradientBlock {
     const int64_t ldc = out ? g.ldo : kNr;
     Ends ends{.start = sums + tile, .start_stride = kNr};
     if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Ends{};
-    else fetch_ahead(sums + tile + kTile, kTile);
+    else fetch_ahead(sums + tile + kTile, kTile * 4);
     ends.c = direct ? c : full;
     ends.ldc = direct ? ldc : kNr;
     ends.addends = list;
@@ -163,10 +170,11 @@ int64_t grad_scratch(int64_t m, int64_t n, int shards) {
   return 16 + m * kLeftTile + kGroup * kKc * kNr + levels(shards) * m * n * kTile;
 }
 
+template <class Unit>
 void weight_gradient(const GradBlock& g) {
   for (int64_t j = 0; j < g.n; j += kGradN)
     for (int64_t r = 0; r < g.m; r += kGradM)
-      GradientBlock(g, {r, j, at_most(kGradM, g.m - r), at_most(kGradN, g.n - j)}).run();
+      GradientBlock<Unit>(g, {r, j, at_most(kGradM, g.m - r), at_most(kGradN, g.n - j)}).run();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "mudd/base/simd/vec.h"
+#include "mudd/base/simd/bf16.h"
 
 #define MUDD_INLINE inline __attribute__((always_inline))
 
@@ -43,9 +43,9 @@ struct Ends {
 // Rows x kNr elements of a[Rows, k] b[k, kNr], a(r, i) = a[r * row_step + i * depth_step].
 using Micro = void (*)(int64_t k, const float* a, const float* b, const Ends& ends);
 
-// Fetches [p, p + floats) into L2 while the tiles at work keep the multipliers busy.
-MUDD_INLINE void fetch_ahead(const float* p, int64_t floats) {
-  for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(p + i, 0, 2);
+// Fetches [p, p + bytes) into L2 while the tiles at work keep the multipliers busy.
+MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
 }
 
 struct Pair {
@@ -116,8 +116,8 @@ struct MicroTable {
 };
 
 // One row of A against Panels panels at once: a single panel's two chains would wait for the latency of fma.
-template <size_t... P>
-MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const float* b,
+template <size_t... P, class B>
+MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const B* b,
                                int64_t panel_stride, const float* start, float* c) {
   Pair acc[sizeof...(P)];
   if (start) {
@@ -126,7 +126,7 @@ MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float
     ((acc[P] = {Vec::zero(), Vec::zero()}), ...);
   }
   for (int64_t i = 0; i < k; ++i) {
-    (add_product(acc[P], a[i], Vec::load(b + P * panel_stride), Vec::load(b + P * panel_stride + kLanes)), ...);
+    (add_product(acc[P], a[i], load(b + P * panel_stride), load(b + P * panel_stride + kLanes)), ...);
     b += kNr;
   }
   ((acc[P].lo.store(c + P * kNr), acc[P].hi.store(c + P * kNr + kLanes)), ...);

@@ -5,7 +5,7 @@
 #include "mudd/base/simd/activations.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/gemm/micro-inl.h"
+#include "mudd/ops/gemm/unit-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
@@ -32,11 +32,11 @@ void finish_gated_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_
     over_tile(rows, cols, [&](int r, int j, int n) {
       Vec v = Vec::load(tile + r * kNr + j);
       if (e.bias) v = v + load(e.bias + j0 + j, n);
-      if (e.pre_activation) store(e.pre_activation + (r0 + r) * e.pre_stride + j0 + j, v, n);
-      v = activate<decltype(tag)::kind>(load(e.gate + (r0 + r) * e.gate_stride + j0 + j, n)) * v;
+      if (e.pre_activation) store(e.pre_activation, (r0 + r) * e.pre_stride + j0 + j, v, n);
+      v = activate<decltype(tag)::kind>(load(e.gate, (r0 + r) * e.gate_stride + j0 + j, n)) * v;
       if (e.row_scale) v = v * Vec::set1(e.row_scale[r0 + r]);
-      if (e.residual) v = v + load(e.residual + (r0 + r) * e.residual_stride + j0 + j, n);
-      store(g.c + (r0 + r) * g.ldc + j0 + j, v, n);
+      if (e.residual) v = v + load(e.residual, (r0 + r) * e.residual_stride + j0 + j, n);
+      store(g.c, (r0 + r) * g.ldc + j0 + j, v, n);
     });
   });
 }
@@ -49,10 +49,10 @@ void finish_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, 
     over_tile(rows, cols, [&](int r, int j, int n) {
       Vec v = Vec::load(tile + r * kNr + j);
       if (e.bias) v = v + load(e.bias + j0 + j, n);
-      if (e.pre_activation) store(e.pre_activation + (r0 + r) * e.pre_stride + j0 + j, v, n);
+      if (e.pre_activation) store(e.pre_activation, (r0 + r) * e.pre_stride + j0 + j, v, n);
       v = activate<decltype(tag)::kind>(v);
-      if (e.residual) v = v + load(e.residual + (r0 + r) * e.residual_stride + j0 + j, n);
-      store(g.c + (r0 + r) * g.ldc + j0 + j, v, n);
+      if (e.residual) v = v + load(e.residual, (r0 + r) * e.residual_stride + j0 + j, n);
+      store(g.c, (r0 + r) * g.ldc + j0 + j, v, n);
     });
   });
 }
@@ -62,55 +62,86 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// While panel `panel` and the tile at row r are at work: fetches this tile's share of the next panel of B and of
-// `next`, the rows of A that are copied next (kc columns of them from `next`; null: none).
+// While panel `panel` and the tile at row r are at work: fetches this tile's share of the next panel of B (`bytes`
+// from `b` on; null: none) and of `next`, the rows of A that are copied next (kc columns of them from `next`).
 MUDD_INLINE void fetch_next(const GemmBlock& g, const Block& at, int64_t kc, int64_t j, int64_t r, int64_t rows,
-                            const float* b, const float* next) {
-  if (j + kNr < at.n) {
-    const int64_t share = (kc * kNr * kMr / at.m + 15) / 16 * 16, from = r / kMr * share;
-    fetch_ahead(b + g.k * kNr + from, at_most(share, kc * kNr - from));
+                            const char* b, int64_t bytes, ConstCells next) {
+  if (b) {
+    const int64_t share = (bytes * kMr / at.m + 63) / 64 * 64, from = r / kMr * share;
+    fetch_ahead(b + from, at_most(share, bytes - from));
   }
   if (!next) return;
   const int64_t from = kc * j / at.n / 16 * 16, to = kc * (j + kNr) / at.n;
-  for (int64_t i = 0; i < rows; ++i) fetch_ahead(next + (r + i) * g.lda + from, to - from);
+  const int64_t width = (to - from) * (next.type == DType::bf16 ? 2 : 4);
+  for (int64_t i = 0; i < rows; ++i) fetch_ahead((next + (r + i) * g.lda + from).data, width);
 }
 
-// The start of chains that go on from c: c itself, or for a partial panel a copy of full width.
-Ends from(const float* c, int64_t ldc, int rows, int cols, float* tile) {
-  if (cols == kNr) return {.start = c, .start_stride = ldc};
-  over_tile(rows, cols, [&](int i, int v, int l) { load(c + i * ldc + v, l).store(tile + i * kNr + v); });
+// The start of chains that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
+Ends from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
+  if (cols == kNr && c.type == DType::f32) return {.start = c.f32(), .start_stride = ldc};
+  over_tile(rows, cols, [&](int i, int v, int l) { load(c, i * ldc + v, l).store(tile + i * kNr + v); });
   return {.start = tile, .start_stride = kNr};
 }
 
-inline const float* row_of(const GemmBlock& g, int64_t r) {
+inline ConstCells row_of(const GemmBlock& g, int64_t r) {
   return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
 }
 
-void cache_block(const GemmBlock& g, const Block& at, const float* next_rows) {
+// kc numbers as the tiles see them; what is written past them, less than a vector, is never read.
+template <class Unit>
+void copy_row(ConstCells from, int64_t kc, float* to) {
+  with_cells<typename Unit::Working>(from, [&](const auto* numbers, auto as) {
+    over_row(kc, [&](int64_t i, int n) { decltype(as)::put(to + i, load(numbers + i, n)); });
+  });
+}
+template <>
+void copy_row<F32Unit>(ConstCells from, int64_t kc, float* to) {
+  if (from.type == DType::f32) __builtin_memcpy(to, from.data, static_cast<size_t>(kc) * sizeof(float));
+  else over_row(kc, [&](int64_t i, int n) { load(from.b16() + i, n).store(to + i); });
+}
+
+// kc rows of a packed panel as the tiles see them.
+inline const float* widened(const float* panel, int64_t, float*) { return panel; }
+inline const float* widened(const bf16* panel, int64_t kc, float* to) {
+  for (int64_t i = 0; i < kc * kNr; i += kNr) {
+    load(panel + i).store(to + i);
+    load(panel + i + kLanes).store(to + i + kLanes);
+  }
+  return to;
+}
+
+template <class Unit>
+void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
+  using Number = typename Unit::Packed::Number;
   alignas(64) float left[kMc * kLeftStride], partial[kMc * kNc], tile[kMr * kNr];
+  alignas(64) float right[Unit::kPacked == DType::f32 ? 16 : kKc * kNr];
   const Epilogue& e = g.epilogue;
-  const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate;
+  const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate &&
+                        g.c.type == DType::f32 && e.residual.type == DType::f32;
   int64_t k0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kKc, g.k - k0);
     const bool first = k0 == 0, last = k0 + kc == g.k;
-    for (int64_t r = 0; r < at.m; ++r)
-      __builtin_memcpy(left + r * kLeftStride, row_of(g, at.r0 + r) + k0, static_cast<size_t>(kc) * sizeof(float));
-    const float* next = last ? next_rows : g.a_rows ? nullptr : row_of(g, at.r0) + k0 + kc;
+    for (int64_t r = 0; r < at.m; ++r) copy_row<Unit>(row_of(g, at.r0 + r) + k0, kc, left + r * kLeftStride);
+    const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + kc;
     for (int64_t j = 0; j < at.n; j += kNr) {
-      const float* b = g.b + (at.j0 + j) * g.k + k0 * kNr;
+      const Number* panel = static_cast<const Number*>(g.b) + (at.j0 + j) * g.k + k0 * kNr;
+      const char* ahead = j + kNr < at.n ? reinterpret_cast<const char*>(panel + g.k * kNr) : nullptr;
+      const float* b = widened(panel, kc, right);
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        fetch_next(g, at, kc, j, r, rows, b, next);
-        float *c = g.c + (at.r0 + r) * g.ldc + at.j0 + j, *sums = partial + r * kNc + j;
+        fetch_next(g, at, kc, j, r, rows, ahead, kc * kNr * static_cast<int64_t>(sizeof(Number)), next);
+        const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
+        float* sums = partial + r * kNc + j;
         Ends ends{.start = sums, .start_stride = kNc};
         if (first) ends = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Ends{};
         const bool direct = last && sum_only && cols == kNr;
-        ends.c = direct ? c : last ? tile : sums;
+        ends.c = direct ? c.f32() : last ? tile : sums;
         ends.ldc = direct ? g.ldc : last ? kNr : kNc;
-        const Addend residual{e.residual ? e.residual + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
-                              e.residual_stride};
+        const Addend residual{
+            e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
+            e.residual_stride};
         ends.addends = &residual;
         ends.count = direct && e.residual;
         kByRows.of[rows - 1](kc, left + r * kLeftStride, b, ends);
@@ -121,33 +152,44 @@ void cache_block(const GemmBlock& g, const Block& at, const float* next_rows) {
   } while (k0 < g.k);
 }
 
-// m = 1: panels stream past the row at memory speed.
+// m = 1: panels stream past the row at memory speed. The row is copied in pieces unless it is seen as it lies.
+template <class Unit>
 void one_row(const GemmBlock& g) {
+  using Number = typename Unit::Packed::Number;
   constexpr int64_t kPanels = 4;
-  alignas(64) float tile[kPanels * kNr];
+  alignas(64) float tile[kPanels * kNr], piece[kKc];
+  const bool as_is = Unit::kPacked == DType::f32 && g.a.type == DType::f32;
+  const int64_t step = as_is ? g.k : kKc;
   for (int64_t j = 0; j < g.n; j += kPanels * kNr) {
     const int64_t cols = at_most(kPanels * kNr, g.n - j);
-    if (g.accumulate)
-      for (int64_t v = 0; v < cols; ++v) tile[v] = g.c[j + v];
-    const float *b = g.b + j * g.k, *start = g.accumulate ? tile : nullptr;
-    if (cols > (kPanels - 1) * kNr) {
-      vector_panels(std::make_index_sequence<kPanels>(), g.k, row_of(g, 0), b, g.k * kNr, start, tile);
-    } else {
-      for (int64_t p = 0; p * kNr < cols; ++p)
-        vector_panels(std::make_index_sequence<1>(), g.k, row_of(g, 0), b + p * kNr * g.k, 0,
-                      start ? start + p * kNr : nullptr, tile + p * kNr);
-    }
+    if (g.accumulate) over_row(cols, [&](int64_t v, int n) { load(g.c, j + v, n).store(tile + v); });
+    int64_t k0 = 0;
+    do {
+      const int64_t kc = at_most(step, g.k - k0);
+      if (!as_is) copy_row<Unit>(row_of(g, 0) + k0, kc, piece);
+      const float *a = as_is ? row_of(g, 0).f32() : piece, *start = g.accumulate || k0 > 0 ? tile : nullptr;
+      const Number* b = static_cast<const Number*>(g.b) + j * g.k + k0 * kNr;
+      if (cols > (kPanels - 1) * kNr) {
+        vector_panels(std::make_index_sequence<kPanels>(), kc, a, b, g.k * kNr, start, tile);
+      } else {
+        for (int64_t p = 0; p * kNr < cols; ++p)
+          vector_panels(std::make_index_sequence<1>(), kc, a, b + p * kNr * g.k, 0,
+                        start ? start + p * kNr : nullptr, tile + p * kNr);
+      }
+      k0 += kc;
+    } while (k0 < g.k);
     finish_tile(g, tile, 0, j, 1, static_cast<int>(cols));
   }
 }
 
+template <class Unit>
 void multiply(const GemmBlock& g) {
-  if (g.m == 1) return one_row(g);
+  if (g.m == 1) return one_row<Unit>(g);
   for (int64_t j = 0; j < g.n; j += kNc)
     for (int64_t r = 0; r < g.m; r += kMc) {
       const Block at{r, j, at_most(kMc, g.m - r), at_most(kNc, g.n - j)};
       const bool more = r + 2 * kMc <= g.m;  // a whole block of rows follows
-      cache_block(g, at, g.a_rows ? nullptr : more ? g.a + (r + kMc) * g.lda : g.next_a);
+      cache_block<Unit>(g, at, g.a_rows ? ConstCells() : more ? g.a + (r + kMc) * g.lda : g.next_a);
     }
 }
 

@@ -6,8 +6,8 @@
 namespace mudd {
 
 // sink = left^T right [left.cols, right.cols], rows summed by the shards, plus what the sink adds. scratch: what
-// grad_scratch_bytes booked, scratch_bytes of it. `op` names the node in messages.
+// grad_scratch_bytes (for `compute`) booked, scratch_bytes of it. `op` names the node in messages.
 void sink_gradient(const char* op, const Tensor& left, const Tensor& right, const Shards& shards,
-                   const GradSink& sink, float* scratch, int64_t scratch_bytes);
+                   const GradSink& sink, float* scratch, int64_t scratch_bytes, DType compute = DType::f32);
 
 }  // namespace mudd

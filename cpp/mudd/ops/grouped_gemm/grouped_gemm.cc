@@ -130,7 +130,7 @@ class GroupedGemm : public Node {
       GemmBlock g = product(dy.f32(), dy.stride, slots.token + b.begin, b, w.of(kDown, b.expert), d_, f_);
       g.c = inner + b.begin * f_;
       gemm_kernels().multiply(g);
-      const SlotRows block{gate + b.begin * f_, up + b.begin * f_, g.c, slots.gate + b.begin, dgate + b.begin};
+      const SlotRows block{gate + b.begin * f_, up + b.begin * f_, g.c.f32(), slots.gate + b.begin, dgate + b.begin};
       kernels_->bwd(b.end - b.begin, f_, activation_, block);
       if (!wants_x) return;
       g = product(block.gate, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);

@@ -87,7 +87,7 @@ void Pattention::forward(const Run& run) {
         g.epilogue.residual_stride = run.in(kResidual).stride;
       }
       multiply_rows(g);
-      if (factors && bias) kernels_->add_bias(end - begin, own.d_out, bias, factors + begin, g.c, y.stride);
+      if (factors && bias) kernels_->add_bias(end - begin, own.d_out, bias, factors + begin, g.c.f32(), y.stride);
     }
   });
 }
