@@ -19,12 +19,23 @@ from typing import Any
 import numpy as np
 
 from shapes import AUX, EXPERTS, FAMILIES, SHAPES, TOP_K, Shape, peak_rss_mib, usable_cores
-from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights, spread
+from workload import (
+    BETAS,
+    CLIP,
+    DECAY,
+    EPS,
+    LR,
+    batch_tokens,
+    length,
+    parameter_shapes,
+    random_weights,
+    spread,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 
-def run_config(s: Shape, family: str, micro_batch: int) -> Any:
+def run_config(s: Shape, family: str, micro_batch: int, precision: str = "fp32") -> Any:
     """The config of a run on this shape; embedding and head decay like every matrix, as in the peers."""
     from mudd_core import config as c
 
@@ -51,16 +62,23 @@ def run_config(s: Shape, family: str, micro_batch: int) -> Any:
     optim = c.OptimConfig(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )
-    train = c.TrainConfig(batch_size=s.B, seq_len=s.T, micro_batch=micro_batch)
+    train = c.TrainConfig(
+        batch_size=s.B,
+        seq_len=s.T,
+        micro_batch=micro_batch,
+        **({} if precision == "fp32" else {"precision": precision}),
+    )
     return c.Config(name="bench", model=model, optim=optim, train=train)
 
 
-def make_engine(s: Shape, family: str, micro_batch: int, weights: Path | None) -> Any:
+def make_engine(
+    s: Shape, family: str, micro_batch: int, weights: Path | None, precision: str = "fp32"
+) -> Any:
     """Model with the given (or the bench's own) weights, and its engine."""
     from mudd_core.engine import Engine
     from mudd_core.model import Model
 
-    config = run_config(s, family, micro_batch)
+    config = run_config(s, family, micro_batch, precision)
     model = Model(config.model, initialize=False)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
@@ -72,6 +90,15 @@ def make_engine(s: Shape, family: str, micro_batch: int, weights: Path | None) -
     return Engine(config, model)
 
 
+def state_lengths(engine: Any) -> dict[str, float]:
+    """Lengths of all weights, first and second moments: another clip, decay or moment would change them."""
+    parts: dict[str, list[Any]] = {}
+    for name, value in engine.state_tensors().items():
+        kind = name.split("/")[0] if "/" in name else "weights"
+        parts.setdefault(kind, []).append(value)
+    return {kind: length(parts[kind]) for kind in ("weights", "first_moment", "second_moment")}
+
+
 def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     """Train on fixed random tokens and time the steps after the warm-up."""
     import mudd_core as mc
@@ -79,7 +106,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     mc.set_num_threads(a.threads)
     # Half of the batch at a time by default: next to no slower, and half of the activations (same bits).
     micro_batch = max(1, s.B // 2) if a.micro_batch is None else a.micro_batch
-    engine = make_engine(s, family, micro_batch, a.weights)
+    engine = make_engine(s, family, micro_batch, a.weights, a.precision)
     losses, seconds = [], []
     for step in range(a.warmup + a.steps):
         window = batch_tokens(s, step).astype(np.int32)
@@ -100,6 +127,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         "threads": a.threads,
         "micro_batch": micro_batch,
         "losses": losses,
+        "state": state_lengths(engine),
         "memory": engine.memory_report(),
     }
 
@@ -110,13 +138,14 @@ def parse() -> argparse.Namespace:
     p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
     p.add_argument("--shape", choices=SHAPES, default="9M")
     p.add_argument("--threads", type=int, default=usable_cores())
-    p.add_argument("--steps", type=int, default=10, help="timed steps")
-    p.add_argument("--warmup", type=int, default=3, help="steps before the clock starts")
+    p.add_argument("--steps", type=int, default=20, help="timed steps")
+    p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
     p.add_argument(
         "--micro-batch",
         type=int,
         help="train.micro_batch: shards of one run, 0 = all; default: half of the batch",
     )
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()

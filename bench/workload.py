@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,11 @@ def spread(seconds: list[float]) -> float:
     """(slowest - fastest) / median of the timed steps: how noisy the machine was."""
     ordered = sorted(seconds)
     return (ordered[-1] - ordered[0]) / ordered[len(ordered) // 2]
+
+
+def length(arrays: Iterable[NDArray[Any]]) -> float:
+    """Euclidean length of all numbers of all arrays together, summed in double."""
+    return math.sqrt(sum(float(np.square(x, dtype=np.float64).sum()) for x in arrays))
 
 
 def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, NDArray[Any]]:

@@ -21,6 +21,7 @@ sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
 
 import torch_step  # noqa: E402
 
+import bench_peers  # noqa: E402
 import bench_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import AUX, EXPERTS, SHAPES, TOP_K  # noqa: E402
@@ -102,3 +103,50 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
         decayed={k for k, w in weights.items() if w.ndim > 1 and not k.endswith(".bias")},
     )
     np.testing.assert_allclose(ours, losses, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({}, ""),
+        ({"losses": [9.0, 8.00005]}, ""),
+        ({"losses": [9.0, 8.0002]}, "loss"),
+        ({"losses": [9.0, float("nan")]}, "loss"),
+        ({"weights": 83.7}, "weights"),
+        ({"first_moment": 0.36}, "moments"),
+        ({"second_moment": 0.02}, "moments"),
+    ],
+)
+def test_a_peer_that_takes_another_step_is_named(change: dict[str, object], word: str) -> None:
+    ours: bench_peers.Row = {
+        "losses": [9.0, 8.0], "state": {"weights": 83.6, "first_moment": 0.35, "second_moment": 0.01}
+    }  # fmt: skip
+    peer: bench_peers.Row = {"losses": change.get("losses", ours["losses"])}
+    peer["state"] = {**ours["state"], **{k: v for k, v in change.items() if k != "losses"}}
+    bench_peers.compare(peer, ours)
+    assert bench_peers.another_computation(peer, "fp32", None).partition(" ")[0] == word
+
+
+def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the comparison of weights rests on: three steps with and without decay."""
+    lengths = []
+    for decay in (workload.DECAY, 0.0):
+        monkeypatch.setattr(bench_step, "DECAY", decay)
+        # Gains are ones and do not decay: with this vocabulary they are half of the length, as on 9M.
+        shape = replace(TINY, V=4096)
+        engine = bench_step.make_engine(shape, "transformer_pp", 0, None)
+        for step in range(3):
+            window = workload.batch_tokens(shape, step).astype(np.int32)
+            engine.train_step(
+                step, workload.LR, {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
+            )
+        lengths.append(bench_step.state_lengths(engine))
+    assert abs(lengths[0]["weights"] / lengths[1]["weights"] - 1) > bench_peers.STATE_TOLERANCE["weights"]
+    assert lengths[0]["first_moment"] > 0 and lengths[0]["second_moment"] > 0
+
+
+def test_peers_get_the_cap_and_a_missing_jax_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUDD_MAX_ISA", "avx2")
+    assert bench_peers.environment("eager", 2)["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert "MUDD_BENCH_JAX_PYTHON" in bench_peers.missing_jax(None)
+    assert "has no jax" in bench_peers.missing_jax(Path("/nowhere/python"))
