@@ -82,7 +82,7 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
   initialize(store, 11);
   CHECK(std::vector<float>(store.master(1), store.master(1) + 54) == values(store.at(1), 11));
   CHECK(store.master(0)[8] == 1.0f);
-  CHECK(store.packed(1, Pack::plain)[0] == store.master(1)[0]);
+  CHECK(*reinterpret_cast<const float*>(store.packed(1, Pack::plain)) == store.master(1)[0]);
   CHECK_THROWS_WITH_AS(values(parameter("w", {2}, "orthogonal", 1), 1),
                        "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros, ones or "
                        "last_column, got 'orthogonal'",

@@ -73,4 +73,4 @@ def test_gradients_are_near_those_of_fp32(name: str) -> None:
     everything = np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in gradients.values()))
     for parameter, gradient in gradients.items():  # that of a key's bias is zero but for rounding
         error = np.linalg.norm(rounded[parameter] - gradient)
-        assert error <= 0.1 * np.linalg.norm(gradient) + 1e-3 * everything, parameter
+        assert error <= 0.15 * np.linalg.norm(gradient) + 1e-3 * everything, parameter

@@ -128,8 +128,9 @@ class Run {
   // Gradient of a weight-like input (a sum over tokens).
   const GradSink& sink(int i) const { return sink_[i]; }
 
-  // The packed copy of parameter input i, or nullptr: then the node packs into its scratch itself.
-  const float* packed(int i, Pack how) const {
+  // The copy of parameter input i packed for the graph's compute type, or nullptr: then the node packs into its
+  // scratch itself.
+  const void* packed(int i, Pack how) const {
     return how == Pack::plain ? packed_plain_[i] : packed_transposed_[i];
   }
   const Shards& shards() const { return *shards_; }
@@ -140,7 +141,7 @@ class Run {
   std::byte* scratch_ = nullptr;
   std::vector<uint8_t> accumulate_;
   std::vector<GradSink> sink_;
-  std::vector<const float*> packed_plain_, packed_transposed_;
+  std::vector<const void*> packed_plain_, packed_transposed_;
   const Shards* shards_ = nullptr;
   const StepInput* step_ = nullptr;
 };

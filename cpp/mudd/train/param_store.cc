@@ -70,25 +70,26 @@ int ParamStore::add_plane(DType dtype) {
 void ParamStore::request_pack(int i, Pack how) {
   Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
   if (pack.data()) return;
-  pack = Arena(at(i).stack() * packed_stride(i, how) * 4, booked_only_);
+  pack = Arena(at(i).stack() * packed_stride(i, how), booked_only_);
   if (!booked_only_) pack_master(i, how);
 }
 
 int64_t ParamStore::packed_stride(int i, Pack how) const {
   const Parameter& p = at(i);
-  return how == Pack::plain ? packed_size(p.matrix_rows(), p.cols()) : packed_size(p.cols(), p.matrix_rows());
+  return how == Pack::plain ? mudd::packed_bytes(p.matrix_rows(), p.cols(), compute_)
+                            : mudd::packed_bytes(p.cols(), p.matrix_rows(), compute_);
 }
 
 void ParamStore::pack_master(int i, Pack how) {
   const Parameter& p = at(i);
   for (int64_t s = 0; s < p.stack(); ++s)
     pack_weight(master(i) + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(), how == Pack::transposed,
-                packed(i, how) + s * packed_stride(i, how));
+                packed(i, how) + s * packed_stride(i, how), compute_);
 }
 
-float* ParamStore::packed(int i, Pack how) const {
+std::byte* ParamStore::packed(int i, Pack how) const {
   const Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
-  return reinterpret_cast<float*>(pack.data());
+  return pack.data();
 }
 
 void ParamStore::repack(int i) {

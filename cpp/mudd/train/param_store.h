@@ -70,10 +70,10 @@ class ParamStore {
   }
   float* plane(int p, int i) const { return reinterpret_cast<float*>(plane_data(p, i)); }  // of an f32 plane
 
-  // Packed copies: request before use, then packed() gives the panels, repack() refreshes from the master. The
-  // matrices of a stack lie packed_stride() floats apart.
+  // Packed copies for compute(): request before use, then packed() gives the panels, repack() refreshes from the
+  // master. The matrices of a stack lie packed_stride() bytes apart.
   void request_pack(int i, Pack how);
-  float* packed(int i, Pack how) const;  // nullptr when not requested
+  std::byte* packed(int i, Pack how) const;  // nullptr when not requested
   int64_t packed_stride(int i, Pack how) const;
   void repack(int i);
   void repack_all();

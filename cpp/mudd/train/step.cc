@@ -50,8 +50,8 @@ void TrainStep::add_matrix(int i, int64_t s) {
   const ParamStore& store = executor_.store();
   const Parameter& p = store.at(i);
   const int64_t at = s * p.matrix_rows() * p.cols();
-  const auto packed = [&](Pack how) {
-    float* panels = store.packed(i, how);
+  const auto packed = [&](Pack how) -> std::byte* {
+    std::byte* panels = store.packed(i, how);
     return panels ? panels + s * store.packed_stride(i, how) : nullptr;
   };
   UpdateParameter a{};
@@ -62,6 +62,7 @@ void TrainStep::add_matrix(int i, int64_t s) {
   for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use) + at;
   a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
   if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;
+  a.packed = store.compute();
   a.packed_plain = packed(Pack::plain);
   a.packed_transposed = packed(Pack::transposed);
   a.eps = options_.eps * p.eps_scale;

@@ -1,6 +1,7 @@
 #include "mudd/train/update.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
@@ -20,7 +21,9 @@ struct Cut {
   int64_t rows, cols, block_rows, block_cols, down, across;
 
   explicit Cut(const UpdateParameter& p) {
-    const int64_t nr = gemm_kernels().nr;
+    const GemmKernels& gemm = gemm_kernels(p.packed);
+    // Also whole units of depth: a panel may hold several rows of k interleaved.
+    const int64_t nr = std::lcm<int64_t>(gemm.nr, gemm.depth_unit);
     const bool packed = p.packed_plain || p.packed_transposed;
     rows = packed ? p.rows : 1;
     cols = packed ? p.cols : p.rows * p.cols;
@@ -34,16 +37,17 @@ struct Cut {
 
 // Refreshes the pieces of panels that rows [r, r_end) x columns [c, c_end) of p own.
 void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end) {
-  const GemmKernels& gemm = gemm_kernels();
+  const GemmKernels& gemm = gemm_kernels(p.packed);
   const int64_t nr = gemm.nr;
-  if (p.packed_plain)  // panel of columns [at, at + nr), laid out [rows][nr]
+  if (p.packed_plain)  // panel of columns [at, at + nr), r rows of it before this piece
     for (int64_t at = c; at < c_end; at += nr)
       gemm.pack(p.w + r * p.cols + at, p.cols, r_end - r, std::min(nr, p.cols - at), 0, 1,
-                p.packed_plain + at * p.rows + r * nr);
-  if (p.packed_transposed)  // panel of rows [at, at + nr), laid out [cols][nr]
+                static_cast<std::byte*>(p.packed_plain) + gemm.panel_bytes(p.rows, at) + gemm.panel_bytes(r, nr));
+  if (p.packed_transposed)  // panel of rows [at, at + nr), c columns of it before this piece
     for (int64_t at = r; at < r_end; at += nr)
-      gemm.pack_transposed(p.w + at * p.cols + c, p.cols, c_end - c, std::min(nr, p.rows - at), 0, 1,
-                           p.packed_transposed + at * p.cols + c * nr);
+      gemm.pack_transposed(
+          p.w + at * p.cols + c, p.cols, c_end - c, std::min(nr, p.rows - at), 0, 1,
+          static_cast<std::byte*>(p.packed_transposed) + gemm.panel_bytes(p.cols, at) + gemm.panel_bytes(c, nr));
 }
 
 void run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task,

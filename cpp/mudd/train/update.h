@@ -23,14 +23,15 @@ struct UpdateParameter {
   float* w = nullptr;
   const float* grads[kMaxGradientUses] = {};  // planes added in order; n_grads of them
   int n_grads = 0;
-  void* m = nullptr;                   // first moment, of the type given to update_step
-  float* v = nullptr;                  // second moment; null where there is none
-  float* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w; null: none kept
-  float* packed_transposed = nullptr;  // panels of W^T
-  double lr = 0;                       // learning rate times the parameter's lr_scale
-  double decay = 0;                    // share of w taken away: see ParamStore's decay modes
-  double eps = 1e-8;                   // eps times the parameter's eps_scale
-  int64_t first_task = 0;              // written by update_step
+  void* m = nullptr;                  // first moment, of the type given to update_step
+  float* v = nullptr;                 // second moment; null where there is none
+  void* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w; null: none kept
+  void* packed_transposed = nullptr;  // panels of W^T
+  DType packed = DType::f32;          // compute type that the panels are for
+  double lr = 0;                      // learning rate times the parameter's lr_scale
+  double decay = 0;                   // share of w taken away: see ParamStore's decay modes
+  double eps = 1e-8;                  // eps times the parameter's eps_scale
+  int64_t first_task = 0;             // written by update_step
 };
 
 struct UpdateScalars {

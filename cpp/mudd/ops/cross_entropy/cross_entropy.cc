@@ -90,6 +90,7 @@ class CrossEntropy : public Node {
   }
 
   const char* op() const override { return "cross_entropy"; }
+  bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i == kHead || i == kBias; }
   bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
 
@@ -97,8 +98,7 @@ class CrossEntropy : public Node {
     check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), "cross_entropy",
           "inputs: expected h, head and targets");
     const TensorSpec &h = io.input(kH), &head = io.input(kHead), &targets = io.input(kTargets);
-    check(h.dtype == DType::f32 && h.shape.size() >= 2, "cross_entropy", "h: expected f32[B, T, D], got ",
-          h.text());
+    check(is_real(h) && h.shape.size() >= 2, "cross_entropy", "h: expected f32[B, T, D], got ", h.text());
     check(head.dtype == DType::f32 && head.shape.size() == 2 && head.cols() == h.cols() && head.rows() > 0,
           "cross_entropy", "head: expected f32[V, ", h.cols(), "], got ", head.text());
     const TensorSpec wanted{{h.shape.begin(), h.shape.end() - 1}, DType::i32};
@@ -112,6 +112,7 @@ class CrossEntropy : public Node {
     io.output({{shards}, DType::f64});
     io.output({{shards}, DType::f64});
     training_ = io.training();
+    compute_ = io.compute();
     wants_h_ = io.wants_gradient(kH);
     wants_head_ = io.wants_gradient(kHead);
     wants_bias_ = io.wants_gradient(kBias);
@@ -122,7 +123,7 @@ class CrossEntropy : public Node {
     flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
     most_rows_ = largest_shard(io.shards(), rows);
     cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
-    gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group);
+    gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group, 1, compute_);
     io.scratch_forward(layout(nullptr, rows, head.rows(), head.cols(), shards, false).bytes);
     io.scratch_backward(layout(nullptr, rows, head.rows(), head.cols(), shards, true).bytes);
     kernels_ = &mudd::choose(cross_entropy_rows());
@@ -166,7 +167,8 @@ class CrossEntropy : public Node {
   // Scratch of one pass.
   struct Layout {
     int64_t bytes = 0, chunk_rows = 0;
-    float *logits = nullptr, *gradient_scratch = nullptr, *packed_transposed = nullptr, *packed_plain = nullptr;
+    float *logits = nullptr, *gradient_scratch = nullptr;
+    std::byte *packed_transposed = nullptr, *packed_plain = nullptr;
     float* bias_sums = nullptr;  // per shard
     float* waiting = nullptr;    // levels of the binary counter over groups of shards, V x D each
     RowSoftmax* stats = nullptr;
@@ -177,7 +179,7 @@ class CrossEntropy : public Node {
     Tensor h, head;
     const float* bias = nullptr;
     int64_t rows = 0, vocabulary = 0, d = 0;
-    const float *transposed = nullptr, *plain = nullptr;
+    const void *transposed = nullptr, *plain = nullptr;
     Layout s;
   };
 
@@ -191,8 +193,9 @@ class CrossEntropy : public Node {
     s.stats = pieces.take<RowSoftmax>(rows);
     s.targets = pieces.take<int32_t>(rows);
     s.logits = pieces.take<float>(s.chunk_rows * vocabulary);
-    if (packs_) s.packed_transposed = pieces.take<float>(packed_size(d, vocabulary));
-    if (backward && wants_h_ && packs_) s.packed_plain = pieces.take<float>(packed_size(vocabulary, d));
+    if (packs_) s.packed_transposed = pieces.take<std::byte>(packed_bytes(d, vocabulary, compute_));
+    if (backward && wants_h_ && packs_)
+      s.packed_plain = pieces.take<std::byte>(packed_bytes(vocabulary, d, compute_));
     if (backward && wants_head_) {
       s.gradient_scratch = pieces.take<float>(gradient_bytes_ / static_cast<int64_t>(sizeof(float)));
       s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
@@ -224,10 +227,10 @@ class CrossEntropy : public Node {
     return w;
   }
 
-  const float* packed_head(const Run& run, const Work& w, Pack how, float* scratch) const {
-    if (const float* packed = run.packed(kHead, how)) return packed;
+  const void* packed_head(const Run& run, const Work& w, Pack how, std::byte* scratch) const {
+    if (const void* packed = run.packed(kHead, how)) return packed;
     if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
-    pack_weight(w.head.f32(), w.vocabulary, w.d, how == Pack::transposed, scratch);
+    pack_weight(w.head.f32(), w.vocabulary, w.d, how == Pack::transposed, scratch, compute_);
     return scratch;
   }
 
@@ -245,7 +248,8 @@ class CrossEntropy : public Node {
 
   void logits(const Work& w, const Chunk& chunk) const {
     GemmBlock g;
-    g.a = w.h.f32() + chunk.begin * w.h.stride;
+    g.compute = compute_;
+    g.a = w.h.cells() + chunk.begin * w.h.stride;
     g.lda = w.h.stride;
     g.b = w.transposed;
     g.c = w.s.logits;
@@ -280,10 +284,11 @@ class CrossEntropy : public Node {
   void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
     const Tensor& dh = run.din(kH);
     GemmBlock g;
+    g.compute = compute_;
     g.a = w.s.logits;
     g.lda = w.vocabulary;
     g.b = w.plain;
-    g.c = dh.f32() + chunk.begin * dh.stride;
+    g.c = dh.cells() + chunk.begin * dh.stride;
     g.ldc = dh.stride;
     g.m = chunk.rows();
     g.n = w.d;
@@ -323,7 +328,8 @@ class CrossEntropy : public Node {
     GradBlock g;
     g.x = w.s.logits;
     g.ldx = w.vocabulary;
-    g.dy = w.h.f32() + chunk.begin * w.h.stride;
+    g.compute = compute_;
+    g.dy = w.h.cells() + chunk.begin * w.h.stride;
     g.ldy = w.h.stride;
     g.cuts = cuts.data();
     g.shards = chunk.shards;
@@ -394,6 +400,7 @@ class CrossEntropy : public Node {
   }
 
   int64_t budget_;
+  DType compute_ = DType::f32;  // of the products; logits and their gradients lie in fp32
   LossCut cut_;
   int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
   int64_t most_rows_ = 0;       // of a shard

@@ -52,8 +52,8 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   wants_x_ = io.wants_gradient(newest_given ? static_cast<int>(kMixNewest) : io.n_inputs() - 1);
   wants_w_ = io.wants_gradient(kMixW1) || io.wants_gradient(kMixW2);
   wants_gain_ = has_gain_ && io.wants_gradient(kMixGeneratorGain);
-  packs_w1_ = !io.input_is_parameter(kMixW1);
-  packs_w2_ = !io.input_is_parameter(kMixW2);
+  packs_w1_ = !io.input_is_parameter(kMixW1) || io.compute() != DType::f32;
+  packs_w2_ = !io.input_is_parameter(kMixW2) || io.compute() != DType::f32;
   for (const auto& [input, here] : {std::pair{kMixW1, packs_w1_}, std::pair{kMixW2, packs_w2_}}) {
     if (here) continue;
     io.pack(input, Pack::plain);
@@ -89,7 +89,7 @@ int64_t MixGenerator::backward_bytes(const Inference& io) const {
 int64_t MixGenerator::backward_tile_bytes(int64_t rows) const { return forward_tile_bytes(rows); }
 
 const float* MixGenerator::packed(const Run& run, int input, Pack how, std::byte*& scratch) const {
-  if (const float* kept = run.packed(input, how)) return kept;
+  if (const void* kept = run.packed(input, how)) return static_cast<const float*>(kept);
   if (!(input == kMixW1 ? packs_w1_ : packs_w2_))
     throw StateError("[depth_mix] a parameter came without its packed copy");
   const Tensor& w = run.in(input);

@@ -59,13 +59,14 @@ class GroupedGemm : public Node {
       io.saved(slots_ * f_ * kFloat);
       io.saved(slots_ * f_ * kFloat);
     }
-    packs_ = !io.input_is_parameter(kGate);
     for (int i : {kGate, kUp, kDown})
-      check(io.input_is_parameter(i) != packs_, "grouped_gemm",
+      check(io.input_is_parameter(i) == io.input_is_parameter(kGate), "grouped_gemm",
             "weights: expected all three to be parameters of a model, or none");
-    for (int i : {kGate, kUp, kDown}) io.pack(i, Pack::plain);
-    if (saves_) io.pack(kDown, Pack::transposed);
-    if (io.wants_gradient(kX))
+    packs_ = !io.input_is_parameter(kGate) || io.compute() != DType::f32;
+    if (!packs_)
+      for (int i : {kGate, kUp, kDown}) io.pack(i, Pack::plain);
+    if (!packs_ && saves_) io.pack(kDown, Pack::transposed);
+    if (!packs_ && io.wants_gradient(kX))
       for (int i : {kGate, kUp}) io.pack(i, Pack::transposed);
     // Forward: [packed weights][h][results of the slots]. Backward: the same with dx of the slots, then
     // [dgate][scratch of the weight gradients].
@@ -130,7 +131,8 @@ class GroupedGemm : public Node {
       GemmBlock g = product(dy.f32(), dy.stride, slots.token + b.begin, b, w.of(kDown, b.expert), d_, f_);
       g.c = inner + b.begin * f_;
       gemm_kernels().multiply(g);
-      const SlotRows block{gate + b.begin * f_, up + b.begin * f_, g.c.f32(), slots.gate + b.begin, dgate + b.begin};
+      const SlotRows block{gate + b.begin * f_, up + b.begin * f_, g.c.f32(), slots.gate + b.begin,
+                           dgate + b.begin};
       kernels_->bwd(b.end - b.begin, f_, activation_, block);
       if (!wants_x) return;
       g = product(block.gate, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);
@@ -160,7 +162,7 @@ class GroupedGemm : public Node {
         if (panels[m]) continue;
         const int64_t rows = op.in_of(i), cols = op.out_of(i);
         stride[m] = how == Pack::plain ? packed_size(rows, cols) : packed_size(cols, rows);
-        panels[m] = run.packed(i, how);
+        panels[m] = static_cast<const float*>(run.packed(i, how));
         if (panels[m]) continue;
         if (!op.packs_) throw StateError("[grouped_gemm] weights: a parameter came without its packed copy");
         float* to = at(run, m * op.packed_bytes());

@@ -5,6 +5,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/graph/wide_rows.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 
@@ -36,6 +37,7 @@ class Linear : public Node {
   }
 
   const char* op() const override { return "linear"; }
+  bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i == kW || i == kBias; }
   bool backward_reads_input(int i) const override { return (i == kX && wants_w_) || (i == kW && wants_x_); }
   bool keeps_f32(int) const override { return full_precision_ || has_residual_; }
@@ -53,24 +55,26 @@ class Linear : public Node {
     wants_w_ = io.wants_gradient(kW);
     const bool wants_bias = io.wants_gradient(kBias), pre = activation_ != Activation::none;
     saves_pre_ = pre && (wants_x_ || wants_w_ || wants_bias);
-    if (saves_pre_) io.saved(rows * n_ * kFloat);
+    compute_ = io.compute();
+    const int64_t number = size_of(compute_);  // bytes of one of pre and dpre
+    if (saves_pre_) io.saved(rows * n_ * number);
 
     // A parameter comes packed; anything else is packed here, forward and again backward.
     packs_ = !io.input_is_parameter(kW);
     if (packs_) {
-      io.scratch_forward(packed_size(k_, n_) * kFloat);
+      io.scratch_forward(packed_bytes(k_, n_, compute_));
     } else {
       io.pack(kW, way(false));
       if (wants_x_) io.pack(kW, way(true));
     }
     // Backward: [dpre][bias sums][packed w, then the scratch of dw].
-    bias_at_ = saves_pre_ ? aligned(rows * n_ * kFloat) : 0;
+    bias_at_ = saves_pre_ ? aligned(rows * n_ * number) : 0;
     product_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
-    const int64_t packed = packs_ && wants_x_ ? packed_size(n_, k_) * kFloat : 0;
+    const int64_t packed = packs_ && wants_x_ ? packed_bytes(n_, k_, compute_) : 0;
     const int shards = io.shards().count();
     product_bytes_ = !wants_w_     ? 0
-                     : transposed_ ? grad_scratch_bytes(n_, k_, shards)
-                                   : grad_scratch_bytes(k_, n_, shards);
+                     : transposed_ ? grad_scratch_bytes(n_, k_, shards, 1, compute_)
+                                   : grad_scratch_bytes(k_, n_, shards, 1, compute_);
     io.scratch_backward(product_at_ + std::max(packed, product_bytes_));
     io.output(std::move(y));
     kernels_ = &choose(linear_rows());
@@ -79,10 +83,11 @@ class Linear : public Node {
   void forward(const Run& run) override {
     const Tensor &x = run.in(kX), &y = run.out(0);
     GemmBlock g;
-    g.a = x.f32();
+    g.compute = compute_;
+    g.a = x.cells();
     g.lda = x.stride;
-    g.b = packed_w(run, false, run.scratch_as<float>());
-    g.c = y.f32();
+    g.b = packed_w(run, false, run.scratch());
+    g.c = y.cells();
     g.ldc = y.stride;
     g.m = x.rows;
     g.n = n_;
@@ -90,11 +95,11 @@ class Linear : public Node {
     g.epilogue.activation = activation_;
     if (run.has_in(kBias)) g.epilogue.bias = run.in(kBias).f32();
     if (saves_pre_) {
-      g.epilogue.pre_activation = run.saved_as<float>(0);
+      g.epilogue.pre_activation = {run.saved(0), compute_};
       g.epilogue.pre_stride = n_;
     }
     if (run.has_in(kResidual)) {
-      g.epilogue.residual = run.in(kResidual).f32();
+      g.epilogue.residual = run.in(kResidual).cells();
       g.epilogue.residual_stride = run.in(kResidual).stride;
     }
     multiply(g);
@@ -102,20 +107,21 @@ class Linear : public Node {
 
   void backward(const Run& run) override {
     const Tensor dpre = pre_gradient(run);
-    float* product = reinterpret_cast<float*>(run.scratch() + product_at_);
+    std::byte* product = run.scratch() + product_at_;
     if (run.wants(kX)) {
       const Tensor& dx = run.din(kX);
       GemmBlock g;
-      g.a = dpre.f32();
+      g.compute = compute_;
+      g.a = dpre.cells();
       g.lda = dpre.stride;
       g.b = packed_w(run, true, product);
-      g.c = dx.f32();
+      g.c = dx.cells();
       g.ldc = dx.stride;
       g.m = dpre.rows;
       g.n = k_;
       g.k = n_;
       if (run.accumulate(kX)) {  // the finished product is added, so that its chain starts from zero either way
-        g.epilogue.residual = dx.f32();
+        g.epilogue.residual = dx.cells();
         g.epilogue.residual_stride = dx.stride;
       }
       multiply(g);
@@ -126,7 +132,7 @@ class Linear : public Node {
  private:
   TensorSpec output_spec(const Inference& io) const {
     const TensorSpec &x = io.input(kX), &w = io.input(kW);
-    check(x.dtype == DType::f32, "linear", "x: expected float32, got ", name_of(x.dtype));
+    check(is_real(x), "linear", "x: expected float32, got ", name_of(x.dtype));
     check(w.dtype == DType::f32, "linear", "w: expected float32, got ", name_of(w.dtype));
     check(!x.shape.empty() && x.cols() > 0, "linear", "x: expected at least one column, got ", x.text());
     check(w.shape.size() == 2 && w.cols() > 0, "linear", "w: expected a matrix, got ", w.text());
@@ -140,19 +146,19 @@ class Linear : public Node {
       check(io.input(kBias).dtype == DType::f32 && io.input(kBias).shape == std::vector<int64_t>{y.cols()},
             "linear", "bias: expected float32[", y.cols(), "], got ", io.input(kBias).text());
     if (io.has_input(kResidual))
-      check(io.input(kResidual).dtype == DType::f32 && io.input(kResidual).shape == y.shape, "linear",
-            "residual: expected ", y.text(), ", got ", io.input(kResidual).text());
+      check(is_real(io.input(kResidual)) && io.input(kResidual).shape == y.shape, "linear", "residual: expected ",
+            y.text(), ", got ", io.input(kResidual).text());
     return y;
   }
 
   // Packing of w for the product of forward, or of backward (dx).
   Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
 
-  const float* packed_w(const Run& run, bool backward, float* scratch) const {
-    if (const float* packed = run.packed(kW, way(backward))) return packed;
+  const void* packed_w(const Run& run, bool backward, std::byte* scratch) const {
+    if (const void* packed = run.packed(kW, way(backward))) return packed;
     if (!packs_) throw StateError("[linear] w: a parameter came without its packed copy");
     const Tensor& w = run.in(kW);
-    pack_weight(w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch);
+    pack_weight(w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch, compute_);
     return scratch;
   }
 
@@ -161,29 +167,36 @@ class Linear : public Node {
     const Tensor& dy = run.dout(0);
     const bool wants_bias = run.wants(kBias);
     if (!saves_pre_ && !wants_bias) return dy;
-    float* dpre = saves_pre_ ? run.scratch_as<float>() : nullptr;
+    const auto rows_of = [&](std::byte* data) {
+      return saves_pre_ ? Tensor{data, dy.rows, n_, n_, compute_} : Tensor{};
+    };
+    const Tensor pre = saves_pre_ ? rows_of(run.saved(0)) : Tensor{}, dpre = rows_of(run.scratch());
     float* partials = reinterpret_cast<float*>(run.scratch() + bias_at_);
     const RowSums sums(run.shards(), dy.rows, n_);
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
       sums.range(task, &begin, &end);
-      kernels_->bwd(begin, end, n_, activation_, saves_pre_ ? run.saved_as<float>(0) : nullptr, dy.f32(),
-                    dy.stride, dpre, wants_bias ? sums.partial(partials, task) : nullptr);
+      const WideRows at(pre, begin, end), from(dy, begin, end);
+      const NarrowRows to(dpre, begin, end);
+      kernels_->bwd(begin, end, n_, activation_, at.base(), from.base(), from.stride(), to.base(),
+                    wants_bias ? sums.partial(partials, task) : nullptr);
     });
     if (wants_bias) sums.finish(partials, run.sink(kBias));
-    return saves_pre_ ? Tensor{dpre, dy.rows, n_, n_} : dy;
+    return saves_pre_ ? dpre : dy;
   }
 
   // dw = x^T dpre, or dpre^T x for a transposed w.
-  void weight_gradient_of(const Run& run, const Tensor& dpre, float* scratch) const {
+  void weight_gradient_of(const Run& run, const Tensor& dpre, std::byte* scratch) const {
     const Tensor& x = run.in(kX);
     const Tensor &left = transposed_ ? dpre : x, &right = transposed_ ? x : dpre;
-    sink_gradient("linear", left, right, run.shards(), run.sink(kW), scratch, product_bytes_);
+    sink_gradient("linear", left, right, run.shards(), run.sink(kW), reinterpret_cast<float*>(scratch),
+                  product_bytes_, compute_);
   }
 
   Activation activation_;
   bool transposed_, full_precision_;
   bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
+  DType compute_ = DType::f32;
   int64_t k_ = 0, n_ = 0;
   int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward
   int64_t product_bytes_ = 0;             // booked for dw

@@ -81,9 +81,10 @@ class MoeRoute : public Node {
     io.saved(rows * k_ * 4);
     io.saved(rows * static_cast<int64_t>(sizeof(RouteRow)));
     if (!io.wants_gradient(kX) && !io.wants_gradient(kW)) jitter_ = 0;  // training only
-    packs_ = !io.input_is_parameter(kW);
-    io.pack(kW, Pack::plain);
-    if (io.wants_gradient(kX)) io.pack(kW, Pack::transposed);
+    // A router works in fp32 in every graph; the store's copies are of the graph's compute type.
+    packs_ = !io.input_is_parameter(kW) || io.compute() != DType::f32;
+    if (!packs_) io.pack(kW, Pack::plain);
+    if (!packs_ && io.wants_gradient(kX)) io.pack(kW, Pack::transposed);
     const int64_t packed = packs_ ? std::max(packed_size(d_, experts_), packed_size(experts_, d_)) * kFloat : 0;
     const int64_t noisy = jitter_ > 0 ? rows * d_ * kFloat : 0;
     // Forward: [packed w][x'][work of dropping]. Backward: [packed w][dz][x', then dx'][scratch of dw].
@@ -136,7 +137,7 @@ class MoeRoute : public Node {
 
   // A packed copy of w, at the start of the scratch unless the parameter store keeps one.
   const float* packed_w(const Run& run, Pack how) const {
-    if (const float* packed = run.packed(kW, how)) return packed;
+    if (const void* packed = run.packed(kW, how)) return static_cast<const float*>(packed);
     if (!packs_) throw StateError("[moe_route] w: a parameter came without its packed copy");
     pack_weight(run.in(kW).f32(), d_, experts_, how == Pack::transposed, run.scratch_as<float>());
     return run.scratch_as<float>();

@@ -24,7 +24,7 @@ const float* Pattention::fill_factors(const Run& run, float* factors) const {
 }
 
 const float* Pattention::packed(const Run& run, int input, Pack how, float* scratch) const {
-  if (const float* held = run.packed(input, how)) return held;
+  if (const void* held = run.packed(input, how)) return static_cast<const float*>(held);
   if (!scratch) throw StateError("[pattention] a parameter came without its packed copy");
   const Tensor& w = run.in(input);
   pack_weight(w.f32(), w.rows, w.cols, how == Pack::transposed, scratch);

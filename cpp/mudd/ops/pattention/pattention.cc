@@ -90,8 +90,8 @@ void Pattention::infer_projection(Inference& io, int p) {
   own.wants_value = io.wants_gradient(value_of(p));
   own.wants_key_bias = io.wants_gradient(key_bias_of(p));
   own.wants_value_bias = io.wants_gradient(value_bias_of(p));
-  own.packs_key = !io.input_is_parameter(key_of(p));
-  own.packs_value = !io.input_is_parameter(value_of(p));
+  own.packs_key = !io.input_is_parameter(key_of(p)) || io.compute() != DType::f32;
+  own.packs_value = !io.input_is_parameter(value_of(p)) || io.compute() != DType::f32;
   check_vector(io, key_bias_of(p), "key_bias", own.n);
   check_vector(io, value_bias_of(p), "value_bias", own.d_out);
   trains_ = trains_ || own.wants_key || own.wants_value || own.wants_key_bias || own.wants_value_bias;
@@ -134,10 +134,10 @@ void Pattention::book(Inference& io) {
   for (int p = 0; p < count; ++p) {
     const Projection& own = projections_[static_cast<size_t>(p)];
     if (trains_) io.saved(keep_scores_ ? rows_ * own.n * kFloat : 0);
-    io.pack(key_of(p), Pack::transposed);
-    io.pack(value_of(p), Pack::plain);
-    if (wants_x_) io.pack(key_of(p), Pack::plain);
-    if (trains_) io.pack(value_of(p), Pack::transposed);
+    if (!own.packs_key) io.pack(key_of(p), Pack::transposed);
+    if (!own.packs_value) io.pack(value_of(p), Pack::plain);
+    if (wants_x_ && !own.packs_key) io.pack(key_of(p), Pack::plain);
+    if (trains_ && !own.packs_value) io.pack(value_of(p), Pack::transposed);
     const int shards = io.shards().count();
     if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards));
     if (own.wants_value) product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards));
