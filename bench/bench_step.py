@@ -79,7 +79,7 @@ def make_engine(
     from mudd_core.model import Model
 
     config = run_config(s, family, micro_batch, precision)
-    model = Model(config.model, initialize=False)
+    model = Model(config.model, initialize=False, precision=precision)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
     else:
