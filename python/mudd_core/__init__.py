@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mudd_core.model import Model as Model
     from mudd_core.ops import custom as custom
     from mudd_core.tape import Tensor as Tensor
+    from mudd_core.tape import precision as precision
     from mudd_core.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ _HOME = {
     "isa": "_core",
     "load_config": "config",
     "num_threads": "_core",
+    "precision": "tape",
     "set_num_threads": "_core",
 }
 _MODULES = ("interop", "nn", "ops")

@@ -74,3 +74,34 @@ def test_gradients_are_near_those_of_fp32(name: str) -> None:
     for parameter, gradient in gradients.items():  # that of a key's bias is zero but for rounding
         error = np.linalg.norm(rounded[parameter] - gradient)
         assert error <= 0.15 * np.linalg.norm(gradient) + 1e-3 * everything, parameter
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decoding_gives_the_bits_of_full_passes(name: str) -> None:
+    model, cfg = make_bf16(name)
+    prompt = make_batch(cfg.vocab_size, 1, 11)["inputs"]
+    out = list(model.generate(prompt, max_tokens=12))
+    full = np.concatenate([prompt[0], np.array(out, np.int32)])
+    logits = model.logits(full)
+    assert logits.dtype == np.float32
+    assert np.array_equal(model._generator.feed(full, 0), logits)  # type: ignore[union-attr]
+    assert [int(row.argmax()) for row in logits[10:-1]] == out
+
+
+def test_a_bf16_graph_needs_little_more_than_half_the_memory_between_passes() -> None:
+    import dataclasses
+
+    kept = {}
+    for precision in ("fp32", "bf16"):
+        config = dataclasses.replace(CASES["llama_gqa"][0], d_model=96, d_ff=256, n_layer=6, max_seq_len=256)
+        model = Model(config, precision=precision, initialize=False)
+        table = model.plan("train", 4, 256).executor.memory_table()
+        kept[precision] = sum(size for _, kind, size, first, last, _ in table if kind in "rs" and last > first + 1)
+    assert kept["bf16"] < 0.62 * kept["fp32"]
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[model\] precision: expected one of fp32, bf16"):
+        Model(CASES["gpt2"][0], precision="fp16")
+    with pytest.raises(ValueError, match=r"\[precision\] name: expected one of fp32, bf16"), mc.precision("half"):
+        pass
