@@ -96,12 +96,17 @@ def test_a_bf16_graph_needs_little_more_than_half_the_memory_between_passes() ->
         config = dataclasses.replace(CASES["llama_gqa"][0], d_model=96, d_ff=256, n_layer=6, max_seq_len=256)
         model = Model(config, precision=precision, initialize=False)
         table = model.plan("train", 4, 256).executor.memory_table()
-        kept[precision] = sum(size for _, kind, size, first, last, _ in table if kind in "rs" and last > first + 1)
+        kept[precision] = sum(
+            size for _, kind, size, first, last, _ in table if kind in "rs" and last > first + 1
+        )
     assert kept["bf16"] < 0.62 * kept["fp32"]
 
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\[model\] precision: expected one of fp32, bf16"):
         Model(CASES["gpt2"][0], precision="fp16")
-    with pytest.raises(ValueError, match=r"\[precision\] name: expected one of fp32, bf16"), mc.precision("half"):
+    with (
+        pytest.raises(ValueError, match=r"\[precision\] name: expected one of fp32, bf16"),
+        mc.precision("half"),
+    ):
         pass
