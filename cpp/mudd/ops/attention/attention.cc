@@ -27,7 +27,7 @@ enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache }
 
 // Backward runs in waves over pairs of chunks of this many positions: wave w takes the pairs (keys c, queries c +
 // w), so no two tasks of a wave write the same gradient, and the order of every sum follows from T alone.
-constexpr int64_t kChunk = 256;
+constexpr int64_t kChunk = 288;
 
 Scores parse_scores(const std::string& name) {
   constexpr const char* kScores[] = {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"};

@@ -1,154 +1,194 @@
 // The backward half of kernel-inl.h, included inside its anonymous namespace: recomputes the scores of one pair of
 // tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
+//
+// Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are turned, once
+// for all queries of a block, and queries and dout are used as they lie. The factor of the scores is put off: dS
+// is P (dP - delta), dq sums dS times keys that carry it, dk gets it when it is written.
 
 void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin, int64_t end, float* out) {
   for (int64_t h = 0; h < s.group; ++h)
     for (int64_t t = begin; t < end; ++t) {
       const float *o = s.o + t * s.o_row + h * s.o_head, *dout = g.dout + t * g.do_row + h * g.do_head;
-      Vec dot = Vec::zero();
-      for (int64_t d = 0; d < s.dim; d += kL) {
-        const int n = static_cast<int>(smaller(s.dim - d, kL));
-        if (n == kL) dot = fma(Vec::load(o + d), Vec::load(dout + d), dot);
-        else dot = fma(Vec::load_n(o + d, n), Vec::load_n(dout + d, n), dot);
+      Vec even = Vec::zero(), odd = Vec::zero();
+      int64_t d = 0;
+      for (; d + 2 * kL <= s.dim; d += 2 * kL) {
+        __builtin_prefetch(o + 8 * s.o_row + d), __builtin_prefetch(dout + 8 * g.do_row + d);
+        even = fma(Vec::load(o + d), Vec::load(dout + d), even);
+        odd = fma(Vec::load(o + d + kL), Vec::load(dout + d + kL), odd);
       }
-      out[h * s.queries + t] = dot.sum();
+      for (; d < s.dim; d += kL) {
+        const int n = static_cast<int>(smaller(s.dim - d, kL));
+        even = fma(Vec::load_n(o + d, n), Vec::load_n(dout + d, n), even);
+      }
+      out[h * s.queries + t] = (even + odd).sum();
     }
 }
 
-// Scores become probabilities P, dP becomes dS = P (dP - delta) scale; both [key][kQ].
-void soften_grad(const Rows& rows, int64_t shift, int64_t nk, float scale, const float* lse,
+constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
+constexpr int64_t kGradBlock = 288;          // queries copied at once
+
+// Scores S and dP of one row, `visible` keys of them, become P and dS; the products may touch up to kStrip keys
+// more, which are zero.
+template <class Cell>
+inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell) {
+  for (int64_t kk = 0; kk < visible; kk += kL) {
+    Vec s = Vec::load(p + kk), dp = Vec::load(ds + kk);
+    cell(s, dp);
+    s.store(p + kk), dp.store(ds + kk);
+  }
+  for (int64_t kk = visible; kk < smaller(nk, visible + kStrip); ++kk) p[kk] = ds[kk] = 0.0f;
+}
+
+// [rows][kGradK] of S and dP become P and dS; lse and delta of the rows.
+void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t nk, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
-  const Vec factor = Vec::set1(scale);
-  over_queries<kPanel>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
-    constexpr int G = decltype(g)::value;
-    Vec top[G], dot[G];
-    unroll<G>([&](auto n) MUDD_INLINE {
-      top[n.value] = Vec::load(lse + r + n.value * kL);
-      dot[n.value] = Vec::load(delta_rows + r + n.value * kL);
+  const auto each = [&](auto row) MUDD_INLINE {
+    for (int64_t r = 0; r < rows; ++r)
+      grad_row(clamp(r + 1 - shift, 0, nk), nk, p + r * kGradK, ds + r * kGradK,
+               row(Vec::set1(lse[r]), Vec::set1(delta_rows[r])));
+  };
+  if (a.activation == Scores::softmax) {
+    const Vec factor = Vec::set1(a.scale * kLog2e);
+    each([&](Vec top, Vec dot) MUDD_INLINE {
+      return [=](Vec& s, Vec& dp) MUDD_INLINE {
+        s = exp2_nonpositive(fma(s, factor, Vec::zero() - top));
+        dp = (dp - dot) * s;
+      };
     });
-    for (int64_t kk = 0; kk < keys; ++kk)
-      unroll<G>([&](auto n) MUDD_INLINE {
-        const int64_t at = kk * kQ + r + n.value * kL;
-        const Vec prob = exp2_nonpositive(Vec::load(p + at) - top[n.value]);
-        prob.store(p + at);
-        ((Vec::load(ds + at) - dot[n.value]) * (prob * factor)).store(ds + at);
-      });
-    zero_after<G>(p, r, keys, nk);
-    zero_after<G>(ds, r, keys, nk);
-  });
-}
-
-// The same for the other activations: scores become P = A f, dP becomes dS = A' f (dP - delta) scale.
-void activate_grad(const Rows& rows, int64_t shift, int64_t nk, Scores a, float scale, const float* factors,
-                   const float* delta_rows, float* p, float* ds) {
-  const Vec by = Vec::set1(scale);
-  with_scores(a, [&](auto tag) {
-    over_queries<kPanel>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_INLINE {
-      constexpr int G = decltype(g)::value;
-      for (int64_t kk = 0; kk < keys; ++kk)
-        unroll<G>([&](auto n) MUDD_INLINE {
-          const int64_t at = kk * kQ + r + n.value * kL;
-          const Vec s = Vec::load(p + at), f = Vec::load(factors + r + n.value * kL);
-          const Vec d = Vec::load(ds + at) - Vec::load(delta_rows + r + n.value * kL);
-          (score_value<decltype(tag)::kind>(s) * f).store(p + at);
-          (d * (score_slope<decltype(tag)::kind>(s) * f * by)).store(ds + at);
-        });
-      zero_after<G>(p, r, keys, nk);
-      zero_after<G>(ds, r, keys, nk);
+    return;
+  }
+  const Vec factor = Vec::set1(a.scale);
+  with_scores(a.activation, [&](auto tag) {
+    each([&](Vec by, Vec dot) MUDD_INLINE {
+      return [=](Vec& s, Vec& dp) MUDD_INLINE {
+        const Vec score = s * factor;
+        s = score_value<decltype(tag)::kind>(score) * by;
+        dp = (dp - dot) * (score_slope<decltype(tag)::kind>(score) * by);
+      };
     });
   });
 }
 
-constexpr int64_t kKeys =
-    128;  // keys per pair of tiles: wider than forward's, so that queries are turned less often
+// Scores that segments or the key mask hide become -inf; the causal ones are left out by the trims.
+void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, int64_t nk, float* scores) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = scores + r * kGradK;
+    if (s.segments) {
+      const int32_t segment = s.segments[t0 + r], *keys = s.segments + k0;
+      for (int64_t kk = 0; kk < nk; ++kk) row[kk] = keys[kk] == segment ? row[kk] : kMinusInf;
+    }
+    if (s.key_mask) {
+      const int32_t* keys = s.key_mask + k0;
+      for (int64_t kk = 0; kk < nk; ++kk) row[kk] = keys[kk] ? row[kk] : kMinusInf;
+    }
+  }
+}
 
 struct GradScratch {
-  float *qt, *dot, *q, *dout, *keys, *p, *ds, *dk, *dv, *lse, *delta;
+  float *q, *dout, *kt, *vt, *keys, *p, *ds, *dk, *dv, *lse, *delta;
+  int64_t floats = 0;
 
   GradScratch(float* at, int64_t dim) {
     const int64_t width = round_up(dim);
     const auto take = [&](int64_t n) {
-      float* here = at;
-      at += n;
+      float* here = at + floats;
+      floats += (n + 15) / 16 * 16;  // whole lines of the cache
       return here;
     };
-    qt = take(dim * kQ), dot = take(dim * kQ), q = take(kQ * width), dout = take(kQ * width);
-    keys = take(kKeys * width), p = take(kKeys * kQ), ds = take(kKeys * kQ), dk = take(kKeys * width),
-    dv = take(kKeys * width);
-    lse = take(kQ), delta = take(kQ);
+    q = take(kGradBlock * width), dout = take(kGradBlock * width);
+    kt = take(dim * kGradK), vt = take(dim * kGradK), keys = take(kGradK * width);
+    p = take(kGradQ * kGradK), ds = take(kGradQ * kGradK);
+    dk = take(kGradK * width), dv = take(kGradK * width);
+    lse = take(kGradQ), delta = take(kGradQ);
   }
 };
 
 int64_t bwd_scratch(int64_t dim) {
-  return 2 * dim * kQ + (2 * kQ + 3 * kKeys) * round_up(dim) + 2 * kKeys * kQ + 2 * kQ;
+  float none = 0;
+  return GradScratch(&none, dim).floats;
 }
 
-// dst rows = (add to dst) the sums of a key tile.
-void put_rows(const float* sums, int64_t n, int64_t dim, bool set, float* dst, int64_t stride) {
-  const int64_t width = round_up(dim);
+// Rows that are needed when the products are done.
+void fetch_rows(const float* at, int64_t stride, int64_t n, int64_t dim) {
   for (int64_t r = 0; r < n; ++r)
-    for (int64_t d = 0; d < dim; d += kL) {
-      const int lanes = static_cast<int>(smaller(dim - d, kL));
-      Vec v = Vec::load(sums + r * width + d);
-      float* at = dst + r * stride + d;
-      if (!set) v = Vec::load_n(at, lanes) + v;
-      v.store_n(at, lanes);
-    }
+    for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(at + r * stride + d, 1, 2);
 }
 
-// One pair of tiles: keys [k0, k0 + nk) and the queries of `tile`.
-void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, const QueryTile& tile, int64_t k0, int64_t nk,
-              const GradScratch& x) {
-  const int64_t width = round_up(s.dim), h = tile.head_begin, t0 = tile.begin;
-  const Rows rows = tile_rows(s, tile);
-  const int64_t shift = tile_shift(s, rows, k0);
-  const float *q = s.q + t0 * s.q_row + h * s.q_head, *dout = g.dout + t0 * g.do_row + h * g.do_head;
-  const bool softmax = s.activation == Scores::softmax;
-  turn([&](int64_t r) { return q + r * s.q_row; }, rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, x.qt);
-  turn([&](int64_t r) { return dout + r * g.do_row; }, rows.count, s.dim, 1.0f, x.dot);
-  for (int64_t r = 0; r < rows.lanes; ++r) {
-    const bool real = r < rows.count;
-    x.lse[r] = real ? s.lse[h * s.queries + t0 + r] : softmax ? kEmptyRow : 0.0f;
-    x.delta[r] = real && has_row_sum(s.activation) ? g.delta[h * s.queries + t0 + r] : 0.0f;
+// dst rows = (add to dst) the sums of a key tile, times factor.
+void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bool set, float* dst, int64_t stride) {
+  const int64_t width = round_up(dim);
+  const Vec by = Vec::set1(factor);
+  for (int64_t r = 0; r < n; ++r) {
+    float* at = dst + r * stride;
+    int64_t d = 0;
+    for (; d + kL <= dim; d += kL) {
+      const Vec v = Vec::load(sums + r * width + d) * by;
+      (set ? v : Vec::load(at + d) + v).store(at + d);
+    }
+    if (d == dim) continue;
+    const int lanes = static_cast<int>(dim - d);
+    const Vec v = Vec::load(sums + r * width + d) * by;
+    (set ? v : Vec::load_n(at + d, lanes) + v).store_n(at + d, lanes);
   }
-  product<false, Trim::columns>(
-      {s.k + k0 * s.k_row, s.k_row, x.qt, kQ, x.p, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
-  product<false, Trim::columns>(
-      {s.v + k0 * s.v_row, s.v_row, x.dot, kQ, x.ds, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
-  mask(s, rows, k0, nk, x.p);
-  // Trimmed columns of dP hold garbage, but soften_grad's groups of queries are the panels of the products: they
-  // end before the keys whose columns were left out.
-  if (softmax) soften_grad(rows, shift, nk, s.scale, x.lse, x.delta, x.p, x.ds);
-  else activate_grad(rows, shift, nk, s.activation, s.scale, x.lse, x.delta, x.p, x.ds);
-  if (g.dv) {
-    copy_rows(dout, g.do_row, rows.count, s.dim, x.dout);
-    product<false, Trim::depth_begin>(
-        {x.p, kQ, x.dout, width, x.dv, width, nk, width, rows.count, true, nullptr, shift});
+}
+
+// One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
+// block's copies.
+void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t t0, int64_t rows, int64_t at,
+              int64_t k0, int64_t nk, const GradScratch& x) {
+  const int64_t width = round_up(s.dim), shift = s.causal ? k0 - t0 : kAllVisible;
+  const float *q = x.q + at * width, *dout = x.dout + at * width;
+  const bool deltas = has_row_sum(s.activation);
+  for (int64_t r = 0; r < rows; ++r) {
+    x.lse[r] = s.lse[h * s.queries + t0 + r];
+    x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  if (g.dk) {
-    copy_rows(q, s.q_row, rows.count, s.dim, x.q);
-    product<false, Trim::depth_begin>(
-        {x.ds, kQ, x.q, width, x.dk, width, nk, width, rows.count, true, nullptr, shift});
-  }
+  product<false, Trim::columns_end>(
+      {q, width, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_end>(
+      {dout, width, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
+  grad_scores(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
+  if (g.dv)
+    product<true, Trim::depth_begin>(
+        {x.p, kGradK, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
+  if (g.dk)
+    product<true, Trim::depth_begin>(
+        {x.ds, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
   if (g.dq)
-    product<true, Trim::depth_end>({x.ds, kQ, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row,
-                                    rows.count, s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+    product<false, Trim::depth_end>({x.ds, kGradK, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row,
+                                     rows, s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+}
+
+// The keys [k0, k0 + nk) and the queries [begin, end) of head h; `first`: nothing was written to dk and dv yet.
+void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t begin, int64_t end, int64_t k0,
+              int64_t nk, bool first, const GradScratch& x) {
+  const int64_t width = round_up(s.dim);
+  const float *k = s.k + k0 * s.k_row, *v = s.v + k0 * s.v_row;
+  turn([&](int64_t r) { return k + r * s.k_row; }, nk, s.dim, 1.0f, x.kt, kGradK);
+  turn([&](int64_t r) { return v + r * s.v_row; }, nk, s.dim, 1.0f, x.vt, kGradK);
+  if (g.dq) copy_rows(k, s.k_row, nk, s.dim, s.scale, x.keys);
+  if (g.dk) fetch_rows(g.dk + k0 * g.dk_row, g.dk_row, nk, s.dim);
+  if (g.dv) fetch_rows(g.dv + k0 * g.dv_row, g.dv_row, nk, s.dim);
+  for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
+  for (int64_t t0 = begin; t0 < end; t0 += kGradQ) {
+    const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
+    if (seen > 0) bwd_pair(s, g, h, t0, rows, t0 - begin, k0, seen, x);
+  }
+  if (g.dk) put_rows(x.dk, nk, s.dim, s.scale, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
+  if (g.dv) put_rows(x.dv, nk, s.dim, 1.0f, first && g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);
 }
 
 void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
   const GradScratch x(scratch, s.dim);
-  const int64_t width = round_up(s.dim);
-  for (int64_t k0 = g.key_begin; k0 < g.key_end; k0 += kKeys) {
-    const int64_t nk = smaller(kKeys, g.key_end - k0);
-    for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
-    if (g.dq) copy_rows(s.k + k0 * s.k_row, s.k_row, nk, s.dim, x.keys);
-    for (int64_t h = 0; h < s.group; ++h)
-      for (int64_t t0 = g.query_begin; t0 < g.query_end; t0 += kQ) {
-        const QueryTile tile{h, h + 1, t0, smaller(t0 + kQ, g.query_end)};
-        const int64_t seen = s.causal ? smaller(nk, tile.end - k0) : nk;
-        if (seen > 0) bwd_pair(s, g, tile, k0, seen, x);
+  for (int64_t h = 0; h < s.group; ++h)
+    for (int64_t begin = g.query_begin; begin < g.query_end; begin += kGradBlock) {
+      const int64_t end = smaller(begin + kGradBlock, g.query_end);
+      copy_rows(s.q + begin * s.q_row + h * s.q_head, s.q_row, end - begin, s.dim, 1.0f, x.q);
+      copy_rows(g.dout + begin * g.do_row + h * g.do_head, g.do_row, end - begin, s.dim, 1.0f, x.dout);
+      for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
+        const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));
+        bwd_keys(s, g, h, begin, end, k0, smaller(kGradK, g.key_end - k0), first, x);
       }
-    if (g.dk) put_rows(x.dk, nk, s.dim, g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
-    if (g.dv) put_rows(x.dv, nk, s.dim, g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);
-  }
+    }
 }

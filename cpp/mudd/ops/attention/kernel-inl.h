@@ -36,9 +36,9 @@ inline Vec exp2_nonpositive(Vec x) {
   return p * pow2(n);
 }
 
-// dst[d * kQ + r] = rows(r)[d] * scale for r < n; zeros up to the next vector.
+// dst[d * ld + r] = rows(r)[d] * scale for r < n; zeros up to the next vector.
 template <class Rows>
-void turn(Rows rows, int64_t n, int64_t dim, float scale, float* dst) {
+void turn(Rows rows, int64_t n, int64_t dim, float scale, float* dst, int64_t ld) {
   const Vec factor = Vec::set1(scale);
   for (int64_t r0 = 0; r0 < n; r0 += kL) {
     const float* at[kL];
@@ -50,18 +50,20 @@ void turn(Rows rows, int64_t n, int64_t dim, float scale, float* dst) {
       for (int r = 0; r < kL; ++r)
         block[r] = !at[r] ? Vec::zero() : left == kL ? Vec::load(at[r] + d) : Vec::load_n(at[r] + d, left);
       transpose(block);
-      for (int c = 0; c < left; ++c) (block[c] * factor).store(dst + (d + c) * kQ + r0);
+      for (int c = 0; c < left; ++c) (block[c] * factor).store(dst + (d + c) * ld + r0);
     }
   }
 }
 
-// dst[r * width + d] = src[r * stride + d], zeros for dim <= d < width (width: dim rounded up to vectors).
-void copy_rows(const float* src, int64_t stride, int64_t n, int64_t dim, float* dst) {
+// dst[r * width + d] = src[r * stride + d] * factor, zeros for dim <= d < width (width: dim rounded up to
+// vectors).
+void copy_rows(const float* src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
   const int64_t width = round_up(dim);
+  const Vec by = Vec::set1(factor);
   for (int64_t r = 0; r < n; ++r) {
     int64_t d = 0;
-    for (; d + kL <= dim; d += kL) Vec::load(src + r * stride + d).store(dst + r * width + d);
-    if (d < dim) Vec::load_n(src + r * stride + d, static_cast<int>(dim - d)).store(dst + r * width + d);
+    for (; d + kL <= dim; d += kL) (Vec::load(src + r * stride + d) * by).store(dst + r * width + d);
+    if (d < dim) (Vec::load_n(src + r * stride + d, static_cast<int>(dim - d)) * by).store(dst + r * width + d);
   }
 }
 
@@ -275,18 +277,18 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       [&](int64_t r) {
         return s.q + (tile.begin + r % times) * s.q_row + (tile.head_begin + r / times) * s.q_head;
       },
-      rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, qt);
+      rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, qt, kQ);
   for (int64_t r = 0; r < rows.lanes; ++r) highest[r] = kNothing, sum[r] = 0.0f;
   for (int64_t i = 0; i < rows.count * width; ++i) acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
   for (int64_t k0 = 0; k0 < last; k0 += kK) {
     const int64_t nk = smaller(kK, last - k0), shift = tile_shift(s, rows, k0);
-    product<false, Trim::columns>(
+    product<false, Trim::columns_begin>(
         {s.k + k0 * s.k_row, s.k_row, qt, kQ, scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
     mask(s, rows, k0, nk, scores);
     if (softmax) soften(rows, shift, nk, scores, highest, sum, rescale);
     else activate_scores(rows, shift, nk, s.activation, scores, sum);
-    copy_rows(s.v + k0 * s.v_row, s.v_row, nk, s.dim, values);
+    copy_rows(s.v + k0 * s.v_row, s.v_row, nk, s.dim, 1.0f, values);
     product<true, Trim::depth_end>(
         {scores, kQ, values, width, acc, width, rows.count, width, nk, true, softmax ? rescale : nullptr, shift});
   }

@@ -1,7 +1,7 @@
 // The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
-// C[i, j] (set, += or scaled +=) = sum over s of A[i, s] B[s, j]; every element is one fma chain over s in order,
-// so its bits do not depend on how the tile was cut into registers.
+// C[i, j] = sum over s of A[i, s] B[s, j], one fma chain over s in order from zero, then added to what C held
+// (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut into registers.
 #pragma once
 
 #include <utility>
@@ -18,12 +18,13 @@ constexpr int kPanel = 2;                  // vectors of C in a register row
 constexpr int kStrip = kL == 16 ? 12 : 6;  // rows of C in registers: 12 (24) accumulators of 16 (32) registers
 constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 
-// Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there.
-// Key kk of the tile is visible to query r of the tile if r >= kk + shift.
+// Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there. Key kk
+// of the tile is visible to query r of the tile if r >= kk + shift.
 enum class Trim {
-  columns,      // rows are keys, columns are queries: columns before the first visible query are not computed
-  depth_end,    // rows are queries, the sum is over keys: it ends after the strip's last visible key
-  depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
+  columns_begin,  // rows are keys, columns are queries: columns before the first visible query are not computed
+  columns_end,    // rows are queries, columns are keys: columns after the strip's last visible key are not computed
+  depth_end,      // rows are queries, the sum is over keys: it ends after the strip's last visible key
+  depth_begin,    // rows are keys, the sum is over queries: it begins at the strip's first visible query
 };
 
 struct Product {
@@ -34,7 +35,7 @@ struct Product {
   float* c = nullptr;
   int64_t ldc = 0;
   int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded up to it
-  bool add = false;                       // start the chains from C ...
+  bool add = false;                       // add to C ...
   const float* row_scale = nullptr;       // ... times row_scale[i] where given
   int64_t shift = kAllVisible;
 };
@@ -60,27 +61,12 @@ template <int MR, int NV, bool kTurned, bool kWhole>
 inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
-  const int64_t ldc = p.ldc;
-  const auto old = [&](auto r, auto v) MUDD_INLINE {
-    const float* at = c + r.value * ldc + v.value * kL;
-    return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
-  };
-  if (!p.add) {
-    unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
-  } else if (p.row_scale) {
-    unroll<MR>([&](auto r) MUDD_INLINE {
-      const Vec scale = Vec::set1(p.row_scale[i + r.value]);
-      unroll<NV>([&](auto v) MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v) * scale; });
-    });
-  } else {
-    unroll<MR>([&](auto r) MUDD_INLINE {
-      unroll<NV>([&](auto v) MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v); });
-    });
-  }
-  const int64_t lda = p.lda, ldb = p.ldb;
+  const int64_t ldc = p.ldc, lda = p.lda, ldb = p.ldb;
+  if (p.add) unroll<MR>([&](auto r) MUDD_INLINE { __builtin_prefetch(c + r.value * ldc, 1, 3); });
+  unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
   const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
   const float* b = p.b + j + s_begin * ldb;
-  for (int64_t s = s_begin; s < s_end; ++s) {
+  for (int64_t left = s_end - s_begin; left > 0; --left) {
     Vec bv[NV];
     unroll<NV>([&](auto v) MUDD_INLINE { bv[v.value] = Vec::load(b + v.value * kL); });
     unroll<MR>([&](auto r) MUDD_INLINE {
@@ -91,6 +77,24 @@ inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64
     });
     a += kTurned ? lda : 1;
     b += ldb;
+  }
+  const auto old = [&](auto r, auto v) MUDD_INLINE {
+    const float* at = c + r.value * ldc + v.value * kL;
+    return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
+  };
+  if (p.add && p.row_scale) {
+    unroll<MR>([&](auto r) MUDD_INLINE {
+      const Vec scale = Vec::set1(p.row_scale[i + r.value]);
+      unroll<NV>([&](auto v) MUDD_INLINE {
+        acc[r.value * NV + v.value] = fma(old(r, v), scale, acc[r.value * NV + v.value]);
+      });
+    });
+  } else if (p.add) {
+    unroll<MR>([&](auto r) MUDD_INLINE {
+      unroll<NV>([&](auto v) MUDD_INLINE {
+        acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value];
+      });
+    });
   }
   unroll<MR>([&](auto r) MUDD_INLINE {
     unroll<NV>([&](auto v) MUDD_INLINE {
@@ -105,16 +109,23 @@ inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? lo
 
 template <int MR, bool kTurned, Trim kTrim>
 inline void strip(const Product& p, int64_t i) {
-  int64_t s_begin = 0, s_end = p.depth, j = 0;
-  if constexpr (kTrim == Trim::columns) j = clamp(i + p.shift, 0, p.cols) / (kPanel * kL) * (kPanel * kL);
+  int64_t s_begin = 0, s_end = p.depth, j = 0, cols = p.cols;
+  constexpr int kWide = kPanel * kL;
+  if constexpr (kTrim == Trim::columns_begin) j = clamp(i + p.shift, 0, p.cols) / kWide * kWide;
+  if constexpr (kTrim == Trim::columns_end) cols = clamp(i + MR - p.shift, 0, p.cols);
   if constexpr (kTrim == Trim::depth_end) s_end = clamp(i + MR - p.shift, 0, p.depth);
   if constexpr (kTrim == Trim::depth_begin) s_begin = clamp(i + p.shift, 0, p.depth);
-  constexpr int kWide = kPanel * kL;
-  for (; j + kWide <= p.cols; j += kWide) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
-  const int64_t left = p.cols - j;
-  if (left > kL) micro<MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
-  else if (left == kL) micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
-  else if (left > 0) micro<MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
+  for (; j + kWide <= cols; j += kWide) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  const int64_t left = cols - j;
+  if (left <= 0) return;
+  if constexpr (kTrim == Trim::columns_end) {  // C has room for whole vectors
+    if (left > kL) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    else micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  } else {
+    if (left > kL) micro<MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
+    else if (left == kL) micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    else micro<MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
+  }
 }
 
 template <bool kTurned, Trim kTrim>
