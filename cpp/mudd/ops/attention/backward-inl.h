@@ -2,8 +2,9 @@
 // tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
 //
 // Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are turned, once
-// for all queries of a block, and queries and dout are used as they lie. The factor of the scores is put off: dS
-// is P (dP - delta), dq sums dS times keys that carry it, dk gets it when it is written.
+// for all queries of a block, and queries and dout are used as they lie. Queries carry the factor of the scores,
+// as forward's do, so that the scores are forward's bits; dS is P (dP - delta), dq sums dS times keys that carry
+// the factor, dk sums dS times those queries.
 
 void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin, int64_t end, float* out) {
   for (int64_t h = 0; h < s.group; ++h)
@@ -48,22 +49,19 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
                row(Vec::set1(lse[r]), Vec::set1(delta_rows[r])));
   };
   if (a.activation == Scores::softmax) {
-    const Vec factor = Vec::set1(a.scale * kLog2e);
     each([&](Vec top, Vec dot) MUDD_INLINE {
       return [=](Vec& s, Vec& dp) MUDD_INLINE {
-        s = exp2_nonpositive(fma(s, factor, Vec::zero() - top));
+        s = exp2_nonpositive(s - top);
         dp = (dp - dot) * s;
       };
     });
     return;
   }
-  const Vec factor = Vec::set1(a.scale);
   with_scores(a.activation, [&](auto tag) {
     each([&](Vec by, Vec dot) MUDD_INLINE {
       return [=](Vec& s, Vec& dp) MUDD_INLINE {
-        const Vec score = s * factor;
-        s = score_value<decltype(tag)::kind>(score) * by;
-        dp = (dp - dot) * (score_slope<decltype(tag)::kind>(score) * by);
+        dp = (dp - dot) * (score_slope<decltype(tag)::kind>(s) * by);
+        s = score_value<decltype(tag)::kind>(s) * by;
       };
     });
   });
@@ -143,8 +141,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     x.lse[r] = s.lse[h * s.queries + t0 + r];
     x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  product<false, Trim::columns_end>(
-      {q, width, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_end>({q, width, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
   product<false, Trim::columns_end>(
       {dout, width, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
   if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
@@ -153,8 +150,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     product<true, Trim::depth_begin>(
         {x.p, kGradK, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
   if (g.dk)
-    product<true, Trim::depth_begin>(
-        {x.ds, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
+    product<true, Trim::depth_begin>({x.ds, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
   if (g.dq)
     product<false, Trim::depth_end>({x.ds, kGradK, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row,
                                      rows, s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
@@ -175,7 +171,8 @@ void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
     if (seen > 0) bwd_pair(s, g, h, t0, rows, t0 - begin, k0, seen, x);
   }
-  if (g.dk) put_rows(x.dk, nk, s.dim, s.scale, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
+  const float left = s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;  // of the factor in the queries
+  if (g.dk) put_rows(x.dk, nk, s.dim, left, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
   if (g.dv) put_rows(x.dv, nk, s.dim, 1.0f, first && g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);
 }
 
@@ -184,7 +181,7 @@ void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
   for (int64_t h = 0; h < s.group; ++h)
     for (int64_t begin = g.query_begin; begin < g.query_end; begin += kGradBlock) {
       const int64_t end = smaller(begin + kGradBlock, g.query_end);
-      copy_rows(s.q + begin * s.q_row + h * s.q_head, s.q_row, end - begin, s.dim, 1.0f, x.q);
+      copy_rows(s.q + begin * s.q_row + h * s.q_head, s.q_row, end - begin, s.dim, score_factor(s), x.q);
       copy_rows(g.dout + begin * g.do_row + h * g.do_head, g.do_row, end - begin, s.dim, 1.0f, x.dout);
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));

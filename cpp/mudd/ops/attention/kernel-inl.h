@@ -18,6 +18,10 @@ constexpr float kEmptyRow = 1e30f;   // its log-sum: every probability becomes z
 constexpr float kMinusInf = -__builtin_inff();
 constexpr float kLog2e = 1.44269504088896341f;
 
+// What queries are multiplied with: scores of the softmax are exponents of 2.
+inline float score_factor(const AttentionSlice& s) {
+  return s.activation == Scores::softmax ? s.scale * kLog2e : s.scale;
+}
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -277,7 +281,7 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       [&](int64_t r) {
         return s.q + (tile.begin + r % times) * s.q_row + (tile.head_begin + r / times) * s.q_head;
       },
-      rows.count, s.dim, softmax ? s.scale * kLog2e : s.scale, qt, kQ);
+      rows.count, s.dim, score_factor(s), qt, kQ);
   for (int64_t r = 0; r < rows.lanes; ++r) highest[r] = kNothing, sum[r] = 0.0f;
   for (int64_t i = 0; i < rows.count * width; ++i) acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;

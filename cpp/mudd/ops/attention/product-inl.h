@@ -1,7 +1,8 @@
 // The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
 // C[i, j] = sum over s of A[i, s] B[s, j], one fma chain over s in order from zero, then added to what C held
-// (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut into registers.
+// (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut into
+// registers.
 #pragma once
 
 #include <utility>
@@ -22,9 +23,9 @@ constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 // of the tile is visible to query r of the tile if r >= kk + shift.
 enum class Trim {
   columns_begin,  // rows are keys, columns are queries: columns before the first visible query are not computed
-  columns_end,    // rows are queries, columns are keys: columns after the strip's last visible key are not computed
-  depth_end,      // rows are queries, the sum is over keys: it ends after the strip's last visible key
-  depth_begin,    // rows are keys, the sum is over queries: it begins at the strip's first visible query
+  columns_end,  // rows are queries, columns are keys: columns after the strip's last visible key are not computed
+  depth_end,    // rows are queries, the sum is over keys: it ends after the strip's last visible key
+  depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
 };
 
 struct Product {
@@ -91,9 +92,8 @@ inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64
     });
   } else if (p.add) {
     unroll<MR>([&](auto r) MUDD_INLINE {
-      unroll<NV>([&](auto v) MUDD_INLINE {
-        acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value];
-      });
+      unroll<NV>([&](auto v)
+                     MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value]; });
     });
   }
   unroll<MR>([&](auto r) MUDD_INLINE {
