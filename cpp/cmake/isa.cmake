@@ -1,6 +1,7 @@
 # Kernels are built once per instruction-set level, each level an object library with its own flags.
 # add_op(folder) finds kernel-inl.h (built for every level over Vec) and <level>.cc files (hand-written for
 # one level) in cpp/mudd/ops/<folder>. No link-time optimisation and no shared inline functions across levels.
+# Unit levels (bf16 units and their emulations) have only <level>.cc files: every other op runs there as on avx512.
 
 set(MUDD_LEVELS portable emu16)
 set(MUDD_FLAGS_portable "")
@@ -9,12 +10,22 @@ set(MUDD_FLAGS_emu16 "")
 set(MUDD_VEC_emu16 MUDD_VEC_EMU16)
 # The emulation only runs in tests: -O3 would unroll its lane loops for a third of the whole build time.
 set(MUDD_OPTIMIZE_emu16 -O1)
+set(MUDD_UNIT_LEVELS emu_avx512_bf16 emu_amx_bf16)
+set(MUDD_VEC_emu_avx512_bf16 MUDD_VEC_EMU16)
+set(MUDD_VEC_emu_amx_bf16 MUDD_VEC_EMU16)
+set(MUDD_OPTIMIZE_emu_avx512_bf16 -O1)
+set(MUDD_OPTIMIZE_emu_amx_bf16 -O1)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND MUDD_LEVELS avx2 avx512)
+  list(APPEND MUDD_UNIT_LEVELS avx512_bf16 amx_bf16)
   set(MUDD_FLAGS_avx2 -mavx2 -mfma -mf16c)
   set(MUDD_VEC_avx2 MUDD_VEC_AVX2)
   set(MUDD_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512)
   set(MUDD_VEC_avx512 MUDD_VEC_AVX512)
+  set(MUDD_FLAGS_avx512_bf16 ${MUDD_FLAGS_avx512} -mavx512bf16)
+  set(MUDD_VEC_avx512_bf16 MUDD_VEC_AVX512)
+  set(MUDD_FLAGS_amx_bf16 ${MUDD_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
+  set(MUDD_VEC_amx_bf16 MUDD_VEC_AVX512)
 endif()
 
 # A file of one level: <source> compiled with the level's flags and MUDD_ISA set.
@@ -32,7 +43,7 @@ function(add_op op)
       mudd_level_source(${level} ${file})
     endforeach()
   endif()
-  foreach(level ${MUDD_LEVELS})
+  foreach(level ${MUDD_LEVELS} ${MUDD_UNIT_LEVELS})
     if(EXISTS ${folder}/${level}.cc)
       mudd_level_source(${level} ${folder}/${level}.cc)
     endif()
@@ -55,7 +66,7 @@ endfunction()
 # After all add_op calls: one object library mudd_level_<level> each.
 function(mudd_finish_levels)
   set(objects "")
-  foreach(level ${MUDD_LEVELS})
+  foreach(level ${MUDD_LEVELS} ${MUDD_UNIT_LEVELS})
     get_property(sources GLOBAL PROPERTY MUDD_SOURCES_${level})
     mudd_level_library(mudd_level_${level} ${level} ${sources})
     list(APPEND objects $<TARGET_OBJECTS:mudd_level_${level}>)

@@ -1,4 +1,4 @@
-// levels: gemm rows of compute type bf16, and of f32 with operands in bf16, against double references over the
+// gemm rows of compute type bf16, and of f32 with operands in bf16, against double references over the
 // rounded operands; rows, threads, gathered lists and calls cut in two give equal bits.
 #include <algorithm>
 #include <cstring>
@@ -304,6 +304,67 @@ TEST_CASE("weight gradients of every mix of types, odd shards, gathered rows") {
     kernels.weight_gradient(g);
     CHECK(same(plain, through));
   });
+}
+
+// Numbers whose products reach from denormals to the largest.
+Floats far_apart(uint64_t seed, int64_t n) {
+  Floats x = numbers(seed, n);
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = std::ldexp(x[i], static_cast<int>((i * 37 + static_cast<int64_t>(seed)) % 200) - 140);
+  return x;
+}
+
+const GemmKernels* row_at(const std::string& level) {
+  for (const auto& row : gemm_rows(DType::bf16))
+    if (level == row.level && row.runs_here()) return row.kernels;
+  return nullptr;
+}
+
+TEST_CASE("the bf16 units give the bits of their emulation") {
+  for (const std::string level : {"avx512_bf16", "amx_bf16"}) {
+    const GemmKernels *real = row_at(level), *emulated = row_at("emu_" + level);
+    REQUIRE(emulated);
+    std::printf("  %s%s\n", level.c_str(), real ? "" : ": not on this CPU");
+    if (!real) continue;
+    for (int64_t m : {1, 2, 17, 33})
+      for (int64_t k : {1, 2, 33, 515}) {
+        const int64_t n = 67, cuts[] = {0, k / 2, k};
+        const Floats a = far_apart(1, m * k), b = far_apart(2, k * n), x = far_apart(3, k * m),
+                     dy = far_apart(4, k * n);
+        Floats c[2], dw[2];
+        for (int i = 0; i < 2; ++i) {
+          const GemmKernels& kernels = i ? *emulated : *real;
+          const Packed packed(kernels, b, k, n, true);
+          c[i].resize(static_cast<size_t>(m * n));
+          kernels.multiply({.a = a.data(),
+                            .lda = k,
+                            .b = packed.bytes.data(),
+                            .c = c[i].data(),
+                            .ldc = n,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .compute = DType::bf16,
+                            .epilogue = {}});
+          dw[i].resize(static_cast<size_t>(m * n));
+          Floats scratch(static_cast<size_t>(kernels.grad_scratch(m, n, 2)));
+          kernels.weight_gradient({.x = x.data(),
+                                   .ldx = m,
+                                   .dy = dy.data(),
+                                   .ldy = n,
+                                   .cuts = cuts,
+                                   .shards = 2,
+                                   .m = m,
+                                   .n = n,
+                                   .out = dw[i].data(),
+                                   .ldo = n,
+                                   .scratch = scratch.data(),
+                                   .compute = DType::bf16});
+        }
+        CHECK(same(c[0], c[1]));
+        CHECK(same(dw[0], dw[1]));
+      }
+  }
 }
 
 TEST_CASE("threads and drivers give the bits of one block") {

@@ -75,7 +75,9 @@ inline Ints rounded_bits(Vec v) {
 }
 inline void store(bf16* p, Vec v) {
   const Ints bits = rounded_bits(v);
-  for (int i = 0; i < Vec::kLanes; ++i) p[i].bits = static_cast<uint16_t>(static_cast<uint32_t>(bits[i]) >> 16);
+  uint16_t half[Vec::kLanes];
+  for (int i = 0; i < Vec::kLanes; ++i) half[i] = static_cast<uint16_t>(static_cast<uint32_t>(bits[i]) >> 16);
+  std::memcpy(p, half, sizeof half);
 }
 inline Vec round_bf16(Vec v) { return from_bits(rounded_bits(v) & -65536); }
 

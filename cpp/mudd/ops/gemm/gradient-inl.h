@@ -10,11 +10,9 @@ namespace {
 
 // Largest block of dW. A chunk of x [kKc, kGradM] fills an L2 of 1 MiB to three quarters; the wider the block, the
 // less often x is packed, but the more sums wait.
-constexpr int64_t kGradM = 780, kGradN = 1056;
+constexpr int64_t kGradM = 780 / kMr * kMr, kGradN = 1056;
 constexpr int kMaxLevels = 11;  // of the tree over kMaxShards, and one for sums in progress
 static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
-
-constexpr MicroTable<1, kMr> kByColumns;
 
 // c[rows, cols] = last addend + ( ... + (first addend + sums)).
 void add_all(const Addend* addends, int count, const float* sums, int64_t stride, float* c, int64_t ldc, int rows,
@@ -62,6 +60,8 @@ struct Ahead {
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
 template <class Unit>
 struct GradientBlock {
+  static constexpr int64_t kChunk = kKc * Unit::Working::kPer;  // rows at a time
+
   const GradBlock& g;
   Block at;
   float *left, *right,
@@ -82,9 +82,9 @@ struct GradientBlock {
       float* sums = level(s == g.shards - 1 ? levels(g.shards) - 1 : __builtin_ctz(~static_cast<unsigned>(s)));
       int64_t row = g.cuts[s];
       do {  // an empty shard counts as zeros
-        const int64_t kc = at_most(kKc, g.cuts[s + 1] - row);
-        chunk(s, row, kc, sums);
-        row += kc;
+        const int64_t count = at_most(kChunk, g.cuts[s + 1] - row);
+        chunk(s, row, count, sums);
+        row += count;
       } while (row < g.cuts[s + 1]);
     }
   }
@@ -101,15 +101,15 @@ struct GradientBlock {
   }
 
   // The panels from `group` on in these rows, or the first ones of the rows below.
-  Ahead next_panels(int64_t row, int64_t kc, int64_t group) const {
+  Ahead next_panels(int64_t row, int64_t count, int64_t group) const {
     if (group >= panels(at.n)) {
-      row += kc;
-      kc = at_most(kKc, g.cuts[g.shards] - row);
+      row += count;
+      count = at_most(kChunk, g.cuts[g.shards] - row);
       group = 0;
     }
     const int64_t columns = at_most(kGroup * kNr, at.n - group * kNr);
     const int64_t line = g.dy.type == DType::bf16 ? 32 : 16;
-    return {g, at.j0 + group * kNr, row, row + kc, (columns + line - 1) / line};
+    return {g, at.j0 + group * kNr, row, row + count, (columns + line - 1) / line};
   }
 
   // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
@@ -117,38 +117,37 @@ struct GradientBlock {
     return rows ? x : x + row * stride;
   }
 
-  // Rows [row, row + kc) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its level.
-  void chunk(int s, int64_t row, int64_t kc, float* sums) const {
-    const int64_t count = panels(at.n);
-    const int32_t* dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
-    const int32_t* x_rows = g.x_rows ? g.x_rows + row : nullptr;
-    with_cells<typename Unit::Working>(from_row(g.x + at.r0, g.ldx, g.x_rows, row), [&](const auto* x, auto as) {
-      pack_left<decltype(as)>(x, g.ldx, x_rows, kc, at.m, left);
-    });
-    for (int64_t group = 0; group < count; group += kGroup) {
-      const int64_t here = at_most(kGroup, count - group), j0 = group * kNr;
-      with_cells<typename Unit::Working>(
-          from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row), [&](const auto* dy, auto as) {
-            pack_panels<decltype(as)>(dy, g.ldy, dy_rows, kc, at.n - j0, kc, 0, here, right);
-          });
-      Ahead ahead = next_panels(row, kc, group + kGroup);
+  // Rows [row, row + count) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its
+  // level.
+  void chunk(int s, int64_t row, int64_t count, float* sums) const {
+    const int64_t all = panels(at.n), kc = words<Unit>(count);
+    const int32_t *x_rows = g.x_rows ? g.x_rows + row : nullptr, *dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
+    with_cells(from_row(g.x + at.r0, g.ldx, g.x_rows, row),
+               [&](const auto* x) { pack_left<Unit>(x, g.ldx, x_rows, count, at.m, left); });
+    for (int64_t group = 0; group < all; group += kGroup) {
+      const int64_t here = at_most(kGroup, all - group), j0 = group * kNr;
+      with_cells(from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row), [&](const auto* dy) {
+        pack_panels<typename Unit::Working>(dy, g.ldy, dy_rows, count, at.n - j0, kc, 0, here, right);
+      });
+      Ahead ahead = next_panels(row, count, group + kGroup);
       const int64_t lines = ahead.lines() / (tiles(at.m) * here) + 1;
       for (int64_t p = 0; p < here; ++p)
         for (int64_t r = 0; r < at.m; r += kMr) {
           ahead.fetch(lines);
-          finish(s, row, kc, r, group + p, right + p * kc * kNr, sums);
+          finish(s, row, count, r, group + p, right + p * kc * kNr, sums);
         }
     }
   }
 
   // The tile of rows from r on and of one panel.
-  void finish(int s, int64_t row, int64_t kc, int64_t r, int64_t panel, const float* packed, float* sums) const {
+  void finish(int s, int64_t row, int64_t count, int64_t r, int64_t panel, const float* packed,
+              float* sums) const {
     alignas(64) float full[kTile];
     Addend list[kMaxLevels + kMaxAdds];
-    const bool first = row == g.cuts[s], last = row + kc == g.cuts[s + 1], out = last && s == g.shards - 1;
+    const bool first = row == g.cuts[s], last = row + count == g.cuts[s + 1], out = last && s == g.shards - 1;
     const int64_t j = panel * kNr, tile = (panel * tiles(at.m) + r / kMr) * kTile;
     const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
-    const int count = last ? addends(s, r, j, tile, list) : 0;
+    const int added = last ? addends(s, r, j, tile, list) : 0;
     const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
     const int64_t ldc = out ? g.ldo : kNr;
@@ -158,9 +157,9 @@ struct GradientBlock {
     ends.c = direct ? c : full;
     ends.ldc = direct ? ldc : kNr;
     ends.addends = list;
-    ends.count = direct ? count : 0;
-    kByColumns.of[rows - 1](kc, left + r / kMr * kLeftTile, packed, ends);
-    if (!direct) add_all(list, count, full, kNr, c, ldc, rows, cols);
+    ends.count = direct ? added : 0;
+    Unit::by_columns(rows, words<Unit>(count), left + r / kMr * kLeftTile, packed, ends);
+    if (!direct) add_all(list, added, full, kNr, c, ldc, rows, cols);
   }
 };
 
@@ -172,6 +171,7 @@ int64_t grad_scratch(int64_t m, int64_t n, int shards) {
 
 template <class Unit>
 void weight_gradient(const GradBlock& g) {
+  [[maybe_unused]] const typename Unit::Session session;
   for (int64_t j = 0; j < g.n; j += kGradN)
     for (int64_t r = 0; r < g.m; r += kGradM)
       GradientBlock<Unit>(g, {r, j, at_most(kGradM, g.m - r), at_most(kGradN, g.n - j)}).run();

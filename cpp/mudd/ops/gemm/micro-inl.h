@@ -13,7 +13,9 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-#if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
+#if defined(MUDD_GEMM_TILES)
+constexpr int kMr = 32;  // two by two tile registers of 16 x 16
+#elif defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
 constexpr int kMr = 12;  // 24 accumulators, 2 of B, 1 of A: 27 of 32 registers
 #elif defined(MUDD_VEC_AVX2)
 constexpr int kMr = 6;  // 12 accumulators, 2 of B, 1 of A: 15 of 16 registers
@@ -22,7 +24,12 @@ constexpr int kMr = 2;  // a portable Vec is two or more registers of the baseli
 #endif
 constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
-constexpr int64_t kKc = 256;  // depth of a cache block: a panel of B then fits L1
+// Depth of a cache block: a panel of B then fits L1. Counted in words of 32 bits, as the micro-kernels count k: a
+// number, or with bf16 units a pair of them.
+constexpr int64_t kKc = 256;
+constexpr int64_t kLeftStride = kKc + 16;  // words from row to row of a block of A
+
+inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
 struct Addend {
   const float* at = nullptr;
@@ -40,7 +47,7 @@ struct Ends {
   int64_t ldc = 0;
 };
 
-// Rows x kNr elements of a[Rows, k] b[k, kNr], a(r, i) = a[r * row_step + i * depth_step].
+// Rows x kNr elements of a[Rows, k] b[k, kNr] over k words, a(r, i) = a[r * row_step + i * depth_step].
 using Micro = void (*)(int64_t k, const float* a, const float* b, const Ends& ends);
 
 // Fetches [p, p + bytes) into L2 while the tiles at work keep the multipliers busy.
@@ -52,14 +59,20 @@ struct Pair {
   Vec lo, hi;
 };
 
+// What a word of A and one of B add to a chain: here one product.
+struct FmaStep {
+  static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
+};
+
+template <class Step>
 MUDD_INLINE void add_product(Pair& c, float a, Vec lo, Vec hi) {
   const Vec v = Vec::set1(a);
-  c.lo = fma(v, lo, c.lo);
-  c.hi = fma(v, hi, c.hi);
+  c.lo = Step::add(v, lo, c.lo);
+  c.hi = Step::add(v, hi, c.hi);
 }
 
 // RowStep and DepthStep are constants, so that one pointer and displacements reach all of A.
-template <int RowStep, int DepthStep, size_t... R>
+template <class Step, int RowStep, int DepthStep, size_t... R>
 MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a, const float* b,
                             const Ends& ends) {
   Pair acc[sizeof...(R)];
@@ -76,7 +89,7 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
   }
   const auto step = [&](int i) __attribute__((always_inline)) {
     const Vec lo = Vec::load(b + i * kNr), hi = Vec::load(b + i * kNr + kLanes);
-    (add_product(acc[R], a[static_cast<int>(R) * RowStep + i * DepthStep], lo, hi), ...);
+    (add_product<Step>(acc[R], a[static_cast<int>(R) * RowStep + i * DepthStep], lo, hi), ...);
   };
   for (; k >= 4; k -= 4) {
     step(0);
@@ -101,22 +114,22 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
   ((acc[R].lo.store(ends.c + R * ends.ldc), acc[R].hi.store(ends.c + R * ends.ldc + kLanes)), ...);
 }
 
-template <int Rows, int RowStep, int DepthStep>
+template <class Step, int Rows, int RowStep, int DepthStep>
 void micro(int64_t k, const float* a, const float* b, const Ends& ends) {
-  micro_rows<RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, ends);
+  micro_rows<Step, RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, ends);
 }
 
 // table.of[rows - 1]: the tile with that many rows.
-template <int RowStep, int DepthStep>
+template <class Step, int RowStep, int DepthStep>
 struct MicroTable {
   Micro of[kMr];
   template <size_t... R>
-  constexpr explicit MicroTable(std::index_sequence<R...>) : of{micro<R + 1, RowStep, DepthStep>...} {}
+  constexpr explicit MicroTable(std::index_sequence<R...>) : of{micro<Step, R + 1, RowStep, DepthStep>...} {}
   constexpr MicroTable() : MicroTable(std::make_index_sequence<kMr>()) {}
 };
 
 // One row of A against Panels panels at once: a single panel's two chains would wait for the latency of fma.
-template <size_t... P, class B>
+template <class Step, size_t... P, class B>
 MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const B* b,
                                int64_t panel_stride, const float* start, float* c) {
   Pair acc[sizeof...(P)];
@@ -126,7 +139,7 @@ MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float
     ((acc[P] = {Vec::zero(), Vec::zero()}), ...);
   }
   for (int64_t i = 0; i < k; ++i) {
-    (add_product(acc[P], a[i], load(b + P * panel_stride), load(b + P * panel_stride + kLanes)), ...);
+    (add_product<Step>(acc[P], a[i], load(b + P * panel_stride), load(b + P * panel_stride + kLanes)), ...);
     b += kNr;
   }
   ((acc[P].lo.store(c + P * kNr), acc[P].hi.store(c + P * kNr + kLanes)), ...);

@@ -11,12 +11,7 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 constexpr int64_t kMc = 96, kNc = 256;  // rows and columns of a cache block
-constexpr int64_t kLeftStride = kKc + 16;
 static_assert(kMc % kMr == 0 && kNc % kNr == 0);
-
-constexpr MicroTable<kLeftStride, 1> kByRows;
-
-inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Calls body(row, column, lanes) over the vectors of a tile.
 template <class Body>
@@ -87,20 +82,7 @@ inline ConstCells row_of(const GemmBlock& g, int64_t r) {
   return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
 }
 
-// kc numbers as the tiles see them; what is written past them, less than a vector, is never read.
-template <class Unit>
-void copy_row(ConstCells from, int64_t kc, float* to) {
-  with_cells<typename Unit::Working>(from, [&](const auto* numbers, auto as) {
-    over_row(kc, [&](int64_t i, int n) { decltype(as)::put(to + i, load(numbers + i, n)); });
-  });
-}
-template <>
-void copy_row<F32Unit>(ConstCells from, int64_t kc, float* to) {
-  if (from.type == DType::f32) __builtin_memcpy(to, from.data, static_cast<size_t>(kc) * sizeof(float));
-  else over_row(kc, [&](int64_t i, int n) { load(from.b16() + i, n).store(to + i); });
-}
-
-// kc rows of a packed panel as the tiles see them.
+// kc words of a packed panel as the tiles see them.
 inline const float* widened(const float* panel, int64_t, float*) { return panel; }
 inline const float* widened(const bf16* panel, int64_t kc, float* to) {
   for (int64_t i = 0; i < kc * kNr; i += kNr) {
@@ -113,25 +95,28 @@ inline const float* widened(const bf16* panel, int64_t kc, float* to) {
 template <class Unit>
 void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   using Number = typename Unit::Packed::Number;
+  constexpr int64_t kPer = Unit::Packed::kPer;
   alignas(64) float left[kMc * kLeftStride], partial[kMc * kNc], tile[kMr * kNr];
-  alignas(64) float right[Unit::kPacked == DType::f32 ? 16 : kKc * kNr];
+  alignas(64) float right[sizeof(Number) == sizeof(float) ? 16 : kKc * kNr];  // for what is widened
+  const int64_t depth = words<Unit>(g.k);
   const Epilogue& e = g.epilogue;
   const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate &&
                         g.c.type == DType::f32 && e.residual.type == DType::f32;
-  int64_t k0 = 0;
+  int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
-    const int64_t kc = at_most(kKc, g.k - k0);
-    const bool first = k0 == 0, last = k0 + kc == g.k;
-    for (int64_t r = 0; r < at.m; ++r) copy_row<Unit>(row_of(g, at.r0 + r) + k0, kc, left + r * kLeftStride);
-    const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + kc;
+    const int64_t kc = at_most(kKc, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
+    const bool first = w0 == 0, last = w0 + kc == depth;
+    for (int64_t r = 0; r < at.m; ++r)
+      Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
+    const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     for (int64_t j = 0; j < at.n; j += kNr) {
-      const Number* panel = static_cast<const Number*>(g.b) + (at.j0 + j) * g.k + k0 * kNr;
-      const char* ahead = j + kNr < at.n ? reinterpret_cast<const char*>(panel + g.k * kNr) : nullptr;
+      const Number* panel = static_cast<const Number*>(g.b) + (at.j0 + j) * depth + w0 * kNr;
+      const char* ahead = j + kNr < at.n ? reinterpret_cast<const char*>(panel + depth * kNr) : nullptr;
       const float* b = widened(panel, kc, right);
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        fetch_next(g, at, kc, j, r, rows, ahead, kc * kNr * static_cast<int64_t>(sizeof(Number)), next);
+        fetch_next(g, at, numbers, j, r, rows, ahead, kc * kNr * static_cast<int64_t>(sizeof(Number)), next);
         const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
         float* sums = partial + r * kNc + j;
         Ends ends{.start = sums, .start_stride = kNc};
@@ -144,47 +129,50 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
             e.residual_stride};
         ends.addends = &residual;
         ends.count = direct && e.residual;
-        kByRows.of[rows - 1](kc, left + r * kLeftStride, b, ends);
+        Unit::by_rows(rows, kc, left + r * kLeftStride, b, ends);
         if (last && !direct) finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
       }
     }
-    k0 += kc;
-  } while (k0 < g.k);
+    w0 += kc;
+  } while (w0 < depth);
 }
 
 // m = 1: panels stream past the row at memory speed. The row is copied in pieces unless it is seen as it lies.
 template <class Unit>
 void one_row(const GemmBlock& g) {
   using Number = typename Unit::Packed::Number;
-  constexpr int64_t kPanels = 4;
-  alignas(64) float tile[kPanels * kNr], piece[kKc];
+  using Step = typename Unit::Step;
+  constexpr int64_t kPanels = 4, kPer = Unit::Packed::kPer;
+  alignas(64) float tile[kPanels * kNr], piece[kLeftStride];
   const bool as_is = Unit::kPacked == DType::f32 && g.a.type == DType::f32;
-  const int64_t step = as_is ? g.k : kKc;
+  const int64_t depth = words<Unit>(g.k), most = as_is ? depth : kKc;
   for (int64_t j = 0; j < g.n; j += kPanels * kNr) {
     const int64_t cols = at_most(kPanels * kNr, g.n - j);
     if (g.accumulate) over_row(cols, [&](int64_t v, int n) { load(g.c, j + v, n).store(tile + v); });
-    int64_t k0 = 0;
+    int64_t w0 = 0;
     do {
-      const int64_t kc = at_most(step, g.k - k0);
-      if (!as_is) copy_row<Unit>(row_of(g, 0) + k0, kc, piece);
-      const float *a = as_is ? row_of(g, 0).f32() : piece, *start = g.accumulate || k0 > 0 ? tile : nullptr;
-      const Number* b = static_cast<const Number*>(g.b) + j * g.k + k0 * kNr;
+      const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer;
+      if (!as_is) Unit::copy_row(row_of(g, 0) + k0, at_most(kc * kPer, g.k - k0), kc, piece);
+      const float *a = as_is ? row_of(g, 0).f32() : piece, *start = g.accumulate || w0 > 0 ? tile : nullptr;
+      const Number* b = static_cast<const Number*>(g.b) + j * depth + w0 * kNr;
       if (cols > (kPanels - 1) * kNr) {
-        vector_panels(std::make_index_sequence<kPanels>(), kc, a, b, g.k * kNr, start, tile);
+        vector_panels<Step>(std::make_index_sequence<kPanels>(), kc, a, b, depth * kNr, start, tile);
       } else {
         for (int64_t p = 0; p * kNr < cols; ++p)
-          vector_panels(std::make_index_sequence<1>(), kc, a, b + p * kNr * g.k, 0,
-                        start ? start + p * kNr : nullptr, tile + p * kNr);
+          vector_panels<Step>(std::make_index_sequence<1>(), kc, a, b + p * kNr * depth, 0,
+                              start ? start + p * kNr : nullptr, tile + p * kNr);
       }
-      k0 += kc;
-    } while (k0 < g.k);
+      w0 += kc;
+    } while (w0 < depth);
     finish_tile(g, tile, 0, j, 1, static_cast<int>(cols));
   }
 }
 
 template <class Unit>
 void multiply(const GemmBlock& g) {
-  if (g.m == 1) return one_row<Unit>(g);
+  [[maybe_unused]] const typename Unit::Session session;
+  if constexpr (Unit::kVectors)
+    if (g.m == 1) return one_row<Unit>(g);
   for (int64_t j = 0; j < g.n; j += kNc)
     for (int64_t r = 0; r < g.m; r += kMc) {
       const Block at{r, j, at_most(kMc, g.m - r), at_most(kNc, g.n - j)};

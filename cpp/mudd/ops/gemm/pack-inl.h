@@ -1,7 +1,7 @@
 // Packing of operands (layouts: gemm.h). Built per level.
 #pragma once
 
-#include "mudd/ops/gemm/micro-inl.h"
+#include "mudd/base/simd/transpose.h"
 #include "mudd/ops/gemm/unit-inl.h"
 
 namespace mudd::MUDD_ISA {
@@ -29,26 +29,46 @@ inline From row_ahead(From b, int64_t stride, const int32_t* rows, int64_t i, in
   return gathered(b, stride, rows, rows && i + kRowsAhead >= k ? i : i + kRowsAhead);
 }
 
-// Panels [panel_begin, panel_end) of b[k, n], panels `depth` rows long. rows: as in gathered().
+// The kPer rows that make packed row i of k; null past the last.
+template <class As, class From>
+struct RowsOf {
+  const From* of[As::kPer];
+
+  RowsOf(const From* b, int64_t stride, const int32_t* rows, int64_t i, int64_t k) {
+    for (int p = 0; p < As::kPer; ++p)
+      of[p] = i * As::kPer + p < k ? gathered(b, stride, rows, i * As::kPer + p) : nullptr;
+  }
+};
+
+// Fetches columns [from, to) of the rows that are packed a little later than packed row i.
+template <class As, class From>
+MUDD_INLINE void fetch_rows(const From* b, int64_t stride, const int32_t* rows, int64_t i, int64_t k, int64_t from,
+                            int64_t to) {
+  for (int64_t r = i * As::kPer; r < (i + 1) * As::kPer; ++r) {
+    const From* ahead = row_ahead(b, stride, rows, at_most(r, k - 1), k);
+    for (int64_t c = from; c < to; c += kLine<From>) __builtin_prefetch(ahead + c);
+  }
+}
+
+// Panels [panel_begin, panel_end) of b[k, n], panels `depth` packed rows long. rows: as in gathered().
 template <class As, class From>
 void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t depth,
                  int64_t panel_begin, int64_t panel_end, typename As::Number* packed) {
   for (int64_t group = panel_begin; group < panel_end; group += kGroup) {
     const int64_t end = group + kGroup < panel_end ? group + kGroup : panel_end;
     const int64_t full = n / kNr < end ? n / kNr : end;
-    for (int64_t i = 0; i < k; ++i) {
-      const From* row = gathered(b, row_stride, rows, i);
-      const From* ahead = row_ahead(b, row_stride, rows, i, k);
-      for (int64_t c = group * kNr; c < end * kNr; c += kLine<From>) __builtin_prefetch(ahead + c);
+    for (int64_t i = 0; i < depth; ++i) {
+      const RowsOf<As, From> from(b, row_stride, rows, i, k);
+      fetch_rows<As>(b, row_stride, rows, i, k, group * kNr, end * kNr);
       typename As::Number* to = packed + (group * depth + i) * kNr;
       int64_t p = group;
       for (; p < full; ++p, to += depth * kNr) {
-        As::put(to, load(row + p * kNr));
-        As::put(to + kLanes, load(row + p * kNr + kLanes));
+        As::put(to, from.of, p * kNr, kLanes);
+        As::put(to + kLanes, from.of, p * kNr + kLanes, kLanes);
       }
       for (; p < end; ++p, to += depth * kNr)
-        for (int64_t j = 0; j < kNr; j += kLanes)
-          As::put(to + j, load(row + p * kNr + j, lanes_left(n - p * kNr - j)));
+        for (int64_t j = p * kNr; j < (p + 1) * kNr; j += kLanes)
+          As::put(to + j - p * kNr, from.of, j, lanes_left(n - j));
     }
   }
 }
@@ -56,7 +76,7 @@ void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t
 template <class Unit>
 void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin, int64_t panel_end,
           void* packed) {
-  pack_panels<typename Unit::Packed>(b, row_stride, nullptr, k, n, k, panel_begin, panel_end,
+  pack_panels<typename Unit::Packed>(b, row_stride, nullptr, k, n, words<Unit>(k), panel_begin, panel_end,
                                      static_cast<typename Unit::Packed::Number*>(packed));
 }
 
@@ -65,41 +85,71 @@ void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, i
                      int64_t panel_end, void* packed) {
   using As = typename Unit::Packed;
   constexpr int64_t kDepth = 16;  // one cache line of each of the panel's rows at a time
-  alignas(64) float line[kNr];
+  const int64_t depth = words<Unit>(k);
+  alignas(64) float lines[kDepth][kNr];
   for (int64_t p = panel_begin; p < panel_end; ++p) {
-    const int64_t cols = n - p * kNr < kNr ? n - p * kNr : kNr;
+    const int64_t cols = at_most(n - p * kNr, kNr);
     const float* from = b + p * kNr * row_stride;
-    for (int64_t i0 = 0; i0 < k; i0 += kDepth) {
-      const int64_t end = i0 + kDepth < k ? i0 + kDepth : k;
-      for (int64_t i = i0; i < end; ++i) {
-        for (int64_t j = 0; j < cols; ++j) line[j] = from[j * row_stride + i];
-        for (int64_t j = cols; j < kNr; ++j) line[j] = 0.0f;
-        typename As::Number* to = static_cast<typename As::Number*>(packed) + (p * k + i) * kNr;
-        As::put(to, Vec::load(line));
-        As::put(to + kLanes, Vec::load(line + kLanes));
+    for (int64_t i0 = 0; i0 < depth * As::kPer; i0 += kDepth) {
+      const int64_t count = at_most(kDepth, k - i0);
+      for (int64_t i = 0; i < kDepth; ++i)
+        for (int64_t j = 0; j < kNr; ++j)
+          lines[i][j] = i < count && j < cols ? from[j * row_stride + i0 + i] : 0.0f;
+      for (int64_t i = 0; i < kDepth && i0 + i < depth * As::kPer; i += As::kPer) {
+        const float* rows[] = {lines[i], lines[(i + 1) % kDepth]};
+        typename As::Number* to =
+            static_cast<typename As::Number*>(packed) + (p * depth + (i0 + i) / As::kPer) * kNr;
+        As::put(to, rows, 0, kLanes);
+        As::put(to + kLanes, rows, kLanes, kLanes);
       }
     }
   }
 }
 
-// x [rows, m] as tiles of kMr columns, [rows][kMr] each, kLeftTile floats apart, at most kKc rows. Whole vectors
-// are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
+#if defined(MUDD_GEMM_TILES)
+
+// x [rows, m] as tiles of kMr columns: column after column, kLeftStride words apart, at most kKc words of rows.
+constexpr int64_t kLeftTile = kMr * kLeftStride;
+
+template <class Unit, class From>
+void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
+  using As = typename Unit::Working;
+  alignas(64) float line[kLanes];
+  for (int64_t r = 0; r < words<Unit>(rows); r += kLanes)
+    for (int64_t c = 0; c < m; c += kLanes) {
+      Vec block[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        const RowsOf<As, From> from(x, ldx, x_rows, r + i, rows);
+        As::put(line, from.of, c, lanes_left(m - c));
+        block[i] = Vec::load(line);
+      }
+      transpose(block);
+      float* to = packed + c * kLeftStride + r;
+      for (int i = 0; i < kLanes; ++i) block[i].store(to + i * kLeftStride);
+    }
+}
+
+#else
+
+// x [rows, m] as tiles of kMr columns, [words of rows][kMr] each, kLeftTile floats apart, at most kKc words. Whole
+// vectors are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
 constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
 
-template <class As, class From>
+template <class Unit, class From>
 void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
   static_assert(kMr <= kLanes);
-  for (int64_t r = 0; r < rows; ++r) {
-    const From* row = gathered(x, ldx, x_rows, r);
+  using As = typename Unit::Working;
+  for (int64_t r = 0; r < words<Unit>(rows); ++r) {
+    const RowsOf<As, From> from(x, ldx, x_rows, r, rows);
     float* to = packed + r * kMr;
-    const From* ahead = row_ahead(x, ldx, x_rows, r, rows);
-    for (int64_t c = 0; c < m; c += kLine<From>) __builtin_prefetch(ahead + c);
+    fetch_rows<As>(x, ldx, x_rows, r, rows, 0, m);
     int64_t c = 0;
-    for (; c + kLanes <= m; c += kMr, to += kLeftTile) As::put(to, load(row + c));
-    for (; c < m; c += kMr, to += kLeftTile)
-      As::put(to, load(row + c, static_cast<int>(m - c < kMr ? m - c : kMr)));
+    for (; c + kLanes <= m; c += kMr, to += kLeftTile) As::put(to, from.of, c, kLanes);
+    for (; c < m; c += kMr, to += kLeftTile) As::put(to, from.of, c, static_cast<int>(m - c < kMr ? m - c : kMr));
   }
 }
+
+#endif
 
 }  // namespace
 }  // namespace mudd::MUDD_ISA

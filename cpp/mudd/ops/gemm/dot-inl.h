@@ -1,0 +1,93 @@
+// bf16 with units that multiply pairs (vdpbf16ps), or their emulation of equal bits. Built for the levels
+// avx512_bf16, amx_bf16 and their emulations (files <level>.cc).
+#pragma once
+
+#include "mudd/ops/gemm/unit-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+// A word is a pair: the number of the smaller k in its lower half. `even` and `odd` hold bf16 numbers, widened.
+#if defined(MUDD_VEC_AVX512)
+MUDD_INLINE Vec pairs(Vec even, Vec odd) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even.v), 16);
+  return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd.v)))};
+}
+#else
+MUDD_INLINE Vec pairs(Vec even, Vec odd) { return from_bits(((bits_of(even) >> 16) & 0xffff) | bits_of(odd)); }
+#endif
+
+#if !defined(__AVX512BF16__) || !defined(__AMX_BF16__)
+
+// The units read denormals as zeros and give zeros for them, whatever the mode of the thread.
+inline float flushed(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7f800000u) == 0) bits &= 0x80000000u;
+  __builtin_memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+inline float fused(float a, float b, float c) {
+  return flushed(__builtin_fmaf(flushed(a), flushed(b), flushed(c)));
+}
+
+inline float half_of(float word, bool odd) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &word, sizeof bits);
+  bits = odd ? bits & 0xffff0000u : bits << 16;
+  __builtin_memcpy(&word, &bits, sizeof bits);
+  return word;
+}
+
+#endif
+
+// c plus the product of the odd numbers, then plus that of the even ones, each rounded: the order of the unit
+// (Intel's manual; Zen 4 gives the same bits).
+struct DotStep {
+#if defined(__AVX512BF16__)
+  static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) {
+    return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+  }
+#else
+  static Vec add(Vec a, Vec b, Vec c) {
+    for (int i = 0; i < Vec::kLanes; ++i) {
+      c.v[i] = fused(half_of(a.v[i], true), half_of(b.v[i], true), c.v[i]);
+      c.v[i] = fused(half_of(a.v[i], false), half_of(b.v[i], false), c.v[i]);
+    }
+    return c;
+  }
+#endif
+};
+
+struct AsPairs {
+  using Number = float;
+  static constexpr int kPer = 2;
+  template <class From>
+  static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
+    const Vec even = rows[0] ? as_bf16(rows[0] + at, n) : Vec::zero();
+    pairs(even, rows[1] ? as_bf16(rows[1] + at, n) : Vec::zero()).store(to);
+  }
+};
+
+struct PairUnit {
+  using Packed = AsPairs;
+  using Working = AsPairs;
+  static constexpr DType kPacked = DType::bf16;
+
+  static void copy_row(ConstCells from, int64_t numbers, int64_t kc, float* to) {
+    bf16* halves = reinterpret_cast<bf16*>(to);  // written by vectors and memcpy, read as words
+    if (from.type == DType::bf16) __builtin_memcpy(to, from.data, static_cast<size_t>(numbers) * sizeof(bf16));
+    else over_row(numbers, [&](int64_t i, int n) { store(halves + i, load(from.f32() + i, n), n); });
+    __builtin_memset(static_cast<void*>(halves + numbers), 0,
+                     static_cast<size_t>(2 * kc - numbers) * sizeof(bf16));
+  }
+};
+
+struct DotUnit : PairUnit, VectorTiles<DotStep> {
+  using Step = DotStep;
+  using Session = NoSession;
+  static constexpr int64_t kDepthUnit = 2;
+};
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA

@@ -1,0 +1,159 @@
+// The tile registers of AMX, 16 rows of 16 words each, and the products on them; or their emulation of equal bits.
+#pragma once
+
+#include "mudd/ops/gemm/dot-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+constexpr int kTileRows = 16, kTileWords = 16;
+
+#if defined(__AMX_BF16__)
+
+// Eight registers of one shape, held by the thread from construction to destruction.
+class TileSession {
+ public:
+  TileSession() {
+    struct {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } const config;
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+  }
+  ~TileSession() { __asm__ volatile("tilerelease"); }
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+};
+
+struct Tiles {
+  template <int T>
+  static MUDD_INLINE void zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(T));
+  }
+  // Rows lie `stride` words apart.
+  template <int T>
+  static MUDD_INLINE void load(const float* p, int64_t stride) {
+    __asm__ volatile("tileloadd (%1,%2,4), %%tmm%c0" : : "i"(T), "r"(p), "r"(stride) : "memory");
+  }
+  template <int T>
+  static MUDD_INLINE void store(float* p, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c0, (%1,%2,4)" : : "i"(T), "r"(p), "r"(stride) : "memory");
+  }
+  // c[m, n] += sum over the 32 numbers k of a[m, k] b[k, n], b in pairs of k.
+  template <int C, int A, int B>
+  static MUDD_INLINE void dot() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+  }
+};
+
+#else
+
+using TileSession = NoSession;
+
+class Tiles {
+ public:
+  template <int T>
+  void zero() {
+    __builtin_memset(tile_[T], 0, sizeof tile_[T]);
+  }
+  template <int T>
+  void load(const float* p, int64_t stride) {
+    for (int i = 0; i < kTileRows; ++i) __builtin_memcpy(tile_[T][i], p + i * stride, sizeof tile_[T][i]);
+  }
+  template <int T>
+  void store(float* p, int64_t stride) const {
+    for (int i = 0; i < kTileRows; ++i) __builtin_memcpy(p + i * stride, tile_[T][i], sizeof tile_[T][i]);
+  }
+  // The products of even and of odd k are summed apart, then both added to c (Intel's manual).
+  template <int C, int A, int B>
+  void dot() {
+    for (int m = 0; m < kTileRows; ++m)
+      for (int n = 0; n < kTileWords; ++n) {
+        float even = 0, odd = 0;
+        for (int k = 0; k < kTileWords; ++k) {
+          const float a = tile_[A][m][k], b = tile_[B][k][n];
+          even = fused(half_of(a, false), half_of(b, false), even);
+          odd = fused(half_of(a, true), half_of(b, true), odd);
+        }
+        tile_[C][m][n] = flushed(flushed(tile_[C][m][n]) + flushed(even + odd));
+      }
+  }
+
+ private:
+  float tile_[8][kTileRows][kTileWords];
+};
+
+#endif
+
+// kMr x kNr elements of C in four registers, A and B in two each.
+static_assert(kMr == 2 * kTileRows && kNr == 2 * kTileWords);
+
+MUDD_INLINE void load_sums(Tiles& t, const float* p, int64_t stride) {
+  t.load<0>(p, stride);
+  t.load<1>(p + kTileWords, stride);
+  t.load<2>(p + kTileRows * stride, stride);
+  t.load<3>(p + kTileRows * stride + kTileWords, stride);
+}
+MUDD_INLINE void store_sums(Tiles& t, float* p, int64_t stride) {
+  t.store<0>(p, stride);
+  t.store<1>(p + kTileWords, stride);
+  t.store<2>(p + kTileRows * stride, stride);
+  t.store<3>(p + kTileRows * stride + kTileWords, stride);
+}
+
+// As Micro (micro-inl.h): `rows` rows of A, kLeftStride words apart; what lies behind them is read and left out.
+// kc is a multiple of kTileWords.
+inline void tile_product(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
+  Tiles t;
+  alignas(64) float edge[kMr * kNr];
+  const auto each = [&](auto body) {
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < kNr; j += kLanes) body(r, j);
+  };
+  if (!ends.start) {
+    t.zero<0>();
+    t.zero<1>();
+    t.zero<2>();
+    t.zero<3>();
+  } else if (rows == kMr) {
+    load_sums(t, ends.start, ends.start_stride);
+  } else {
+    each([&](int r, int j) { Vec::load(ends.start + r * ends.start_stride + j).store(edge + r * kNr + j); });
+    load_sums(t, edge, kNr);
+  }
+  for (int64_t w = 0; w < kc; w += kTileWords) {
+    t.load<6>(b + w * kNr, kNr);
+    t.load<7>(b + w * kNr + kTileWords, kNr);
+    t.load<4>(a + w, kLeftStride);
+    t.dot<0, 4, 6>();
+    t.dot<1, 4, 7>();
+    if (rows <= kTileRows) continue;
+    t.load<5>(a + kTileRows * kLeftStride + w, kLeftStride);
+    t.dot<2, 5, 6>();
+    t.dot<3, 5, 7>();
+  }
+  if (rows == kMr && ends.count == 0) return store_sums(t, ends.c, ends.ldc);
+  store_sums(t, edge, kNr);
+  each([&](int r, int j) {
+    Vec v = Vec::load(edge + r * kNr + j);
+    for (int i = 0; i < ends.count; ++i) v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;
+    v.store(ends.c + r * ends.ldc + j);
+  });
+}
+
+struct TileUnit : PairUnit {
+  using Session = TileSession;
+  static constexpr bool kVectors = false;  // one row too goes through the tiles: another order of sums would show
+  static constexpr int64_t kDepthUnit = 2 * kTileWords;
+
+  static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
+    tile_product(rows, kc, a, b, ends);
+  }
+  static MUDD_INLINE void by_columns(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
+    tile_product(rows, kc, a, b, ends);
+  }
+};
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA
