@@ -10,5 +10,5 @@ void bind_peak(py::module_& m) {
       "peak_gflops", &mudd::peak_gflops, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
       "GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (50 ms).");
   m.def("read_gbps", &mudd::read_gbps, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
-        "GB/s that `threads` threads read from memory, measured (256 MiB are touched for a moment).");
+        "GB/s that `threads` threads read from memory, measured (512 MiB are touched for a moment).");
 }

@@ -385,7 +385,7 @@ def read_file(path: str, limit: int) -> bytes:
     """
 def read_gbps(threads: int) -> float:
     """
-    GB/s that `threads` threads read from memory, measured (256 MiB are touched for a moment).
+    GB/s that `threads` threads read from memory, measured (512 MiB are touched for a moment).
     """
 def remove_committed(parent: str, name: str, id: str) -> None:
     """

@@ -38,3 +38,16 @@ TEST_CASE("temperature sharpens, seeds differ, bad input is refused") {
   CHECK_THROWS_AS(sample_token(bad, 2, 0, {}), Error);
   CHECK_THROWS_AS(sample_token(logits, 2, 0, {.top_p = 0}), Error);
 }
+
+TEST_CASE("the likeliest token of rows of any length: the first of equals, and no NaN passes") {
+  for (int64_t n : {1, 2, 15, 16, 17, 31, 32, 33, 70})
+    for (int64_t at = 0; at < n; ++at) {
+      std::vector<float> row(static_cast<size_t>(n), -2.0f);
+      row[static_cast<size_t>(at)] = row[static_cast<size_t>(n - 1)] = -1.0f;
+      CHECK(sample_token(row.data(), n, 0, {.temperature = 0}) == at);
+      row[static_cast<size_t>(at)] = std::nanf("");
+      CHECK_THROWS_AS(sample_token(row.data(), n, 0, {.temperature = 0}), Error);
+    }
+  const float low[] = {-INFINITY, -INFINITY};
+  CHECK(sample_token(low, 2, 0, {.temperature = 0}) == 0);
+}

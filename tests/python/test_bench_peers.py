@@ -21,6 +21,7 @@ sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
 
 import torch_step  # noqa: E402
 
+import bench_generate  # noqa: E402
 import bench_peers  # noqa: E402
 import bench_step  # noqa: E402
 import workload  # noqa: E402
@@ -150,3 +151,13 @@ def test_peers_get_the_cap_and_a_missing_jax_is_explained(monkeypatch: pytest.Mo
     assert bench_peers.environment("eager", 2)["ATEN_CPU_CAPABILITY"] == "avx2"
     assert "MUDD_BENCH_JAX_PYTHON" in bench_peers.missing_jax(None)
     assert "has no jax" in bench_peers.missing_jax(Path("/nowhere/python"))
+
+
+def test_generation_reads_its_weights_once() -> None:
+    s = SHAPES["55M"]
+    model = bench_generate.make_model(TINY, "transformer_pp", 20)
+    assert model.config.max_seq_len == 20
+    assert len(list(model.generate(np.arange(4), max_tokens=16))) == 16
+    # 47.1 M weights of products (the embedding is read by one row), and keys and values of 100 tokens
+    want = 4 * (12 * (4 * 512**2 + 3 * 512 * 1408) + 16384 * 512) + 100 * 2 * 12 * 512 * 4
+    assert bench_generate.bytes_per_token(s, "transformer_pp", 100, 4) == want

@@ -11,12 +11,41 @@
 
 namespace mudd {
 
+namespace {
+
+constexpr int64_t kLanes = 16;  // sixteen chains: the compiler makes vectors of them, and none waits for the last
+
+void check_numbers(const float* x, int64_t n) {
+  int32_t bad[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) bad[j] |= x[i + j] != x[i + j];
+  bool any = std::any_of(bad, bad + kLanes, [](int32_t b) { return b != 0; });
+  for (; i < n; ++i) any = any || std::isnan(x[i]);
+  for (i = 0; any && i < n; ++i) check(!std::isnan(x[i]), "sample", "logits: token ", i, " is not a number");
+}
+
+float largest(const float* x, int64_t n) {
+  float top[kLanes];
+  std::fill_n(top, kLanes, x[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) top[j] = top[j] < x[i + j] ? x[i + j] : top[j];
+  for (; i < n; ++i) top[0] = std::max(top[0], x[i]);
+  return *std::max_element(top, top + kLanes);
+}
+
+// The first place of a number that is there.
+int64_t first_of(const float* x, int64_t n, float value) { return std::find(x, x + n, value) - x; }
+
+}  // namespace
+
 int64_t sample_token(const float* logits, int64_t n, int64_t position, const SampleOptions& options) {
   check(n >= 1, "sample", "logits: expected at least one");
   check(options.temperature >= 0 && options.top_k >= 0 && options.top_p > 0 && options.top_p <= 1, "sample",
         "expected temperature >= 0, top_k >= 0 and top_p in (0, 1]");
-  for (int64_t i = 0; i < n; ++i) check(!std::isnan(logits[i]), "sample", "logits: token ", i, " is not a number");
-  if (options.temperature == 0) return std::max_element(logits, logits + n) - logits;
+  check_numbers(logits, n);
+  if (options.temperature == 0) return first_of(logits, n, largest(logits, n));
 
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);

@@ -187,16 +187,22 @@ void Attention::extend_cache(const Run& run) const {
   const int64_t begin = run.step().cache_length;
   check(begin >= 0 && begin + q_.time <= cache_rows_, "attention", "cache_length: expected at most ",
         cache_rows_ - q_.time, " (Tmax - T), got ", begin);
-  for (const auto& [from, to] : {std::pair{kKey, kKeyCache}, std::pair{kValue, kValueCache}}) {
+  const auto copy = [&](Input from, Input to, int64_t slice_index) {
     const Tensor &x = run.in(from), &cache = run.in(to);
-    const int64_t row = k_.row_stride(x), head = k_.head_stride(x);
-    parallel_for(k_.batch * k_.heads, [&](int64_t task, int) {
-      const int64_t b = task / k_.heads, g = task % k_.heads;
-      const float* src = x.f32() + b * k_.time * row + g * head;
-      float* dst = cache.f32() + (task * cache_rows_ + begin) * cache.stride;
-      for (int64_t t = 0; t < k_.time; ++t) std::copy_n(src + t * row, k_.dim, dst + t * cache.stride);
-    });
-  }
+    const int64_t row = k_.row_stride(x), b = slice_index / k_.heads, g = slice_index % k_.heads;
+    const float* src = x.f32() + b * k_.time * row + g * k_.head_stride(x);
+    float* dst = cache.f32() + (slice_index * cache_rows_ + begin) * cache.stride;
+    for (int64_t t = 0; t < k_.time; ++t) std::copy_n(src + t * row, k_.dim, dst + t * cache.stride);
+  };
+  const auto extend = [&](int64_t slice_index, int) {
+    copy(kKey, kKeyCache, slice_index);
+    copy(kValue, kValueCache, slice_index);
+  };
+  // Waking the threads takes longer than to copy the rows of one token.
+  constexpr int64_t kSmallCopy = 1 << 14;
+  const int64_t slices = k_.batch * k_.heads;
+  if (slices * k_.time * k_.dim > kSmallCopy) return parallel_for(slices, extend);
+  for (int64_t i = 0; i < slices; ++i) extend(i, 0);
 }
 
 void Attention::forward(const Run& run) {

@@ -71,6 +71,14 @@ void copy_rows(const float* src, int64_t stride, int64_t n, int64_t dim, float f
   }
 }
 
+// With so few queries the time of a tile is that of fetching keys and values, which decoding finds in memory: they
+// are asked for a tile ahead, because at every page the hardware begins anew.
+constexpr int64_t kFew = 16;
+void read_ahead(const float* src, int64_t stride, int64_t n, int64_t dim) {
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(src + r * stride + d, 0, 2);
+}
+
 // The queries of a tile as the masks see them.
 struct Rows {
   int64_t count = 0, lanes = 0;  // lanes: count rounded up to vectors
@@ -285,8 +293,14 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   for (int64_t r = 0; r < rows.lanes; ++r) highest[r] = kNothing, sum[r] = 0.0f;
   for (int64_t i = 0; i < rows.count * width; ++i) acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
+  const bool cold = rows.count <= kFew;
+  if (cold) read_ahead(s.k, s.k_row, smaller(kK, last), s.dim);
   for (int64_t k0 = 0; k0 < last; k0 += kK) {
     const int64_t nk = smaller(kK, last - k0), shift = tile_shift(s, rows, k0);
+    if (cold) {
+      read_ahead(s.v + k0 * s.v_row, s.v_row, nk, s.dim);
+      read_ahead(s.k + (k0 + nk) * s.k_row, s.k_row, smaller(kK, last - k0 - nk), s.dim);
+    }
     product<false, Trim::columns_begin>(
         {s.k + k0 * s.k_row, s.k_row, qt, kQ, scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
     mask(s, rows, k0, nk, scores);

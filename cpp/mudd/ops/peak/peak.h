@@ -29,7 +29,7 @@ std::span<const KernelRow<PeakKernels>> peak_rows();
 // GFLOP/s of `threads` threads that only multiply and add in registers (two operations each), each at its best of
 // 20 tries of about 2 ms. Error if threads is not in [1, kMaxThreads].
 double peak_gflops(int threads);
-// GB/s (10^9 bytes) that `threads` threads read together from memory far larger than the caches, each at its best.
+// GB/s (10^9 bytes) that `threads` threads read together from 512 MiB; best of five.
 double read_gbps(int threads);
 
 }  // namespace mudd
