@@ -13,9 +13,12 @@ import pytest
 import mudd_core as mc
 from mudd_core.engine import Engine
 from mudd_core.flops import flops_per_token
-from mudd_core.tools.profile import by_op, by_part, profile, table, write_trace
+from mudd_core.tools import profile_command
+from mudd_core.tools.profile import Limits, Profile, Timing, by_op, by_part, profile, table, write_trace
 
 WORDS = ["train.batch_size=4", "train.seq_len=24", "model.d_model=32", "model.n_head=2", "model.d_ff=48"]
+
+LIMITS = Limits(1e11, 3e10)
 
 
 def engine(*words: str) -> Engine:
@@ -53,15 +56,62 @@ def test_looking_changes_nothing() -> None:
 def test_the_tables_add_up_and_the_trace_opens(tmp_path: Path) -> None:
     found = profile(engine(), steps=1, warmup=1)
     for key in (by_op, by_part):
-        lines = table(found, 1e11, key).splitlines()
+        lines = table(found, LIMITS, key).splitlines()
         rows = lines[1:-1]
         shares = [float(line[line.index("%") - 6 : line.index("%")]) for line in rows]
         assert sum(shares) == pytest.approx(100, abs=0.06 * len(rows))
         assert any("clip, optimizer" in line for line in rows) and "tokens/s" in lines[-1]
-    assert "blocks.attn.q:linear forward" in table(found, 1e11, by_part)
-    write_trace(found, tmp_path / "t.json.gz")
+    assert "blocks.attn.q:linear forward" in table(found, LIMITS, by_part)
+    write_trace(found, LIMITS, tmp_path / "t.json.gz")
     events = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
     assert (
         len(spans) == len([t for t in found.timings if t.end > t.begin]) and min(s["ts"] for s in spans) == 0
     )
+    assert all(s["args"]["share of roofline"] > 0 and s["args"]["MB"] > 0 for s in spans)
+
+
+def test_the_roofline_is_the_slower_of_products_and_memory() -> None:
+    timing = Timing("a", "linear", "forward", seconds=4.0, flops=2e11, bytes=3e10, begin=0.0, end=4.0)
+    assert LIMITS.seconds(timing) == 2.0  # by its FLOPs; its bytes would take one second
+    assert LIMITS.seconds(dataclasses.replace(timing, bytes=9e10)) == 3.0
+    found = Profile([timing, dataclasses.replace(timing, op="norm", flops=0.0)], 10.0, 20)
+    head, *rows = table(found, LIMITS).splitlines()
+    assert head.split() == ["ms", "share", "GFLOP", "GFLOP/s", "peak", "GB", "GB/s", "roof"]
+    cells = {row.split("  ")[0]: row.split() for row in rows}
+    assert cells["linear forward"][2:] == [
+        "4000.000",
+        "40.0%",
+        "200.000",
+        "50.0",
+        "50%",
+        "30.000",
+        "7.5",
+        "50%",
+    ]
+    assert cells["norm forward"][2:] == ["4000.000", "40.0%", "30.000", "7.5", "25%"]
+    assert cells["clip, optimizer, batch"][-2:] == ["2000.000", "20.0%"]
+    whole = cells["whole step"][2:]
+    assert whole == ["10000.000", "100.0%", "200.000", "20.0", "20%", "60.000", "6.0", "30%", "2", "tokens/s"]
+        "10000.000",
+        "100.0%",
+        "200.000",
+        "20.0",
+        "20%",
+        "60.000",
+        "6.0",
+        "30%",
+        "2",
+        "tokens/s",
+    ]
+
+
+def test_the_command_writes_table_and_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "step.json.gz"
+    words = [*WORDS, "model.n_layer=1", f"data.cache_dir={tmp_path}"]
+    assert (
+        profile_command.main(["--config=tiny.py", "--steps=1", "--warmup=1", f"--trace={trace}", *words]) == 0
+    )
+    text = capsys.readouterr().out
+    assert "GB/s" in text.splitlines()[0] and "attention backward" in text and str(trace) in text
+    assert json.loads(gzip.decompress(trace.read_bytes()))["displayTimeUnit"] == "ms"

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from mudd_core import _core
+
 Key = Callable[["Timing"], str]
 
 
@@ -41,6 +43,23 @@ class Profile:
     def rest(self) -> float:
         """Seconds outside the nodes: the batch, the gradient's norm, the optimizer with repacking."""
         return self.seconds - sum(t.seconds for t in self.timings)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do, measured: multiply-adds in registers, FLOP/s; reads from memory, bytes/s."""
+
+    flops: float
+    bytes: float
+
+    def seconds(self, timing: Timing) -> float:
+        """The roofline: no faster than its FLOPs at the peak, nor than its tensors once through memory."""
+        return max(timing.flops / self.flops, timing.bytes / self.bytes)
+
+
+def measured_limits(threads: int) -> Limits:
+    """Of this machine at the active level; takes about a quarter of a second and 512 MiB."""
+    return Limits(1e9 * _core.peak_gflops(threads), 1e9 * _core.read_gbps(threads))
 
 
 def profile(engine: Any, *, steps: int = 5, warmup: int = 2) -> Profile:
@@ -78,33 +97,41 @@ def by_part(timing: Timing) -> str:
     return f"{'.'.join(names)}:{timing.op} {timing.phase}"
 
 
-def table(found: Profile, peak_flops: float, key: Key = by_op) -> str:
-    """Rows by falling time: milliseconds a step, share, GFLOP/s and share of the peak, GB/s."""
+def table(found: Profile, limits: Limits, key: Key = by_op) -> str:
+    """Rows by falling time: milliseconds a step, share, GFLOP and GB a step, their rates, shares of peak and roofline.
+
+    roof: what the roofline allows over the time taken, node by node; above 100 % where tensors were still in a cache.
+    """
     sums: dict[str, list[float]] = {}
     for timing in found.timings:
-        row = sums.setdefault(key(timing), [0.0, 0.0, 0.0])
-        for i, amount in enumerate((timing.seconds, timing.flops, timing.bytes)):
+        row = sums.setdefault(key(timing), [0.0] * 4)
+        for i, amount in enumerate((timing.seconds, timing.flops, timing.bytes, limits.seconds(timing))):
             row[i] += amount
-    sums["clip, optimizer, batch"] = [found.rest, 0.0, 0.0]
+    sums["clip, optimizer, batch"] = [found.rest, 0.0, 0.0, 0.0]
     width = max(len(name) for name in sums)
-    lines = [f"{'':<{width}}  {'ms':>9}  {'share':>6}  {'GFLOP/s':>8}  {'peak':>5}  {'GB/s':>6}"]
-    for name, (seconds, flops, size) in sorted(sums.items(), key=lambda item: -item[1][0]):
-        rate = flops / seconds if seconds > 0 else 0.0
-        speed = f"{rate / 1e9:>8.1f}  {100 * rate / peak_flops:>4.0f}%" if flops else f"{'':>8}  {'':>5}"
-        memory = f"{size / seconds / 1e9:>6.1f}" if size and seconds > 0 else f"{'':>6}"
-        lines.append(
-            f"{name:<{width}}  {1e3 * seconds:>9.3f}  {100 * seconds / found.seconds:>5.1f}%  {speed}  {memory}"
-        )
-    total = sum(timing.flops for timing in found.timings)
-    rate = total / found.seconds
-    lines.append(
-        f"{'whole step':<{width}}  {1e3 * found.seconds:>9.3f}  {'100%':>6}  {rate / 1e9:>8.1f}  "
-        f"{100 * rate / peak_flops:>4.0f}%  {'':>6}  {found.tokens / found.seconds:,.0f} tokens/s"
-    )
+    lines = [
+        f"{'':<{width}}  {'ms':>9}  {'share':>6}  {'GFLOP':>8}  {'GFLOP/s':>8}  {'peak':>5}  {'GB':>7}  {'GB/s':>6}"
+        f"  {'roof':>5}"
+    ]
+    whole = [found.seconds, *(sum(row[i] for row in sums.values()) for i in (1, 2, 3))]
+    rows = sorted(sums.items(), key=lambda item: -item[1][0])
+    for name, row in [*rows, ("whole step", whole)]:
+        lines.append(f"{name:<{width}}  {_cells(row, found.seconds, limits)}")
+    lines[-1] += f"  {found.tokens / found.seconds:,.0f} tokens/s"
     return "\n".join(line.rstrip() for line in lines)
 
 
-def write_trace(found: Profile, path: Path) -> None:
+def _cells(row: list[float], whole: float, limits: Limits) -> str:
+    seconds, flops, size, bound = row
+    per_second = 1 / seconds if seconds > 0 else 0.0
+    rate = flops * per_second
+    work = f"{flops / 1e9:>8.3f}  {rate / 1e9:>8.1f}  {100 * rate / limits.flops:>4.0f}%"
+    traffic = f"{size / 1e9:>7.3f}  {size * per_second / 1e9:>6.1f}  {100 * bound * per_second:>4.0f}%"
+    share = f"{1e3 * seconds:>9.3f}  {100 * seconds / whole:>5.1f}%"
+    return f"{share}  {work if flops else '':<25}  {traffic if size else ''}"
+
+
+def write_trace(found: Profile, limits: Limits, path: Path) -> None:
     """The last step as a Chrome trace, gzipped: open it in ui.perfetto.dev (local files stay local)."""
     start = min((t.begin for t in found.timings), default=0.0)
     events = [
@@ -116,7 +143,11 @@ def write_trace(found: Profile, path: Path) -> None:
             "tid": 1 if t.phase == "forward" else 2,
             "ts": 1e6 * (t.begin - start),
             "dur": 1e6 * (t.end - t.begin),
-            "args": {"GFLOP": t.flops / 1e9, "MB": t.bytes / 1e6},
+            "args": {
+                "GFLOP": t.flops / 1e9,
+                "MB": t.bytes / 1e6,
+                "share of roofline": limits.seconds(t) / (t.end - t.begin),
+            },
         }
         for t in found.timings
         if t.end > t.begin

@@ -30,12 +30,15 @@ def main(words: Sequence[str]) -> int:
     model, engine, report = book(shape, config)
     memory.require(sum(report.values()), "profiling")
     model.store.initialize(config.train.seed)
-    peak = _core.peak_gflops(_core.num_threads()) * 1e9
+    limits = profile.measured_limits(_core.num_threads())
     found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
-    print(f"{config.name}: {environment_text()}; peak {peak / 1e9:,.0f} GFLOP/s")
-    print(profile.table(found, peak, profile.by_part if asked.by == "part" else profile.by_op))
+    print(
+        f"{config.name}: {environment_text()}; "
+        f"peak {limits.flops / 1e9:,.0f} GFLOP/s, memory {limits.bytes / 1e9:,.1f} GB/s"
+    )
+    print(profile.table(found, limits, profile.by_part if asked.by == "part" else profile.by_op))
     if asked.trace:
-        profile.write_trace(found, Path(asked.trace))
+        profile.write_trace(found, limits, Path(asked.trace))
         print(f"wrote {asked.trace}; open it in Perfetto or chrome://tracing")
     return 0
 
