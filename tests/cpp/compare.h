@@ -6,8 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <vector>
+
+#include "mudd/base/types.h"
 
 namespace mudd::test {
 
@@ -29,6 +32,26 @@ inline std::vector<float> numbers(uint64_t seed, int64_t n) {
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = number(seed, static_cast<uint64_t>(i));
   return v;
 }
+
+// The nearest bf16, ties to even, and a bf16 as fp32.
+inline bf16 to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+inline float from_bf16(bf16 x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+inline std::vector<float> rounded(std::vector<float> v) {
+  for (float& x : v) x = from_bf16(to_bf16(x));
+  return v;
+}
+
+// Tolerance of numbers that were rounded to bf16 on the way, in steps of half the distance of neighbours.
+inline double bf16_tolerance(double steps) { return steps / 256; }
 
 inline std::vector<double> widen(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 

@@ -13,18 +13,30 @@ namespace mudd::test {
 
 class NodeRunner {
  public:
-  // One input: its numbers (contiguous), shape, and whether its gradient is wanted. No numbers: absent.
+  // One input: its numbers (contiguous), shape, and whether its gradient is wanted. No numbers: absent. narrow:
+  // it lies in memory in bf16, and so does its gradient.
   struct Input {
     std::vector<int64_t> shape;
     std::vector<float> numbers;
     bool wants = true;
+    bool narrow = false;
+  };
+
+  // How a graph of this compute type would run the node. wide_outputs: results (and their gradients) stay fp32.
+  struct Types {
+    DType compute = DType::f32;
+    bool wide_outputs = true;
   };
 
   NodeRunner(const std::string& op, Attributes attributes, std::vector<Input> inputs, Shards shards,
              int64_t padding = 0)
+      : NodeRunner(op, std::move(attributes), std::move(inputs), std::move(shards), padding, Types{}) {}
+
+  NodeRunner(const std::string& op, Attributes attributes, std::vector<Input> inputs, Shards shards,
+             int64_t padding, Types types)
       : node_(make_node(op, attributes)), shards_(std::move(shards)), padding_(padding) {
     std::vector<TensorSpec> specs;
-    for (const Input& i : inputs) specs.push_back({i.shape, DType::f32});
+    for (const Input& i : inputs) specs.push_back({i.shape, i.narrow ? DType::bf16 : DType::f32});
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool given = !inputs[i].numbers.empty() || specs[i].size() == 0;
       needs_.inputs_.push_back(given ? &specs[i] : nullptr);
@@ -36,8 +48,11 @@ class NodeRunner {
     }
     needs_.training_ = true;
     needs_.shards_ = &shards_;
+    needs_.compute_ = types.compute;
     node_->infer(needs_);
-    for (const TensorSpec& o : needs_.outputs_) {
+    for (size_t i = 0; i < needs_.outputs_.size(); ++i) {
+      TensorSpec& o = needs_.outputs_[i];
+      if (!types.wide_outputs && stored_bf16(needs_, *node_, static_cast<int>(i))) o.dtype = DType::bf16;
       outputs_.push_back(place(o, nullptr, false));
       run_.out_.push_back(outputs_.back().tensor);
     }
@@ -110,17 +125,22 @@ class NodeRunner {
     Tensor tensor;
   };
 
+  static constexpr bf16 kFill{0x7149};
+
   // Memory full of 1e30 with `numbers` inside, rows padding_ apart (weights contiguous).
   Placed place(const TensorSpec& spec, const std::vector<float>* numbers, bool contiguous) const {
     Placed p;
     p.spec = std::make_shared<TensorSpec>(spec);
     const int64_t rows = spec.rows(), cols = spec.cols(), stride = cols + (contiguous ? 0 : padding_);
     p.memory = std::make_shared<std::vector<float>>(static_cast<size_t>(rows * stride) + 1, 1e30f);
-    p.tensor = {p.memory->data(), rows, cols, stride, DType::f32, Layout::rows};
-    if (numbers)
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < cols; ++c)
-          (*p.memory)[static_cast<size_t>(r * stride + c)] = (*numbers)[static_cast<size_t>(r * cols + c)];
+    p.tensor = {p.memory->data(), rows, cols, stride, spec.dtype, Layout::rows};
+    for (int64_t at = 0; spec.dtype == DType::bf16 && at < rows * stride; ++at) p.tensor.cells().b16()[at] = kFill;
+    for (int64_t r = 0; numbers && r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c) {
+        const float x = (*numbers)[static_cast<size_t>(r * cols + c)];
+        if (spec.dtype == DType::bf16) p.tensor.cells().b16()[r * stride + c] = to_bf16(x);
+        else p.tensor.f32()[r * stride + c] = x;
+      }
     return p;
   }
 
@@ -131,9 +151,10 @@ class NodeRunner {
     bool untouched = true;
     for (int64_t r = 0; r < t.rows; ++r)
       for (int64_t c = 0; c < t.stride; ++c) {
-        const float x = t.f32()[r * t.stride + c];
+        const bool narrow = t.dtype == DType::bf16;
+        const float x = narrow ? from_bf16(t.cells().b16()[r * t.stride + c]) : t.f32()[r * t.stride + c];
         if (c < t.cols) v.push_back(x);
-        else untouched = untouched && x == 1e30f;
+        else untouched = untouched && x == (narrow ? from_bf16(kFill) : 1e30f);
       }
     CHECK(untouched);
     return v;

@@ -56,14 +56,16 @@ std::vector<Floats> inputs(const Case& c) {
   return in;
 }
 
-NodeRunner runner(const Case& c, const std::vector<Floats>& in, int shards = 4, int64_t padding = 3) {
+// narrow: x, y and their gradients lie in memory in bf16.
+NodeRunner runner(const Case& c, const std::vector<Floats>& in, int shards = 4, int64_t padding = 3,
+                  DType compute = DType::f32, bool narrow = false) {
   const std::vector<int64_t> shapes[4] = {{c.n, c.d_in}, {c.n, c.d_out}, {c.n}, {c.d_out}};
-  std::vector<NodeRunner::Input> given{{{c.samples, c.t, c.d_in}, in[0]}};
+  std::vector<NodeRunner::Input> given{{{c.samples, c.t, c.d_in}, in[0], true, narrow}};
   for (size_t i = 1; i < in.size(); ++i) {
     if (i == 5) given.push_back({{c.samples, c.t, c.d_out}, in[5], false});
     else given.push_back({shapes[(i < 5 ? i - 1 : i - 6) % 4], in[i]});
   }
-  return {"pattention", c.attributes(), given, Shards::cut(c.samples, shards), padding};
+  return {"pattention", c.attributes(), given, Shards::cut(c.samples, shards), padding, {compute, !narrow}};
 }
 
 template <class N>
@@ -76,10 +78,10 @@ std::vector<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in
 }
 
 // d(sum dy*y)/d(input of) by the complex step on the reference.
-std::vector<double> gradient(const Case& c, const Floats& dy, size_t of) {
+std::vector<double> gradient(const Case& c, const std::vector<Floats>& at, const Floats& dy, size_t of) {
   const double h = 1e-30;
   std::vector<std::vector<C>> in;
-  for (const Floats& v : inputs(c)) in.emplace_back(v.begin(), v.end());
+  for (const Floats& v : at) in.emplace_back(v.begin(), v.end());
   std::vector<double> g(in[of].size());
   for (size_t i = 0; i < g.size(); ++i) {
     in[of][i] += C(0, h);
@@ -102,7 +104,7 @@ void check_case(const Case& c) {
   for (size_t i : {0, 1, 2, 3, 4}) {
     if (in[i].empty()) continue;
     CAPTURE(i);
-    CHECK(distance(got[i], gradient(c, dy, i), got[i].size()) <= tolerance(200));
+    CHECK(distance(got[i], gradient(c, in, dy, i), got[i].size()) <= tolerance(200));
   }
   // Accumulating adds the very same numbers to what is there.
   const auto added = run.backward(dy, in);
@@ -116,6 +118,19 @@ std::vector<Floats> everything(const Case& c, const std::vector<Floats>& in, con
   NodeRunner run = runner(c, in, 4, padding);
   std::vector<Floats> out{run.forward()};
   for (Floats& g : run.backward(dy)) out.push_back(g);
+  return out;
+}
+
+// Every output and gradient in bf16; dy for each output. Of fp32 memory, what would be stored in bf16 is rounded.
+std::vector<Floats> everything_bf16(const Case& c, const std::vector<Floats>& in, const Floats& dy, bool narrow,
+                                    int64_t padding = 3) {
+  NodeRunner run = runner(c, in, 4, padding, DType::bf16, narrow);
+  std::vector<Floats> out{run.forward()};
+  for (int g = 1; g < c.groups; ++g) out.push_back(run.forward(g));
+  if (!c.residual)
+    for (Floats& y : out) y = rounded(y);
+  for (Floats& g : run.backward_all(std::vector<Floats>(static_cast<size_t>(c.groups), dy))) out.push_back(g);
+  out[static_cast<size_t>(c.groups)] = rounded(out[static_cast<size_t>(c.groups)]);  // dx
   return out;
 }
 
@@ -309,6 +324,53 @@ TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
     if (!gone) sum += dy[r * c.d_out] / 0.75;
   }
   CHECK(got[5][0] == doctest::Approx(sum).epsilon(1e-4));
+}
+
+TEST_CASE("bf16: near the reference of rounded operands; memory in bf16 gives the bits of fp32 rounded once") {
+  for (int kind = 0; kind < 12; ++kind) {
+    CAPTURE(kind);
+    const Case c{.t = 5,
+                 .n = 33,
+                 .norm = static_cast<SlotNorm>(kind / 2),
+                 .gelu = kind % 2 ? Activation::gelu_erf : Activation::gelu_tanh,
+                 .biases = kind % 3 != 0,
+                 .residual = kind % 4 == 0};
+    auto in = inputs(c);
+    for (size_t i : {0, 1, 2}) in[i] = rounded(in[i]);
+    const Floats dy = rounded(numbers(7, c.rows() * c.d_out));
+    const auto got = everything_bf16(c, in, dy, true);
+    CHECK(got == everything_bf16(c, in, dy, false));
+    std::vector<std::vector<double>> wide;
+    for (const Floats& v : in) wide.push_back(widen(v));
+    // Roundings of A, S and y; then of dA and dx.
+    CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= bf16_tolerance(3));
+    for (size_t i : {0, 1, 2, 3, 4}) {
+      if (in[i].empty()) continue;
+      CAPTURE(i);
+      CHECK(distance(got[i + 1], gradient(c, in, dy, i), got[i + 1].size()) <= bf16_tolerance(8));
+    }
+  }
+}
+
+TEST_CASE("bf16: several projections, dropped samples, scores computed again, blocks of rows, threads") {
+  const auto check = [](Case c) {
+    auto in = inputs(c);
+    in[0] = rounded(in[0]);
+    const Floats dy = rounded(numbers(7, c.rows() * c.d_out));
+    const auto want = everything_bf16(c, in, dy, false);
+    for (int threads : {1, 3})
+      for (bool keep : {true, false}) {
+        set_num_threads(threads);
+        c.keep_scores = keep;
+        CHECK(everything_bf16(c, in, dy, true, threads) == want);
+      }
+    set_num_threads(0);
+  };
+  check({.samples = 1, .t = 1, .d_in = 1, .n = 1, .d_out = 1, .residual = false});
+  check({.residual = false, .groups = 3});
+  check({.samples = 8, .t = 2, .residual = false, .drop_path = 0.4});
+  check({.samples = 8, .t = 2, .drop_path = 0.4});
+  check({.samples = 4, .t = 150, .d_in = 40, .n = 70, .d_out = 50, .residual = false, .groups = 2});
 }
 
 TEST_CASE("mistakes are named") {

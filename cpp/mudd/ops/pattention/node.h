@@ -19,6 +19,7 @@ class Pattention : public Node {
   explicit Pattention(const Attributes& a);
 
   const char* op() const override { return "pattention"; }
+  bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i != kX && i != kResidual; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
@@ -74,10 +75,22 @@ class Pattention : public Node {
 
   struct Layout {
     int64_t bytes = 0;
-    float* factors = nullptr;                              // of every row, when samples are dropped
-    std::array<float*, kMaxProjections> keys{}, values{};  // packed here
-    float *stats = nullptr, *scores = nullptr, *slots = nullptr, *product = nullptr;
-    int64_t slot_floats = 0;
+    float* factors = nullptr;                                  // of every row, when samples are dropped
+    std::array<std::byte*, kMaxProjections> keys{}, values{};  // packed here
+    float *stats = nullptr, *dx = nullptr, *product = nullptr;
+    std::byte *scores = nullptr, *slots = nullptr;
+    int64_t slot_bytes = 0;
+  };
+
+  // What one worker has for a block of rows: S or dS, and A where it is not kept (in fp32 the same memory).
+  struct Slot {
+    float* s;
+    std::byte* a;
+  };
+
+  // Packed tokens for backward.
+  struct Tokens {
+    const void *key, *key_plain, *value;
   };
 
   void infer_projection(Inference& io, int p);
@@ -85,19 +98,33 @@ class Pattention : public Node {
   void book(Inference& io);
   Layout forward_layout(std::byte* base) const;
   Layout backward_layout(std::byte* base) const;
+  // A, and S and dA of backward, are stored in the compute type.
+  bool rounds() const { return compute_ != DType::f32; }
+  int64_t stored(int64_t n) const { return n * size_of(compute_); }
   // dA, then S; without a gradient of y, zeros: then it stands in for that as well.
-  int64_t scores_floats() const { return std::max(2 * rows_ * most_, widest_); }
+  int64_t scores_bytes() const { return std::max(stored(2 * rows_ * most_), widest_ * kFloat); }
+  int64_t slot_floats() const { return (cut_.step * most_ + 15) / 16 * 16; }
+  Slot slot_at(std::byte* memory) const {
+    auto* s = reinterpret_cast<float*>(memory);
+    return {s, rounds() ? memory + slot_floats() * kFloat : memory};
+  }
+  Tensor kept_scores(const Run& run, int p, int64_t begin, int64_t end) const {
+    const int64_t n = projections_[static_cast<size_t>(p)].n;
+    return {run.saved(p) + stored(begin * n), end - begin, n, n, compute_};
+  }
   bool samples_drop() const { return drop_path_ > 0 && trains_; }
   const float* fill_factors(const Run& run, float* factors) const;
-  const float* packed(const Run& run, int input, Pack how, float* scratch) const;
+  const void* packed(const Run& run, int input, Pack how, std::byte* scratch) const;
   void multiply_rows(const GemmBlock& g) const;
   template <class Body>
-  void over_rows(int64_t begin, int64_t end, Body body) const;
+  void over_rows(int64_t rows, Body body) const;
   template <class Body>
-  void over_blocks(float* slots, int64_t slot_floats, Body body) const;
-  void scores_of(const Run& run, int p, const float* key, int64_t begin, int64_t end, float* a) const;
-  void block_gradients(const Run& run, int p, const Layout& w, const float* factors, const float* key,
-                       const float* key_plain, const float* value, bool add_dx) const;
+  void over_blocks(std::byte* slots, int64_t slot_bytes, Body body) const;
+  void scores_of(const Run& run, int p, const void* key, int64_t begin, const Tensor& a) const;
+  void values_of(const Run& run, int p, const void* value, const float* factors, int64_t begin, int64_t end,
+                 const float* s) const;
+  void block_gradients(const Run& run, int p, const Layout& w, const float* factors, const Tokens& tokens,
+                       const Tensor& dx, const Tensor& add) const;
   void token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
                       float* scratch) const;
   void bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,
@@ -112,22 +139,27 @@ class Pattention : public Node {
   RowCut cut_;
   int64_t rows_ = 0, d_in_ = 0, most_ = 0, widest_ = 0;  // most tokens and largest d_out of a projection
   bool has_residual_ = false, wants_x_ = false, any_key_ = false, trains_ = false;
+  bool sums_dx_ = false;  // in scratch: a bf16 dx of several projections is rounded once
+  DType compute_ = DType::f32;
   int64_t product_bytes_ = 0;
   const PattentionKernels* kernels_ = nullptr;
 };
 
-// body(begin, end) over the rows of a block: at once inside a task, in pieces on all threads when it is whole.
+// body(begin, end) over the rows of a block, counted from its first: at once inside a task (in pieces where they
+// are widened, which keeps the copies in L1), in pieces on all threads when it is whole.
 template <class Body>
-void Pattention::over_rows(int64_t begin, int64_t end, Body body) const {
-  if (!cut_.whole) return body(begin, end);
+void Pattention::over_rows(int64_t rows, Body body) const {
+  if (!cut_.whole && !rounds()) return body(0, rows);
   constexpr int64_t kRows = 8;
-  parallel_for((end - begin + kRows - 1) / kRows,
-               [&](int64_t task, int) { body(begin + task * kRows, std::min(end, begin + (task + 1) * kRows)); });
+  const int64_t pieces = (rows + kRows - 1) / kRows;
+  const auto piece = [&](int64_t task, int) { body(task * kRows, std::min(rows, (task + 1) * kRows)); };
+  if (cut_.whole) return parallel_for(pieces, piece);
+  for (int64_t i = 0; i < pieces; ++i) piece(i, 0);
 }
 
-// body(begin, end, slot) for all blocks of rows; the slots of scratch were booked for the threads known then.
+// body(begin, end, memory) for all blocks of rows; the slots of scratch were booked for the threads known then.
 template <class Body>
-void Pattention::over_blocks(float* slots, int64_t slot_floats, Body body) const {
+void Pattention::over_blocks(std::byte* slots, int64_t slot_bytes, Body body) const {
   const int64_t blocks = cut_.blocks();
   if (cut_.whole) {
     if (blocks) body(0, rows_, slots);
@@ -136,7 +168,7 @@ void Pattention::over_blocks(float* slots, int64_t slot_floats, Body body) const
   std::atomic<int64_t> next{0};
   parallel_for(std::min(cut_.slots, blocks), [&](int64_t slot, int) {
     for (int64_t b = next++; b < blocks; b = next++)
-      body(b * cut_.step, std::min(rows_, (b + 1) * cut_.step), slots + slot * slot_floats);
+      body(b * cut_.step, std::min(rows_, (b + 1) * cut_.step), slots + slot * slot_bytes);
   });
 }
 

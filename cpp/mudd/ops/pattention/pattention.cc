@@ -32,10 +32,13 @@ SlotNorm parse_norm(const std::string& name) {
 class Pieces {
  public:
   explicit Pieces(std::byte* base) : base_(base) {}
-  float* take(int64_t floats) {
+  std::byte* bytes(int64_t n) {
     std::byte* p = base_ + used_;
-    used_ += (floats * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
-    return reinterpret_cast<float*>(p);
+    used_ += (n + 63) / 64 * 64;
+    return p;
+  }
+  float* take(int64_t floats) {
+    return reinterpret_cast<float*>(bytes(floats * static_cast<int64_t>(sizeof(float))));
   }
   int64_t used() const { return used_; }
 
@@ -90,8 +93,8 @@ void Pattention::infer_projection(Inference& io, int p) {
   own.wants_value = io.wants_gradient(value_of(p));
   own.wants_key_bias = io.wants_gradient(key_bias_of(p));
   own.wants_value_bias = io.wants_gradient(value_bias_of(p));
-  own.packs_key = !io.input_is_parameter(key_of(p)) || io.compute() != DType::f32;
-  own.packs_value = !io.input_is_parameter(value_of(p)) || io.compute() != DType::f32;
+  own.packs_key = !io.input_is_parameter(key_of(p));
+  own.packs_value = !io.input_is_parameter(value_of(p));
   check_vector(io, key_bias_of(p), "key_bias", own.n);
   check_vector(io, value_bias_of(p), "value_bias", own.d_out);
   trains_ = trains_ || own.wants_key || own.wants_value || own.wants_key_bias || own.wants_value_bias;
@@ -101,7 +104,7 @@ void Pattention::infer_projection(Inference& io, int p) {
   TensorSpec y = io.input(kX);
   y.shape.back() = own.d_out;
   if (io.has_input(kResidual))
-    check(io.input(kResidual).dtype == DType::f32 && io.input(kResidual).shape == y.shape, "pattention",
+    check(is_real(io.input(kResidual)) && io.input(kResidual).shape == y.shape, "pattention",
           "residual: expected ", y.text(), ", got ", io.input(kResidual).text());
   io.output(std::move(y));
   projections_.push_back(own);
@@ -109,7 +112,7 @@ void Pattention::infer_projection(Inference& io, int p) {
 
 void Pattention::infer(Inference& io) {
   const TensorSpec& x = io.input(kX);
-  check(x.dtype == DType::f32 && !x.shape.empty() && x.cols() > 0, "pattention",
+  check(is_real(x) && !x.shape.empty() && x.cols() > 0, "pattention",
         "x: expected float32 with at least one column, got ", x.text());
   const int count = io.n_inputs() <= key_of(1) ? 1 : 1 + (io.n_inputs() - key_of(1) + 3) / 4;
   check(count >= 1 && count <= kMaxProjections, "pattention", "inputs: expected x and the tokens of 1 to ",
@@ -119,6 +122,8 @@ void Pattention::infer(Inference& io) {
   rows_ = x.rows();
   d_in_ = x.cols();
   trains_ = wants_x_ = io.wants_gradient(kX);
+  compute_ = io.compute();
+  sums_dx_ = wants_x_ && count > 1 && x.dtype == DType::bf16;
   flops_ = 0;
   for (int p = 0; p < count; ++p) infer_projection(io, p);
   check(!samples_drop() || rows_ % io.shards().samples() == 0, "pattention",
@@ -133,14 +138,14 @@ void Pattention::book(Inference& io) {
   int64_t product = 0;
   for (int p = 0; p < count; ++p) {
     const Projection& own = projections_[static_cast<size_t>(p)];
-    if (trains_) io.saved(keep_scores_ ? rows_ * own.n * kFloat : 0);
+    if (trains_) io.saved(keep_scores_ ? stored(rows_ * own.n) : 0);
     if (!own.packs_key) io.pack(key_of(p), Pack::transposed);
     if (!own.packs_value) io.pack(value_of(p), Pack::plain);
     if (wants_x_ && !own.packs_key) io.pack(key_of(p), Pack::plain);
     if (trains_ && !own.packs_value) io.pack(value_of(p), Pack::transposed);
     const int shards = io.shards().count();
-    if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards));
-    if (own.wants_value) product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards));
+    if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards, 1, compute_));
+    if (own.wants_value) product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards, 1, compute_));
     for (const auto& [wants, width] : {std::pair{own.wants_key_bias, own.n}, {own.wants_value_bias, own.d_out}})
       if (wants) product = std::max(product, RowSums(io.shards(), rows_, width).bytes());
   }
@@ -156,12 +161,13 @@ Pattention::Layout Pattention::forward_layout(std::byte* base) const {
   if (samples_drop()) w.factors = pieces.take(rows_);
   for (size_t i = 0; i < projections_.size(); ++i) {
     const Projection& p = projections_[i];
-    if (p.packs_key) w.keys[i] = pieces.take(packed_size(d_in_, p.n));
-    if (p.packs_value) w.values[i] = pieces.take(packed_size(p.n, p.d_out));
+    if (p.packs_key) w.keys[i] = pieces.bytes(packed_bytes(d_in_, p.n, compute_));
+    if (p.packs_value) w.values[i] = pieces.bytes(packed_bytes(p.n, p.d_out, compute_));
   }
   if (!trains_) w.stats = pieces.take(2 * rows_);
-  w.slot_floats = cut_.step * most_;
-  w.slots = pieces.take(cut_.slots * w.slot_floats);
+  const bool apart = rounds() && !(trains_ && keep_scores_);
+  w.slot_bytes = slot_floats() * (kFloat + (apart ? stored(1) : 0));
+  w.slots = pieces.bytes(cut_.slots * w.slot_bytes);
   w.bytes = pieces.used();
   return w;
 }
@@ -173,15 +179,16 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
   if (samples_drop()) w.factors = pieces.take(rows_);
   int64_t key = 0, key_plain = 0, value = 0;  // one projection at a time
   for (const Projection& p : projections_) {
-    if (p.packs_key && !keep_scores_) key = std::max(key, packed_size(d_in_, p.n));
-    if (p.packs_key && wants_x_) key_plain = std::max(key_plain, packed_size(p.n, d_in_));
-    if (p.packs_value) value = std::max(value, packed_size(p.d_out, p.n));
+    if (p.packs_key && !keep_scores_) key = std::max(key, packed_bytes(d_in_, p.n, compute_));
+    if (p.packs_key && wants_x_) key_plain = std::max(key_plain, packed_bytes(p.n, d_in_, compute_));
+    if (p.packs_value) value = std::max(value, packed_bytes(p.d_out, p.n, compute_));
   }
-  w.keys = {pieces.take(key), pieces.take(key_plain)};
-  w.values = {pieces.take(value)};
-  w.scores = pieces.take(scores_floats());
-  w.slot_floats = keep_scores_ ? 0 : cut_.step * most_;
-  w.slots = pieces.take(cut_.slots * w.slot_floats);
+  w.keys = {pieces.bytes(key), pieces.bytes(key_plain)};
+  w.values = {pieces.bytes(value)};
+  w.scores = pieces.bytes(scores_bytes());
+  if (sums_dx_) w.dx = pieces.take(rows_ * d_in_);
+  w.slot_bytes = slot_floats() * ((rounds() ? kFloat : 0) + (keep_scores_ ? 0 : stored(1)));
+  w.slots = pieces.bytes(cut_.slots * w.slot_bytes);
   w.product = pieces.take(product_bytes_ / kFloat);
   w.bytes = pieces.used();
   return w;
