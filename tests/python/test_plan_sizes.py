@@ -26,7 +26,7 @@ def test_every_config_plans_without_memory(name: str) -> None:
     shape = resolved_model(config, expected_vocabulary(config))
     model, _, report = book(shape, config, only=True)
     assert report["weights"] >= 4 * model.n_parameters >= 4 * matrix_weights(shape, shape.vocab_size) // 2
-    assert report["arena"] > 0 and report["packed"] > 0 and report["gradients"] >= report["weights"] // 2
+    assert report["arena"] > 0 and report["gradients"] >= report["weights"] // 2
     assert memory.resident_bytes() - before < 400 * memory.MIB
     assert time.process_time() - start < 20
 

@@ -80,6 +80,13 @@ class Inference {
   void saved(int64_t bytes) { saved_.push_back(bytes); }  // kept from forward to backward; order = index
   void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
   void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
+  // A product of `rows` rows with matrix i: does the node pack the matrix in its own scratch when it is used?
+  // Always when it is no parameter. A parameter of a product of many rows too: that costs two per cent of the
+  // product, while a copy that the store keeps costs memory, and time whenever the optimizer refreshes it.
+  bool packs_when_used(int i, int64_t rows) const {
+    return !parameter_[i] || (compute_ == DType::f32 && rows >= kManyRows);
+  }
+  static constexpr int64_t kManyRows = 256;  // more than a piece of a prompt, fewer than a run of training
   // Asks the parameter store to keep input i packed; a no-op for inputs that are not parameters.
   void pack(int i, Pack how) { packs_.push_back({i, how}); }
 

@@ -50,10 +50,6 @@ void TrainStep::add_matrix(int i, int64_t s) {
   const ParamStore& store = executor_.store();
   const Parameter& p = store.at(i);
   const int64_t at = s * p.matrix_rows() * p.cols();
-  const auto packed = [&](Pack how) -> std::byte* {
-    std::byte* panels = store.packed(i, how);
-    return panels ? panels + s * store.packed_stride(i, how) : nullptr;
-  };
   UpdateParameter a{};
   a.rows = p.matrix_rows();
   a.cols = p.cols();
@@ -63,11 +59,10 @@ void TrainStep::add_matrix(int i, int64_t s) {
   a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
   if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;
   a.packed = store.compute();
-  a.packed_plain = packed(Pack::plain);
-  a.packed_transposed = packed(Pack::transposed);
   a.eps = options_.eps * p.eps_scale;
   parameters_.push_back(a);
   indices_.push_back(i);
+  in_stack_.push_back(s);
 }
 
 // The binary counter of contracts 2, for one double a run.
@@ -148,6 +143,13 @@ void TrainStep::update(int64_t updates, double lr, double grad_scale) {
     const double rate = lr * p.lr_scale;
     parameters_[k].lr = rate;
     parameters_[k].decay = (p.decay_independent ? schedule : rate) * options_.weight_decay * p.decay_scale;
+    // Copies that decoding asked for since the last step are refreshed from now on.
+    const auto packed = [&](Pack how) -> std::byte* {
+      std::byte* panels = store.packed(indices_[k], how);
+      return panels ? panels + in_stack_[k] * store.packed_stride(indices_[k], how) : nullptr;
+    };
+    parameters_[k].packed_plain = packed(Pack::plain);
+    parameters_[k].packed_transposed = packed(Pack::transposed);
   }
   update_step(options_.optimizer, options_.moment, parameters_,
               {.beta1 = options_.beta1,

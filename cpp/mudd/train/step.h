@@ -71,7 +71,8 @@ class TrainStep {
   TrainStepOptions options_;
   std::vector<int> moments_;
   std::vector<UpdateParameter> parameters_;
-  std::vector<int> indices_;  // of parameters_ in the store
+  std::vector<int> indices_;       // of parameters_ in the store
+  std::vector<int64_t> in_stack_;  // which matrix of that parameter's stack
   std::vector<GradientPlanes> gradients_;
   std::vector<double> loss_levels_, count_levels_, aux_levels_, block_sums_, figure_sums_;
 };

@@ -116,10 +116,10 @@ class CrossEntropy : public Node {
     wants_h_ = io.wants_gradient(kH);
     wants_head_ = io.wants_gradient(kHead);
     wants_bias_ = io.wants_gradient(kBias);
-    packs_ = !io.input_is_parameter(kHead);
-    io.pack(kHead, Pack::transposed);
-    if (wants_h_) io.pack(kHead, Pack::plain);
     const int64_t rows = h.rows();
+    packs_ = io.packs_when_used(kHead, rows);
+    if (!packs_) io.pack(kHead, Pack::transposed);
+    if (!packs_ && wants_h_) io.pack(kHead, Pack::plain);
     flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
     most_rows_ = largest_shard(io.shards(), rows);
     cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);

@@ -16,6 +16,7 @@ inline int lanes_left(int64_t left) { return static_cast<int>(left <= 0 ? 0 : le
 // Panels go in groups: rows are read in runs of some cache lines, and there are few write streams, whose distance
 // is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
 constexpr int64_t kGroup = 4, kRowsAhead = 16;
+constexpr int64_t kAhead = 128;  // floats of a row, while it is transposed
 
 // Row i of a matrix, or where `rows` is given its row rows[i].
 template <class From>
@@ -80,21 +81,41 @@ void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t pane
                                      static_cast<typename Unit::Packed::Number*>(packed));
 }
 
+// kLanes x kLanes numbers of rows `row_stride` apart, transposed, to rows kNr apart.
+MUDD_INLINE void transpose_block(const float* from, int64_t row_stride, float* to) {
+  Vec r[kLanes];
+#pragma GCC unroll 16
+  for (int j = 0; j < kLanes; ++j) {
+    r[j] = Vec::load(from + j * row_stride);
+    __builtin_prefetch(from + j * row_stride + kAhead);
+  }
+  transpose(r);
+#pragma GCC unroll 16
+  for (int j = 0; j < kLanes; ++j) r[j].store(to + j * kNr);
+}
+
 template <class Unit>
 void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
                      int64_t panel_end, void* packed) {
   using As = typename Unit::Packed;
   constexpr int64_t kDepth = 16;  // one cache line of each of the panel's rows at a time
   const int64_t depth = words<Unit>(k);
+  static_assert(kDepth % kLanes == 0);
   alignas(64) float lines[kDepth][kNr];
   for (int64_t p = panel_begin; p < panel_end; ++p) {
     const int64_t cols = at_most(n - p * kNr, kNr);
     const float* from = b + p * kNr * row_stride;
     for (int64_t i0 = 0; i0 < depth * As::kPer; i0 += kDepth) {
       const int64_t count = at_most(kDepth, k - i0);
-      for (int64_t i = 0; i < kDepth; ++i)
-        for (int64_t j = 0; j < kNr; ++j)
-          lines[i][j] = i < count && j < cols ? from[j * row_stride + i0 + i] : 0.0f;
+      if (count == kDepth && cols == kNr) {
+        for (int64_t j = 0; j < kNr; j += kLanes)
+          for (int64_t i = 0; i < kDepth; i += kLanes)
+            transpose_block(from + j * row_stride + i0 + i, row_stride, lines[i] + j);
+      } else {
+        for (int64_t i = 0; i < kDepth; ++i)
+          for (int64_t j = 0; j < kNr; ++j)
+            lines[i][j] = i < count && j < cols ? from[j * row_stride + i0 + i] : 0.0f;
+      }
       for (int64_t i = 0; i < kDepth && i0 + i < depth * As::kPer; i += As::kPer) {
         const float* rows[] = {lines[i], lines[(i + 1) % kDepth]};
         typename As::Number* to =

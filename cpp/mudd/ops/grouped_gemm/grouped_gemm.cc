@@ -59,15 +59,17 @@ class GroupedGemm : public Node {
       io.saved(slots_ * f_ * kFloat);
       io.saved(slots_ * f_ * kFloat);
     }
-    for (int i : {kGate, kUp, kDown})
+    for (int i : {kUp, kDown})
       check(io.input_is_parameter(i) == io.input_is_parameter(kGate), "grouped_gemm",
             "weights: expected all three to be parameters of a model, or none");
-    packs_ = !io.input_is_parameter(kGate) || io.compute() != DType::f32;
-    if (!packs_)
+    // Rows of an expert where the load is even.
+    packs_ = io.compute() != DType::f32 || io.packs_when_used(kGate, slots_ / experts_);
+    if (!packs_) {
       for (int i : {kGate, kUp, kDown}) io.pack(i, Pack::plain);
-    if (!packs_ && saves_) io.pack(kDown, Pack::transposed);
-    if (!packs_ && io.wants_gradient(kX))
-      for (int i : {kGate, kUp}) io.pack(i, Pack::transposed);
+      if (saves_) io.pack(kDown, Pack::transposed);
+      if (io.wants_gradient(kX))
+        for (int i : {kGate, kUp}) io.pack(i, Pack::transposed);
+    }
     // Forward: [packed weights][h][results of the slots]. Backward: the same with dx of the slots, then
     // [dgate][scratch of the weight gradients].
     inner_at_ = packs_ ? kMatrices * packed_bytes() : 0;

@@ -59,8 +59,8 @@ class Linear : public Node {
     const int64_t number = size_of(compute_);  // bytes of one of pre and dpre
     if (saves_pre_) io.saved(rows * n_ * number);
 
-    // A parameter comes packed; anything else is packed here, forward and again backward.
-    packs_ = !io.input_is_parameter(kW);
+    // Packed here, forward and again backward, or kept packed by the store.
+    packs_ = io.packs_when_used(kW, rows);
     if (packs_) {
       io.scratch_forward(packed_bytes(k_, n_, compute_));
     } else {

@@ -52,7 +52,7 @@ class Pattention : public Node {
     int64_t n = 0, d_out = 0;
     Theta theta;
     bool wants_key = false, wants_value = false, wants_key_bias = false, wants_value_bias = false;
-    bool packs_key = false, packs_value = false;  // not parameters: packed here, on every pass
+    bool packs_key = false, packs_value = false;  // here, on every pass
   };
 
   // How rows are cut. Whole: one block, whose products are cut by the threaded drivers (decoding, short runs).

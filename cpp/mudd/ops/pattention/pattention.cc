@@ -93,8 +93,8 @@ void Pattention::infer_projection(Inference& io, int p) {
   own.wants_value = io.wants_gradient(value_of(p));
   own.wants_key_bias = io.wants_gradient(key_bias_of(p));
   own.wants_value_bias = io.wants_gradient(value_bias_of(p));
-  own.packs_key = !io.input_is_parameter(key_of(p));
-  own.packs_value = !io.input_is_parameter(value_of(p));
+  own.packs_key = io.packs_when_used(key_of(p), rows_);
+  own.packs_value = io.packs_when_used(value_of(p), rows_);
   check_vector(io, key_bias_of(p), "key_bias", own.n);
   check_vector(io, value_bias_of(p), "value_bias", own.d_out);
   trains_ = trains_ || own.wants_key || own.wants_value || own.wants_key_bias || own.wants_value_bias;
@@ -140,9 +140,9 @@ void Pattention::book(Inference& io) {
     const Projection& own = projections_[static_cast<size_t>(p)];
     if (trains_) io.saved(keep_scores_ ? stored(rows_ * own.n) : 0);
     if (!own.packs_key) io.pack(key_of(p), Pack::transposed);
+    if (!own.packs_key && wants_x_) io.pack(key_of(p), Pack::plain);
     if (!own.packs_value) io.pack(value_of(p), Pack::plain);
-    if (wants_x_ && !own.packs_key) io.pack(key_of(p), Pack::plain);
-    if (trains_ && !own.packs_value) io.pack(value_of(p), Pack::transposed);
+    if (!own.packs_value && trains_) io.pack(value_of(p), Pack::transposed);
     const int shards = io.shards().count();
     if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards, 1, compute_));
     if (own.wants_value) product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards, 1, compute_));
