@@ -273,6 +273,7 @@ void bind_executor(py::module_& m) {
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
       .def_property_readonly("gradient_bytes", &Executor::gradient_bytes)
+      .def("release", &Executor::release, "Gives the memory of results and gradients back until the next run.")
       .def_property_readonly("runs_per_step", &Executor::runs_per_step);
 }
 

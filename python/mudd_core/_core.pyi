@@ -177,6 +177,10 @@ class Executor:
         """
         (label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.
         """
+    def release(self) -> None:
+        """
+        Gives the memory of results and gradients back until the next run.
+        """
     def run(self, run: int = 0, cache_length: int = 0) -> None:
         ...
     def set(self, arg0: str, arg1: typing.Any) -> None:

@@ -86,6 +86,7 @@ def train(request: Request) -> int:
 def _show_sample(trainer: Any, config: Config) -> None:
     from mudd_core.sample import write_text
 
+    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     write_text(trainer.model, trainer.tokenizer, "", config.sample, _write_now)
     print("\n" + "-" * 72)

@@ -22,6 +22,10 @@ Arena::~Arena() {
   if (data_) munmap(data_, static_cast<size_t>(bytes_));
 }
 
+void Arena::release() {
+  if (data_) madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
+}
+
 Arena::Arena(Arena&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 

@@ -24,6 +24,8 @@ class Arena {
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  // Gives the memory back and keeps the addresses: zeros, until something is written again.
+  void release();
 
  private:
   std::byte* data_ = nullptr;

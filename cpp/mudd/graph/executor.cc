@@ -219,6 +219,11 @@ Tensor Executor::value(ValueId id) const {
   return tensor(id, buffer);
 }
 
+void Executor::release() {
+  arena_.release();
+  gradients_.release();
+}
+
 void Executor::attach(const std::string& name, void* data) {
   const ValueId v = input(name);
   check(v != kAbsent && graph_.values()[v].external, "executor", "attach: no external input is called '", name,

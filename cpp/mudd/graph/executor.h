@@ -30,6 +30,8 @@ class Executor {
 
   // The memory of an input (to be filled before run) or of a kept value.
   Tensor value(ValueId id) const;
+  // Gives the memory of results and gradients back until the next run: kept values are gone, inputs are to be set.
+  void release();
   // Gives an external input its memory (contiguous, of the declared shape); it must outlive the executor.
   void attach(const std::string& name, void* data);
   ValueId input(const std::string& name) const;  // kAbsent when the graph has none
