@@ -21,6 +21,8 @@ struct Case {
   int streams = 4, sources = 3, gains = 3;
   bool generator_gain = false, newest = false, direct = false, post_norm = false;
   Activation activation = Activation::gelu_tanh;
+  DType compute = DType::f32;
+  bool narrow_states = false, narrow_newest = false, narrow_streams = false;  // they lie in memory in bf16
 
   int64_t rows() const { return samples * t; }
   int count() const { return streams * sources; }
@@ -47,6 +49,8 @@ std::vector<Floats> inputs(const Case& c) {
   for (int g = 0; g < c.gains; ++g) in[4 + g] = shifted(numbers(5 + g, c.d));
   if (c.newest) in[8] = numbers(9, c.rows() * c.d);
   for (int j = 0; j < c.sources; ++j) in.push_back(numbers(10 + j, c.rows() * c.d));
+  for (size_t i = 1; c.compute == DType::bf16 && i < in.size(); ++i)
+    if (i < 3 || i > 7) in[i] = rounded(in[i]);
   return in;
 }
 
@@ -99,8 +103,9 @@ NodeRunner runner(const Case& c, int shards = 2, int64_t padding = 3) {
   std::vector<NodeRunner::Input> values;
   const auto in = inputs(c);
   const auto shape = shapes(c);
-  for (size_t i = 0; i < in.size(); ++i) values.push_back({shape[i], in[i], true});
-  return {"depth_mix", a, values, Shards::cut(c.samples, shards), padding};
+  for (size_t i = 0; i < in.size(); ++i)
+    values.push_back({shape[i], in[i], true, i == 8 ? c.narrow_newest : i > 8 && c.narrow_states});
+  return {"depth_mix", a, values, Shards::cut(c.samples, shards), padding, {c.compute, !c.narrow_streams}};
 }
 
 void check_case(const Case& c) {
@@ -119,6 +124,25 @@ void check_case(const Case& c) {
     CAPTURE(i);
     CHECK(apart(got[i], gradient(c, dy, i)) <= tolerance(256));
   }
+}
+
+// Streams and gradients of a run in bf16, what lies in bf16 in either case rounded.
+std::vector<Floats> everything_bf16(Case c, bool narrow, int64_t padding = 3) {
+  const Case stored = c;
+  c.compute = DType::bf16;
+  if (!narrow) c.narrow_states = c.narrow_newest = c.narrow_streams = false;
+  NodeRunner run = runner(c, 2, padding);
+  std::vector<Floats> out;
+  for (int s = 0; s < c.streams; ++s) {
+    out.push_back(run.forward(s));
+    if (stored.narrow_streams && s < c.streams - 1) out.back() = rounded(out.back());
+  }
+  auto dy = stream_gradients(c);
+  for (Floats& g : dy) g = rounded(g);
+  const auto got = run.backward_all(dy);
+  for (size_t i = 0; i < got.size(); ++i)
+    out.push_back((i == 8 ? stored.narrow_newest : i > 8 && stored.narrow_states) ? rounded(got[i]) : got[i]);
+  return out;
 }
 
 // Kernel rows on one set of weights for all tokens.
@@ -236,6 +260,48 @@ TEST_CASE("the same bits for any thread count and stride") {
     CHECK(got == first);
   }
   set_num_threads(0);
+}
+
+TEST_CASE("bf16: near the reference of rounded operands; memory in bf16 gives the bits of fp32 rounded once") {
+  const auto check = [](const Case& c) {
+    const auto want = everything_bf16(c, false);
+    for (int threads : {1, 3}) {
+      set_num_threads(threads);
+      CHECK(everything_bf16(c, true, threads) == want);
+    }
+    set_num_threads(0);
+    if (c.rows() > 40) return;  // a row whose mixture nearly cancels is divided by a small norm: errors grow
+    Case rounds = c;
+    rounds.compute = DType::bf16;
+    std::vector<std::vector<double>> wide;
+    for (const Floats& v : inputs(rounds)) wide.push_back(widen(v));
+    const auto y = reference_of(rounds, wide).run();
+    // Roundings of u, of act(u w1) and of the stream: entries of A are sums of some numbers of size one.
+    for (int s = 0; s < c.streams; ++s) CHECK(apart(want[s], y[s]) <= bf16_tolerance(4));
+    auto dy = stream_gradients(c);
+    for (Floats& g : dy) g = rounded(g);
+    for (size_t i = 0; i < wide.size(); ++i) {
+      const Floats& got = want[static_cast<size_t>(c.streams) + i];
+      if (got.empty()) continue;
+      CAPTURE(i);
+      CHECK(apart(got, gradient(rounds, dy, i)) <= bf16_tolerance(16));
+    }
+  };
+  check({.narrow_streams = true});
+  check(
+      {.samples = 1, .t = 1, .d = 1, .hidden = 1, .streams = 1, .sources = 1, .gains = 0, .narrow_states = true});
+  check({.generator_gain = true, .newest = true, .narrow_states = true, .narrow_streams = true});
+  check({.generator_gain = true, .newest = true, .narrow_newest = true, .narrow_streams = true});
+  check({.gains = 4,
+         .generator_gain = true,
+         .newest = true,
+         .direct = true,
+         .post_norm = true,
+         .narrow_states = true,
+         .narrow_streams = true});
+  check({.gains = 4, .direct = true, .post_norm = true, .narrow_states = true});
+  check({.hidden = 0, .streams = 2, .gains = 0, .direct = true, .narrow_states = true, .narrow_streams = true});
+  check({.samples = 2, .t = 75, .d = 40, .hidden = 24, .narrow_states = true, .narrow_streams = true});
 }
 
 TEST_CASE("two runs of half the shards add up to the bits of one run") {

@@ -9,12 +9,13 @@
 // Each state is read once for all streams; what leaves is what the block's products want.
 //
 // Inputs (Input below): bias [C, l], C in 1..4; w1 [D, K], w2 [K, C l], both or none; generator_gain [D]; gains
-// [D] of the leading streams (a gap is an error); newest like a state; then the l states, fp32 [..., D], any row
-// stride. Outputs: C streams, each like a state. Options: direct, post_norm (false), activation (gelu_tanh), eps
-// (generator, 1e-6), norm_eps (streams, 1e-6). Saved: A, u w1, the inverse rms of the newest state and of the
-// normalised streams. Backward walks a token's states twice while they are in cache: P_c of the normalised streams
-// again, then for each state the dot products with the stream gradients G_c (dA) and the sum of A[c, j] G_c into
-// its gradient, then through the generator.
+// [D] of the leading streams (a gap is an error); newest like a state; then the l states [..., D], any row
+// stride. Outputs: C streams, each like a state. States, streams and their gradients may lie in bf16. Options:
+// direct, post_norm (false), activation (gelu_tanh), eps (generator, 1e-6), norm_eps (streams, 1e-6). Saved: A, u
+// w1 (in the compute type), the inverse rms of the newest state and of the normalised streams. Backward walks a
+// token's states twice while they are in cache: P_c of the normalised streams again, then for each state the dot
+// products with the stream gradients G_c (dA) and the sum of A[c, j] G_c into its gradient, then through the
+// generator.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,7 @@ struct DepthMixGradients {
   bool direct_accumulate = false;  // false only where nothing else writes it
   float* weights = nullptr;        // dA [row][streams * sources], set
   float* gains[kMaxStreams] = {};  // the block's sums over its rows in row order, set; null: not wanted
+  bool continues = false;          // the sums of gains go on from what is there: a later piece of the block
 };
 
 struct DepthMixKernels {

@@ -4,6 +4,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/graph/arena.h"
+#include "mudd/graph/wide_rows.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 
@@ -13,15 +14,16 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 
 // Takes the next piece of scratch.
-float* take(std::byte*& at, int64_t floats) {
-  auto* piece = reinterpret_cast<float*>(at);
-  at += aligned(floats * kFloat);
+std::byte* take(std::byte*& at, int64_t bytes) {
+  std::byte* piece = at;
+  at += aligned(bytes);
   return piece;
 }
 
 // c[m, n] = a[m, k] b, a and c contiguous.
-GemmBlock product(const float* a, int64_t k, const float* b, float* c, int64_t n, int64_t m) {
+GemmBlock product(DType compute, const float* a, int64_t k, const void* b, float* c, int64_t n, int64_t m) {
   GemmBlock g;
+  g.compute = compute;
   g.a = a;
   g.lda = g.k = k;
   g.b = b;
@@ -52,25 +54,28 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   wants_x_ = io.wants_gradient(newest_given ? static_cast<int>(kMixNewest) : io.n_inputs() - 1);
   wants_w_ = io.wants_gradient(kMixW1) || io.wants_gradient(kMixW2);
   wants_gain_ = has_gain_ && io.wants_gradient(kMixGeneratorGain);
-  packs_w1_ = !io.input_is_parameter(kMixW1) || io.compute() != DType::f32;
-  packs_w2_ = !io.input_is_parameter(kMixW2) || io.compute() != DType::f32;
+  compute_ = io.compute();
+  packs_w1_ = !io.input_is_parameter(kMixW1);
+  packs_w2_ = !io.input_is_parameter(kMixW2);
   for (const auto& [input, here] : {std::pair{kMixW1, packs_w1_}, std::pair{kMixW2, packs_w2_}}) {
     if (here) continue;
     io.pack(input, Pack::plain);
     if (io.training()) io.pack(input, Pack::transposed);
   }
-  for (const int64_t floats : {rows * count, rows * hidden_, rows}) io.saved(floats * kFloat);
+  io.saved(rows * count * kFloat);
+  io.saved(rows * hidden_ * size_of(compute_));
+  io.saved(rows * kFloat);
   const int shards = io.shards().count();
-  product_bytes_ =
-      wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards), grad_scratch_bytes(hidden_, count_, shards))
-               : 0;
+  product_bytes_ = wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards, 1, compute_),
+                                       grad_scratch_bytes(hidden_, count_, shards, 1, compute_))
+                            : 0;
   kernels_ = &choose(depth_mix_rows());
   norm_ = &choose(rms_norm_rows());
 }
 
 int64_t MixGenerator::forward_bytes() const {
-  return present() ? (packs_w1_ ? aligned(packed_size(width_, hidden_) * kFloat) : 0) +
-                         (packs_w2_ ? aligned(packed_size(hidden_, count_) * kFloat) : 0)
+  return present() ? (packs_w1_ ? aligned(packed_bytes(width_, hidden_, compute_)) : 0) +
+                         (packs_w2_ ? aligned(packed_bytes(hidden_, count_, compute_)) : 0)
                    : 0;
 }
 
@@ -80,22 +85,24 @@ int64_t MixGenerator::forward_tile_bytes(int64_t rows) const {
 
 int64_t MixGenerator::backward_bytes(const Inference& io) const {
   if (!present()) return 0;
-  return (packs_w1_ ? aligned(packed_size(hidden_, width_) * kFloat) : 0) +
-         (packs_w2_ ? aligned(packed_size(count_, hidden_) * kFloat) : 0) + 2 * aligned(rows_ * hidden_ * kFloat) +
-         (has_gain_ ? aligned(rows_ * width_ * kFloat) : 0) +
+  return (packs_w1_ ? aligned(packed_bytes(hidden_, width_, compute_)) : 0) +
+         (packs_w2_ ? aligned(packed_bytes(count_, hidden_, compute_)) : 0) +
+         2 * aligned(rows_ * hidden_ * size_of(compute_)) +
+         (has_gain_ ? aligned(rows_ * width_ * size_of(compute_)) : 0) +
          (wants_gain_ ? aligned(RowSums(io.shards(), rows_, width_).bytes()) : 0) + aligned(product_bytes_);
 }
 
 int64_t MixGenerator::backward_tile_bytes(int64_t rows) const { return forward_tile_bytes(rows); }
 
-const float* MixGenerator::packed(const Run& run, int input, Pack how, std::byte*& scratch) const {
-  if (const void* kept = run.packed(input, how)) return static_cast<const float*>(kept);
+const void* MixGenerator::packed(const Run& run, int input, Pack how, std::byte*& scratch) const {
+  if (const void* kept = run.packed(input, how)) return kept;
   if (!(input == kMixW1 ? packs_w1_ : packs_w2_))
     throw StateError("[depth_mix] a parameter came without its packed copy");
   const Tensor& w = run.in(input);
   const bool plain = how == Pack::plain;
-  float* here = take(scratch, plain ? packed_size(w.rows, w.cols) : packed_size(w.cols, w.rows));
-  pack_weight(w.f32(), w.rows, w.cols, !plain, here);
+  std::byte* here =
+      take(scratch, plain ? packed_bytes(w.rows, w.cols, compute_) : packed_bytes(w.cols, w.rows, compute_));
+  pack_weight(w.f32(), w.rows, w.cols, !plain, here, compute_);
   return here;
 }
 
@@ -109,11 +116,12 @@ void MixGenerator::start_backward(const Run& run, std::byte* scratch) {
   if (!present()) return;
   w1_ = packed(run, kMixW1, Pack::transposed, scratch);
   w2_ = packed(run, kMixW2, Pack::transposed, scratch);
-  hidden_rows_ = take(scratch, rows_ * hidden_);
-  dscaled_rows_ = take(scratch, rows_ * hidden_);
-  u_rows_ = has_gain_ ? take(scratch, rows_ * width_) : nullptr;
+  hidden_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
+  dscaled_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
+  u_rows_ = has_gain_ ? operand(take(scratch, rows_ * width_ * size_of(compute_)), width_) : Tensor{};
   gain_partials_ = nullptr;
-  if (wants_gain_) gain_partials_ = take(scratch, RowSums(run.shards(), rows_, width_).bytes() / kFloat);
+  if (wants_gain_)
+    gain_partials_ = reinterpret_cast<float*>(take(scratch, RowSums(run.shards(), rows_, width_).bytes()));
   product_ = reinterpret_cast<float*>(scratch);
 }
 
@@ -121,49 +129,56 @@ void MixGenerator::forward(const Run& run, const Tensor& x, int64_t begin, int64
   const int64_t rows = end - begin;
   const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
   float *u = tile, *hidden = tile + aligned(rows * width_ * kFloat) / kFloat;
-  norm_->fwd(0, rows, 1, width_, x.f32() + begin * x.stride, x.stride, gain, eps_, u, width_,
+  const WideRows xs(x, begin, end);
+  norm_->fwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, eps_, u, width_,
              run.saved_as<float>(kInverse) + begin);
-  GemmBlock g = product(u, width_, w1_, hidden, hidden_, rows);
+  GemmBlock g = product(compute_, u, width_, w1_, hidden, hidden_, rows);
   g.epilogue.activation = activation_;
-  g.epilogue.pre_activation = run.saved_as<float>(kPre) + begin * hidden_;
+  g.epilogue.pre_activation = Cells(run.saved(kPre), compute_) + begin * hidden_;
   g.epilogue.pre_stride = hidden_;
-  gemm_kernels().multiply(g);
-  GemmBlock out = product(hidden, hidden_, w2_, run.saved_as<float>(kWeights) + begin * count_, count_, rows);
+  gemm_kernels(compute_).multiply(g);
+  float* weights = run.saved_as<float>(kWeights) + begin * count_;
+  GemmBlock out = product(compute_, hidden, hidden_, w2_, weights, count_, rows);
   out.epilogue.bias = run.in(kMixBias).f32();
-  gemm_kernels().multiply(out);
+  gemm_kernels(compute_).multiply(out);
 }
 
 void MixGenerator::backward(const Run& run, const Tensor& x, const float* dweights, int64_t begin, int64_t end,
                             int64_t block, Tensor dx, bool accumulate, float* tile) const {
   const int64_t rows = end - begin;
-  const float *inverse = run.saved_as<float>(kInverse), *xs = x.f32() + begin * x.stride;
+  const float* inverse = run.saved_as<float>(kInverse);
+  const WideRows xs(x, begin, end);
   const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
   float *du = tile, *dhidden = tile + aligned(rows * width_ * kFloat) / kFloat;
-  gemm_kernels().multiply(product(dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
+  const GemmKernels& gemm = gemm_kernels(compute_);
+  gemm.multiply(product(compute_, dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
   // dw1 = u^T dpre. Without a gain u is x times the row's inverse rms, and that factor goes to dpre instead.
-  kernels_->generator(begin, end, hidden_, activation_, run.saved_as<float>(kPre), has_gain_ ? nullptr : inverse,
-                      dhidden, hidden_rows_, dscaled_rows_);
+  {
+    const WideRows pre(operand(run.saved(kPre), hidden_), begin, end);
+    const NarrowRows hidden(hidden_rows_, begin, end), dscaled(dscaled_rows_, begin, end);
+    kernels_->generator(begin, end, hidden_, activation_, pre.base(), has_gain_ ? nullptr : inverse, dhidden,
+                        hidden.base(), dscaled.base());
+  }
   if (has_gain_) {
     float scratch_inverse[kRowBlock];
-    norm_->fwd(0, rows, 1, width_, xs, x.stride, gain, eps_, u_rows_ + begin * width_, width_, scratch_inverse);
+    const NarrowRows u(u_rows_, begin, end);
+    norm_->fwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, eps_, u.row(begin), width_, scratch_inverse);
   }
   if (!dx && !gain_partials_) return;
-  gemm_kernels().multiply(product(dhidden, hidden_, w1_, du, width_, rows));
+  gemm.multiply(product(compute_, dhidden, hidden_, w1_, du, width_, rows));
   float* dgain = gain_partials_ ? RowSums(run.shards(), rows_, width_).partial(gain_partials_, block) : nullptr;
-  norm_->bwd(0, rows, 1, width_, xs, x.stride, gain, inverse + begin, du, width_,
+  norm_->bwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, inverse + begin, du, width_,
              dx ? dx.f32() + begin * dx.stride : nullptr, dx.stride, accumulate, dgain);
 }
 
 void MixGenerator::finish_backward(const Run& run, const Tensor& x, const float* dweights) const {
   if (gain_partials_) RowSums(run.shards(), rows_, width_).finish(gain_partials_, run.sink(kMixGeneratorGain));
-  const Tensor dscaled{dscaled_rows_, rows_, hidden_, hidden_};
-  const Tensor u{u_rows_, rows_, width_, width_}, hidden{hidden_rows_, rows_, hidden_, hidden_};
   const Tensor da{const_cast<float*>(dweights), rows_, count_, count_};
   const auto gradient = [&](int input, const Tensor& left, const Tensor& right) {
-    sink_gradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_);
+    sink_gradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_, compute_);
   };
-  if (run.wants(kMixW1)) gradient(kMixW1, has_gain_ ? u : x, dscaled);
-  if (run.wants(kMixW2)) gradient(kMixW2, hidden, da);
+  if (run.wants(kMixW1)) gradient(kMixW1, has_gain_ ? u_rows_ : x, dscaled_rows_);
+  if (run.wants(kMixW2)) gradient(kMixW2, hidden_rows_, da);
 }
 
 }  // namespace mudd

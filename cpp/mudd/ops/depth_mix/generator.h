@@ -43,7 +43,8 @@ class MixGenerator {
 
   // Weights of rows [begin, end) into saved memory; x: the newest state.
   void forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const;
-  // dweights [row][count] of the rows are known: on to dx (null: not wanted), block `block` of the sums over rows.
+  // dweights [row][count] of the rows are known: on to dx (fp32; empty: not wanted), block `block` of the sums
+  // over rows.
   void backward(const Run& run, const Tensor& x, const float* dweights, int64_t begin, int64_t end, int64_t block,
                 Tensor dx, bool accumulate, float* tile) const;
   // After all tiles.
@@ -53,10 +54,13 @@ class MixGenerator {
   static constexpr int kWeights = 1, kPre = 2, kInverse = 3;  // saved values; 0 is the node's own
 
  private:
-  const float* packed(const Run& run, int input, Pack how, std::byte*& scratch) const;
+  const void* packed(const Run& run, int input, Pack how, std::byte*& scratch) const;
+  // Rows of the operands of products that backward keeps.
+  Tensor operand(std::byte* data, int64_t cols) const { return {data, rows_, cols, cols, compute_}; }
 
   Activation activation_;
   float eps_;
+  DType compute_ = DType::f32;
   int64_t rows_ = 0, width_ = 0, hidden_ = 0, count_ = 0;
   bool packs_w1_ = false, packs_w2_ = false;  // here, because no parameter store does
   bool has_gain_ = false, wants_gain_ = false, wants_w_ = false, wants_x_ = false;
@@ -65,9 +69,9 @@ class MixGenerator {
   const RmsNormKernels* norm_ = nullptr;
 
   // Of the call at work.
-  const float *w1_ = nullptr, *w2_ = nullptr;
-  float *hidden_rows_ = nullptr, *dscaled_rows_ = nullptr, *u_rows_ = nullptr, *gain_partials_ = nullptr;
-  float* product_ = nullptr;
+  const void *w1_ = nullptr, *w2_ = nullptr;
+  Tensor hidden_rows_, dscaled_rows_, u_rows_;
+  float *gain_partials_ = nullptr, *product_ = nullptr;
 };
 
 }  // namespace mudd

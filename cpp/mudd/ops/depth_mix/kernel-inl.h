@@ -183,7 +183,8 @@ void stream_gradients(const DepthMixRows& m, const Token& t, const DepthMixGradi
 void bwd(int64_t begin, int64_t end, const DepthMixRows& m, const DepthMixGradients& grads, float* scratch) {
   const int64_t l = m.sources;
   for (int c = 0; c < m.normed; ++c)
-    if (grads.gains[c]) over_row(m.width, [&](int64_t d, int n) { store(grads.gains[c] + d, Vec::zero(), n); });
+    if (grads.gains[c] && !grads.continues)
+      over_row(m.width, [&](int64_t d, int n) { store(grads.gains[c] + d, Vec::zero(), n); });
   for (int64_t r = begin; r < end; ++r) {
     const Token t(m, r);
     const float* g[kMaxStreams];
