@@ -8,6 +8,7 @@ forward (causal, counted once), twice that backward. Times are the best of the r
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +34,8 @@ def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     return seconds
 
 
-def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: float) -> str:
-    """One line of the table. Fails when the two outputs differ by more than rounding."""
+def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: float) -> dict[str, Any]:
+    """GFLOP/s of a row of the table. Fails when the two outputs differ by more than rounding."""
     rng = np.random.default_rng(0)
     q, k, v, dout = (rng.standard_normal((batch, length, heads * width), dtype=np.float32) for _ in range(4))
     tensors = [torch.tensor(x).requires_grad_() for x in (q, k, v)]
@@ -62,9 +63,20 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: 
     )
     flops = 2.0 * batch * heads * length**2 * width
     rate = {name: (3 if "both" in name else 1) * flops / s * 1e-9 for name, s in seconds.items()}
-    cells = [rate[name] for name in ("ours", "torch", "ours both", "torch both")]
-    shares = f" {100 * cells[0] / peak:.0f} %, {100 * cells[2] / peak:.0f} % |"
-    return f"| {batch}, {heads}, {length}, {width} | " + " | ".join(f"{c:.0f}" for c in cells) + f" |{shares}"
+    return {"shape": f"{batch}, {heads}, {length}, {width}", "peak_gflops": peak, "gflops": rate}
+
+
+def line(row: dict[str, Any]) -> str:
+    """Of the Markdown table."""
+    ours, theirs, ours_both, theirs_both = row["gflops"].values()
+    shares = f"{ours / row['peak_gflops']:.0%}, {ours_both / row['peak_gflops']:.0%}"
+    return f"| {row['shape']} | {ours:.0f} | {theirs:.0f} | {ours_both:.0f} | {theirs_both:.0f} | {shares} |"
+
+
+HEAD = (
+    "| B, H, T, hd | forward, ours | torch | forward + backward, ours | torch | shares of the limit, ours |\n"
+    "|---|---|---|---|---|---|"
+)
 
 
 def main() -> None:
@@ -73,16 +85,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--long", action="store_true", help="windows of 2,048, 8,192 and 32,768 tokens")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per shape")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     mc.set_num_threads(options.threads)
     peak = mc._core.peak_gflops(options.threads)
-    print(f"GFLOP/s, {options.threads} threads, {mc.isa()}, limit {peak:.0f}; shares of the limit are ours")
-    print(
-        "| B, H, T, hd | forward, ours | torch | forward + backward, ours | torch | shares |\n|---|---|---|---|---|---|"
-    )
-    for shape in LONG if options.long else SHAPES:
-        print(compare(*shape, options.rounds, peak), flush=True)
+    rows = (compare(*shape, options.rounds, peak) for shape in (LONG if options.long else SHAPES))
+    if options.json:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        return
+    print(f"GFLOP/s, {options.threads} threads, {mc.isa()}, limit {peak:.0f}")
+    print(HEAD)
+    for row in rows:
+        print(line(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -62,12 +62,7 @@ def run_config(s: Shape, family: str, micro_batch: int, precision: str = "fp32")
     optim = c.OptimConfig(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )
-    train = c.TrainConfig(
-        batch_size=s.B,
-        seq_len=s.T,
-        micro_batch=micro_batch,
-        **({} if precision == "fp32" else {"precision": precision}),
-    )
+    train = c.TrainConfig(batch_size=s.B, seq_len=s.T, micro_batch=micro_batch, precision=precision)
     return c.Config(name="bench", model=model, optim=optim, train=train)
 
 

@@ -1,0 +1,170 @@
+"""All tables of the bench with one command.
+
+    python bench/tables.py                            # everything: hours on a small machine
+    python bench/tables.py --quick                    # one short round of the 9M shape and the small tables
+    python bench/tables.py --only steps --families gpt2 --shapes 9M
+    python bench/tables.py --only generation attention threads startup
+    python bench/tables.py --render                   # write the files again, measure nothing
+
+Measured rows are kept in bench/results/tables_<cpu>.json, each with commit, date, level and threads, and replaced when
+they are measured again; the page beside it (.md) and the section of README.md are written from there. MUDD_MAX_ISA caps
+ours and the peers; --prefix is put before every measured process. Steps run eager and compiled PyTorch, and JAX where
+MUDD_BENCH_JAX_PYTHON names an interpreter that has it. The exit code is 1 if a peer took other steps than ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import bench_peers
+import tables_page
+from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
+
+HERE = Path(__file__).resolve().parent
+STEPS = {"9M": (20, 5), "55M": (4, 2), "162M": (3, 1)}  # timed and warm-up steps of a run
+QUICK = {"9M": (4, 2), "55M": (2, 1), "162M": (1, 1)}
+MIXTRAL_SHAPES = ("9M", "55M")  # 162M would need 8.4 GiB of state on either side
+Row = dict[str, Any]
+
+
+def lines_of(argv: list[str], a: argparse.Namespace, **environment: str) -> list[Row]:
+    """JSON objects that a program of the bench prints."""
+    whole = [*shlex.split(a.prefix), sys.executable, *argv, "--json"]
+    env = {**os.environ, **environment, "PYTHONPATH": str(HERE.parent / "python")}
+    done = subprocess.run(whole, cwd=HERE, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def steps(a: argparse.Namespace) -> dict[str, Row]:
+    """Whole steps of every family, shape and program, interleaved."""
+    rows: dict[str, Row] = {}
+    peak = bench_peers.measured_peak(a.threads)
+    for shape in a.shapes:
+        timed, warm = (QUICK if a.quick else STEPS)[shape]
+        one = argparse.Namespace(**{**vars(a), "steps": timed, "warmup": warm})
+        for family in a.families:
+            if family == "mixtral" and shape not in MIXTRAL_SHAPES:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                for row in bench_peers.measure_case(family, shape, one, Path(folder)):
+                    s = SHAPES[shape]
+                    flops = s.flops_per_token(family) * row["tokens_per_second"] / (1e9 * peak)
+                    words = bench_peers.another_computation(row, a.precision, None)
+                    if words:
+                        print(f"{family} {shape} {row['program']}: {words}", file=sys.stderr)
+                    kept = {k: v for k, v in row.items() if k not in ("losses", "state", "memory")}
+                    kept |= {"precision": a.precision, "share_of_peak": flops, "other_steps": words}
+                    kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
+                    rows[f"{a.precision} {shape} {family} {row['program']}"] = kept
+    return rows
+
+
+def generation(a: argparse.Namespace) -> dict[str, Row]:
+    """One sequence, beside the read bandwidth."""
+    argv = ["bench_generate.py", "--shapes", *a.shapes, "--threads", str(a.threads)]
+    rows = lines_of([*argv, "--rounds", "2" if a.quick else "5"], a)
+    return {f"{r['shape']} {r['family']}": r for r in rows}
+
+
+def attention(a: argparse.Namespace) -> dict[str, Row]:
+    """Long windows beside PyTorch's."""
+    argv = ["bench_attention.py", "--long", "--threads", str(a.threads), "--rounds", "2" if a.quick else "5"]
+    return {r["shape"]: r for r in lines_of(argv, a, **bench_peers.environment("eager", a.threads))}
+
+
+def threads(a: argparse.Namespace) -> dict[str, Row]:
+    """One thread against all, bound to cores, in turn."""
+    shape = "9M" if a.quick else "55M"
+    timed, warm = (QUICK if a.quick else STEPS)[shape]
+    speed: dict[int, list[float]] = {1: [], a.threads: []}
+    for _ in range(a.rounds):
+        for count in speed:
+            argv = ["bench_step.py", "--shape", shape, "--threads", str(count), "--steps", str(timed)]
+            bound = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(count)}
+            speed[count].append(lines_of([*argv, "--warmup", str(warm)], a, **bound)[0]["tokens_per_second"])
+    row = {str(count): statistics.median(values) for count, values in speed.items()}
+    return {shape: {"shape": shape, "tokens_per_second": row, "speedup": row[str(a.threads)] / row["1"]}}
+
+
+def startup(a: argparse.Namespace) -> dict[str, Row]:
+    """Import and first step."""
+    return {"small": lines_of(["bench_startup.py", "--rounds", "3"], a)[0]}
+
+
+MEASURE = {
+    "steps": steps,
+    "generation": generation,
+    "attention": attention,
+    "threads": threads,
+    "startup": startup,
+}
+
+
+def conditions(a: argparse.Namespace) -> Row:
+    """What every row carries."""
+    return {
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "cap": os.environ.get("MUDD_MAX_ISA", "none"),
+        "threads": a.threads,
+        "quick": a.quick,
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", choices=MEASURE, default=list(MEASURE))
+    p.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    p.add_argument("--shapes", nargs="+", choices=SHAPES)
+    p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax"))
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    p.add_argument("--rounds", type=int)
+    p.add_argument("--threads", type=int, default=usable_cores())
+    p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
+    p.add_argument("--quick", action="store_true")
+    p.add_argument("--render", action="store_true", help="write the files from what was measured before")
+    p.add_argument("--results", type=Path, default=HERE / "results")
+    p.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
+    a = p.parse_args()
+    a.shapes = a.shapes or (["9M"] if a.quick else list(SHAPES))
+    a.rounds = a.rounds or (1 if a.quick else 3)
+    a.jax_python, a.no_ours = os.environ.get("MUDD_BENCH_JAX_PYTHON"), False
+    jax = a.precision == "fp32" and not bench_peers.missing_jax(a.jax_python)
+    a.peers = ["eager", "compile", *(["jax"] if jax else [])] if a.peers is None else a.peers
+    return a
+
+
+def main() -> int:
+    """Measure table by table, keeping what is done after each, and write the pages."""
+    a = parse()
+    data = a.results / f"tables_{tables_page.slug(cpu_name())}.json"
+    kept: dict[str, Any] = {"cpu": cpu_name(), "cores": usable_cores()}
+    kept |= json.loads(data.read_text()) if data.exists() else {}
+    measured: dict[str, Row] = {}
+    for name in [] if a.render else a.only:
+        fresh = MEASURE[name](a)
+        for key, row in fresh.items():
+            kept.setdefault(name, {})[key] = row | conditions(a)
+        measured |= fresh
+        a.results.mkdir(parents=True, exist_ok=True)
+        data.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    data.with_suffix(".md").write_text(tables_page.page(kept))
+    if a.readme.exists():
+        a.readme.write_text(tables_page.with_section(a.readme.read_text(), tables_page.summary(kept)))
+    print(tables_page.page(kept))
+    return 1 if any(row.get("other_steps") for row in measured.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The pages of bench/tables.py: Markdown from measured rows, in full and as the short section of README.md."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shapes import FAMILIES, SHAPES
+
+BEGIN, END = "<!-- bench/tables.py writes this -->", "<!-- to here -->"
+NAMES = {
+    "transformer_pp": "Transformer++",
+    "gpt2": "GPT-2",
+    "mixtral": "Mixtral",
+    "muddformer": "MUDDFormer",
+    "mup": "muP",
+    "tokenformer": "TokenFormer",
+}
+PEERS = ("eager", "compile", "jax")
+Row = dict[str, Any]
+
+
+def slug(name: str) -> str:
+    """A CPU's name as part of a file's."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def rows_of(kept: Row, table: str) -> list[Row]:
+    """Rows of a table in order of precision, shape and family."""
+    order = (list(SHAPES), list(FAMILIES), ["ours", *PEERS])
+
+    def place(row: Row) -> tuple[Any, ...]:
+        asked = (row.get("shape"), row.get("family"), row.get("program"))
+        found = [o.index(x) if x in o else len(o) for o, x in zip(order, asked, strict=True)]
+        return (row.get("precision") == "bf16", *found)
+
+    return sorted(kept.get(table, {}).values(), key=place)
+
+
+def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
+    """Our row of every measured case, with the peers' by name."""
+    found: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows_of(kept, "steps"):
+        found.setdefault((row["precision"], row["shape"], row["family"]), {})[row["program"]] = row
+    return [(programs["ours"], programs) for programs in found.values() if "ours" in programs]
+
+
+def valid(row: Row | None) -> bool:
+    """A peer that took our steps."""
+    return row is not None and not row.get("other_steps")
+
+
+def over_better(programs: dict[str, Row]) -> str:
+    """Ours over the faster of eager and compiled PyTorch."""
+    speeds = [(programs[p]["tokens_per_second"], p) for p in PEERS[:2] if valid(programs.get(p))]
+    if not speeds:
+        return ""
+    best, name = max(speeds)
+    return f"{programs['ours']['tokens_per_second'] / best:.2f} ({name})"
+
+
+def ratio(programs: dict[str, Row], peer: str, key: str, form: str) -> str:
+    """Ours over the peer's, or nothing where it was not measured or is not the same step."""
+    row = programs.get(peer)
+    return format(programs["ours"][key] / row[key], form) if row and valid(row) else ""
+
+
+def stamp(rows: list[Row]) -> str:
+    """The conditions of a table's rows, each once."""
+    told = {
+        f"{r['threads']} threads, MUDD_MAX_ISA={r['cap']}, commit {r['commit']}, {r['date'][:10]}"
+        + (" (quick)" if r.get("quick") else "")
+        for r in rows
+    }
+    return "; ".join(sorted(told))
+
+
+def steps_text(kept: Row) -> list[str]:
+    """All programs, one line each."""
+    rows = rows_of(kept, "steps")
+    out = [
+        f"Tokens/s and resident memory of whole optimizer steps, from equal weights and tokens. {stamp(rows)}\n",
+        "| precision | shape | family | program | tokens/s | spread | share of peak | peak RSS MiB | ours : tokens/s "
+        "| ours : RSS | difference of loss | rounds, steps, warm-up |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for ours, programs in cases(kept):
+        for program, r in programs.items():
+            same = "" if r is ours else r["other_steps"] or f"{r['loss_difference']:.0e}"
+            out.append(
+                f"| {r['precision']} | {r['shape']} | {NAMES[r['family']]} | {r['name']} "
+                f"| {r['tokens_per_second']:.0f} | {r['spread']:.0%} | {r['share_of_peak']:.0%} "
+                f"| {r['peak_rss_mib']:.0f} "
+                f"| {'' if r is ours else ratio(programs, program, 'tokens_per_second', '.2f')} "
+                f"| {'' if r is ours else ratio(programs, program, 'peak_rss_mib', '.0%')} | {same} "
+                f"| {r['rounds']}, {r['steps']}, {r['warmup']} |"
+            )
+    return out
+
+
+def generation_text(kept: Row) -> list[str]:
+    """One sequence."""
+    rows = rows_of(kept, "generation")
+    return [
+        f"One sequence, prompt 64, 256 greedy tokens; share: of the measured read bandwidth. {stamp(rows)}\n",
+        "| shape | family | tokens/s | MB a token | read GB/s | share | prefill tokens/s |",
+        "|---|---|---|---|---|---|---|",
+    ] + [
+        f"| {r['shape']} | {NAMES[r['family']]} | {r['tokens_per_second']:.0f} | {r['mb_per_token']:.0f} "
+        f"| {r['read_gbps']:.1f} | {r['share']:.0%} | {r['prefill_tokens_per_second']:.0f} |"
+        for r in rows
+    ]
+
+
+def attention_text(kept: Row) -> list[str]:
+    """Long windows."""
+    rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
+    out = [
+        f"Causal attention alone, GFLOP/s, causal FLOPs counted once, beside PyTorch's SDPA. {stamp(rows)}\n",
+        "| B, H, T, hd | forward: ours, of peak | torch | ratio | forward + backward: ours, of peak | torch | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        g, peak = r["gflops"], r["peak_gflops"]
+        out.append(
+            f"| {r['shape']} | {g['ours']:.0f}, {g['ours'] / peak:.0%} | {g['torch']:.0f} "
+            f"| {g['ours'] / g['torch']:.2f} | {g['ours both']:.0f}, {g['ours both'] / peak:.0%} "
+            f"| {g['torch both']:.0f} | {g['ours both'] / g['torch both']:.2f} |"
+        )
+    return out
+
+
+def small_text(kept: Row) -> list[str]:
+    """Threads and start-up."""
+    out = []
+    for r in rows_of(kept, "threads"):
+        speeds = ", ".join(f"{n} threads {v:.0f}" for n, v in r["tokens_per_second"].items())
+        out.append(
+            f"- {r['shape']}, Transformer++, tokens/s: {speeds}: {r['speedup']:.2f} times, bound. {stamp([r])}"
+        )
+    for r in rows_of(kept, "startup"):
+        out.append(
+            f"- `import mudd_core; mc.isa()`: {1e3 * r['import_seconds']:.0f} ms; first step of configs/small.py: "
+            f"{r['first_step_seconds']:.2f} s after the command, on a warm cache. {stamp([r])}"
+        )
+    return out
+
+
+def page(kept: Row) -> str:
+    """The whole page of results."""
+    out = [f"# Bench: {kept['cpu']}, {kept['cores']} cores", "", "Written by `python bench/tables.py`."]
+    for title, table, text in (
+        ("Steps", "steps", steps_text),
+        ("Generation", "generation", generation_text),
+        ("Attention on long windows", "attention", attention_text),
+    ):
+        if kept.get(table):
+            out += ["", f"## {title}", "", *text(kept)]
+    if small := small_text(kept):
+        out += ["", "## Threads and start-up", "", *small]
+    return "\n".join(out) + "\n"
+
+
+def summary(kept: Row) -> str:
+    """The short section of README.md."""
+    found = cases(kept)
+    out = [
+        f"{kept['cpu']}, {kept['cores']} cores; {stamp([ours for ours, _ in found])}.\n",
+        "| family | shape | tokens/s | share of peak | over PyTorch 2.13, the faster of eager and compiled | over JAX "
+        "| memory, of eager's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for ours, programs in found:
+        what = f"{NAMES[ours['family']]} | {ours['shape']}" + (
+            ", bf16" if ours["precision"] == "bf16" else ""
+        )
+        out.append(
+            f"| {what} | {ours['tokens_per_second']:,.0f} | {ours['share_of_peak']:.0%} | {over_better(programs)} "
+            f"| {ratio(programs, 'jax', 'tokens_per_second', '.2f')} "
+            f"| {ratio(programs, 'eager', 'peak_rss_mib', '.0%')} |"
+        )
+    rows = rows_of(kept, "generation")
+    if rows:
+        told = ", ".join(f"{r['shape']} {r['tokens_per_second']:.0f} ({r['share']:.0%})" for r in rows)
+        out.append(f"\nGeneration, one sequence, tokens/s (share of the read bandwidth): {told}.")
+    rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
+    if rows:
+        told = "; ".join(
+            f"T = {int(r['shape'].split(', ')[2]):,}: {r['gflops']['ours'] / r['peak_gflops']:.0%} forward, "
+            f"{r['gflops']['ours both'] / r['peak_gflops']:.0%} with backward "
+            f"({r['gflops']['ours both'] / r['gflops']['torch both']:.2f} times SDPA)"
+            for r in rows
+        )
+        out.append(f"Attention alone, share of the peak: {told}.")
+    for r in rows_of(kept, "threads"):
+        out.append(f"{r['threads']} threads, bound: {r['speedup']:.2f} times one ({r['shape']}).")
+    for r in rows_of(kept, "startup"):
+        out.append(
+            f"The first step of `configs/small.py` begins {r['first_step_seconds']:.2f} s after the command; "
+            f"import and `mc.isa()` take {1e3 * r['import_seconds']:.0f} ms."
+        )
+    return "\n".join(out) + "\n"
+
+
+def with_section(readme: str, section: str) -> str:
+    """README.md with the section between its two marks replaced; ValueError without them."""
+    if BEGIN not in readme or END not in readme:
+        raise ValueError(f"[tables] README.md: expected the marks {BEGIN} and {END}")
+    head, _, rest = readme.partition(BEGIN)
+    return f"{head}{BEGIN}\n{section}{END}{rest.partition(END)[2]}"

@@ -1,0 +1,86 @@
+"""The pages of bench/tables.py: what is measured stands there, a peer that took other steps is not a yardstick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bench")]
+
+import bench_startup  # noqa: E402
+import tables_page  # noqa: E402
+
+CONDITIONS = {"commit": "abc1234", "date": "2026-01-02 03:04", "cap": "avx2", "threads": 2, "quick": False}
+
+
+def step(
+    program: str, speed: float, *, family: str = "gpt2", shape: str = "9M", other: str = ""
+) -> dict[str, Any]:
+    named = {"program": program, "name": program, "family": family, "shape": shape, "precision": "fp32"}
+    figures = {"tokens_per_second": speed, "peak_rss_mib": 200.0 if program == "ours" else 400.0}
+    more = {"share_of_peak": 0.75, "spread": 0.02, "loss_difference": 1e-6, "other_steps": other}
+    return {**named, **figures, **more, "rounds": 3, "steps": 20, "warmup": 5, **CONDITIONS}
+
+
+def kept(*rows: dict[str, Any]) -> dict[str, Any]:
+    steps = {f"{r['shape']} {r['family']} {r['program']}": r for r in rows}
+    return {"cpu": "Some CPU (R)", "cores": 2, "steps": steps}
+
+
+def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
+    rows = [step("ours", 3000), step("eager", 2000), step("compile", 2500), step("jax", 1500)]
+    text = tables_page.summary(kept(*rows))
+    assert "| GPT-2 | 9M | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
+    rows[2]["other_steps"] = "loss differs by nan"
+    assert "| 1.50 (eager) | 2.00 | 50% |" in tables_page.summary(kept(*rows))
+    page = tables_page.page(kept(*rows))
+    assert (
+        "loss differs by nan" in page and "commit abc1234, 2026-01-02" in page and "MUDD_MAX_ISA=avx2" in page
+    )
+
+
+def test_rows_stand_by_shape_and_family() -> None:
+    rows = [
+        step("ours", 1, shape="55M"),
+        step("ours", 2, family="mup"),
+        step("ours", 3, family="transformer_pp"),
+    ]
+    found = [(ours["shape"], ours["family"]) for ours, _ in tables_page.cases(kept(*rows))]
+    assert found == [("9M", "transformer_pp"), ("9M", "mup"), ("55M", "gpt2")]
+
+
+def test_small_tables_and_the_section_of_the_readme() -> None:
+    rates = {"ours": 150.0, "torch": 100.0, "ours both": 120.0, "torch both": 80.0}
+    data = kept(step("ours", 3000)) | {
+        "generation": {
+            "9M": {
+                "shape": "9M", "family": "gpt2", "tokens_per_second": 1000.0, "mb_per_token": 30.0, "read_gbps": 36.0,
+                "share": 0.83, "prefill_tokens_per_second": 9000.0, **CONDITIONS,
+            }
+        },
+        "attention": {"x": {"shape": "1, 1, 8192, 64", "peak_gflops": 200.0, "gflops": rates, **CONDITIONS}},
+        "threads": {"55M": {"shape": "55M", "tokens_per_second": {"1": 1.0, "2": 1.9}, "speedup": 1.9, **CONDITIONS}},
+        "startup": {"small": {"import_seconds": 0.014, "first_step_seconds": 0.4, **CONDITIONS}},
+    }  # fmt: skip
+    page, text = tables_page.page(data), tables_page.summary(data)
+    assert "75% | 100 | 1.50" in page and "1.90 times, bound" in page and "14 ms" in page
+    assert "9M 1000 (83%)" in text and "T = 8,192: 75% forward, 60% with backward (1.50 times SDPA)" in text
+    assert "1.90 times one" in text and "0.40 s after" in text
+    readme = (ROOT / "README.md").read_text()
+    again = tables_page.with_section(readme, text)
+    assert again.count(tables_page.BEGIN) == 1 and text in again
+    assert tables_page.with_section(again, "new\n").count("1.90 times one") == 0
+    with pytest.raises(ValueError, match="marks"):
+        tables_page.with_section("nothing", text)
+
+
+def test_a_cpu_has_a_file_name() -> None:
+    assert tables_page.slug("AMD EPYC(TM) 9B14") == "amd_epyc_tm_9b14"
+
+
+def test_the_import_is_timed() -> None:
+    assert 0 < bench_startup.import_seconds() < 30
