@@ -248,6 +248,8 @@ TEST_CASE("one set of bits: modes, packing, chunks, threads, gradients added") {
     const auto a0 = numbers(8, want.dhead.size()), a1 = numbers(9, want.dhead.size());
     const auto before = numbers(7, want.dh.size());
     for (bool in_place : {false, true}) {
+      c.parameter = in_place;  // or packed stripe by stripe
+      c.chunk_bytes = 1;
       const Result got = run(c, n, {{}, {a0.data(), a1.data()}, before, in_place});
       bool head = true, hidden = true;
       for (size_t i = 0; i < a0.size(); ++i) head = head && got.dhead[i] == a1[i] + (a0[i] + want.dhead[i]);

@@ -7,6 +7,7 @@
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/graph/row_tasks.h"
 #include "mudd/ops/gemm/gemm.h"
 
 namespace mudd {
@@ -25,6 +26,7 @@ namespace {
 constexpr int64_t kMinRows = 64;      // fewer rows a chunk would read the head too often
 constexpr int64_t kRowMultiple = 48;  // chunks are whole row blocks of the products where they can be
 constexpr int64_t kDefaultBudget = 16ll << 20;
+constexpr int64_t kStripeMultiple = 64;  // of the rows of a stripe: whole panels of every level
 
 int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
@@ -120,6 +122,7 @@ class CrossEntropy : public Node {
     packs_ = io.packs_when_used(kHead, rows);
     if (!packs_) io.pack(kHead, Pack::transposed);
     if (!packs_ && wants_h_) io.pack(kHead, Pack::plain);
+    stripe_ = stripe_rows(head.rows(), head.cols());
     flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
     most_rows_ = largest_shard(io.shards(), rows);
     cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
@@ -134,7 +137,7 @@ class CrossEntropy : public Node {
     const int64_t step = w.s.chunk_rows;
     for (int64_t begin = 0; begin < w.rows; begin += step) {
       const Chunk chunk{begin, std::min(begin + step, w.rows), 0, 0, true, true};
-      logits(w, chunk);
+      logits(run, w, chunk);
       softmax(w, chunk, nullptr);
     }
     sum_losses(run, w);
@@ -151,7 +154,7 @@ class CrossEntropy : public Node {
       do {  // at least once: shards without rows still have a gradient of zero
         const int64_t stop = std::min(at + step, end);
         const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
-        logits(w, chunk);
+        logits(run, w, chunk);
         softmax(w, chunk, &run);
         if (run.wants(kH)) hidden_gradient(run, w, chunk);
         if (run.wants(kHead)) head_gradient(run, w, chunk);
@@ -168,7 +171,8 @@ class CrossEntropy : public Node {
   struct Layout {
     int64_t bytes = 0, chunk_rows = 0;
     float *logits = nullptr, *gradient_scratch = nullptr;
-    std::byte *packed_transposed = nullptr, *packed_plain = nullptr;
+    std::byte* packed = nullptr;  // a stripe of the head
+    float* hidden = nullptr;      // sums over stripes that wait for a gradient of h to be added to
     float* bias_sums = nullptr;  // per shard
     float* waiting = nullptr;    // levels of the binary counter over groups of shards, V x D each
     RowSoftmax* stats = nullptr;
@@ -179,7 +183,6 @@ class CrossEntropy : public Node {
     Tensor h, head;
     const float* bias = nullptr;
     int64_t rows = 0, vocabulary = 0, d = 0;
-    const void *transposed = nullptr, *plain = nullptr;
     Layout s;
   };
 
@@ -187,15 +190,17 @@ class CrossEntropy : public Node {
     Layout s;
     Pieces pieces(base);
     // The loss alone needs no more than the budget; rows of several shards may then share a chunk freely.
-    const int64_t fitting = std::max(
-        kMinRows, budget_ / (vocabulary * static_cast<int64_t>(sizeof(float))) / kRowMultiple * kRowMultiple);
+    const int64_t fitting =
+        std::max(packs_ ? Inference::kManyRows : kMinRows,
+                 budget_ / (vocabulary * static_cast<int64_t>(sizeof(float))) / kRowMultiple * kRowMultiple);
     s.chunk_rows = backward ? cut_.chunk_rows : std::max<int64_t>(1, std::min(rows, fitting));
     s.stats = pieces.take<RowSoftmax>(rows);
     s.targets = pieces.take<int32_t>(rows);
     s.logits = pieces.take<float>(s.chunk_rows * vocabulary);
-    if (packs_) s.packed_transposed = pieces.take<std::byte>(packed_bytes(d, vocabulary, compute_));
-    if (backward && wants_h_ && packs_)
-      s.packed_plain = pieces.take<std::byte>(packed_bytes(vocabulary, d, compute_));
+    if (packs_)
+      s.packed = pieces.take<std::byte>(std::max(packed_bytes(d, stripe_, compute_),
+                                                 backward && wants_h_ ? packed_bytes(stripe_, d, compute_) : 0));
+    if (backward && wants_h_ && stripe_ < vocabulary) s.hidden = pieces.take<float>(s.chunk_rows * d);
     if (backward && wants_head_) {
       s.gradient_scratch = pieces.take<float>(gradient_bytes_ / static_cast<int64_t>(sizeof(float)));
       s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
@@ -222,16 +227,28 @@ class CrossEntropy : public Node {
     w.d = w.head.cols;
     w.s = layout(run.scratch(), w.rows, w.vocabulary, w.d, run.shards().count(), backward);
     collect_targets(run, w);
-    w.transposed = packed_head(run, w, Pack::transposed, w.s.packed_transposed);
-    if (backward && run.wants(kH)) w.plain = packed_head(run, w, Pack::plain, w.s.packed_plain);
     return w;
   }
 
-  const void* packed_head(const Run& run, const Work& w, Pack how, std::byte* scratch) const {
-    if (const void* packed = run.packed(kHead, how)) return packed;
+  // A head that is packed when it is used goes by equal stripes of half the budget: their panels stay in the last
+  // cache. A gradient of h in bf16 would be rounded between stripes: there it is one.
+  int64_t stripe_rows(int64_t vocabulary, int64_t d) const {
+    const int64_t most = std::max<int64_t>(1, budget_ / 2 / (d * static_cast<int64_t>(sizeof(float))));
+    if (!packs_ || compute_ != DType::f32 || vocabulary <= most) return vocabulary;
+    const int64_t stripes = (vocabulary + most - 1) / most;
+    return round_up((vocabulary + stripes - 1) / stripes, kStripeMultiple);
+  }
+
+  // body(begin, end, panels) for the stripes of the head, or once with what the store keeps.
+  template <class Body>
+  void over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
+    if (const void* kept = run.packed(kHead, how)) return body(int64_t{0}, w.vocabulary, kept);
     if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
-    pack_weight(w.head.f32(), w.vocabulary, w.d, how == Pack::transposed, scratch, compute_);
-    return scratch;
+    for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {
+      const int64_t end = std::min(begin + stripe_, w.vocabulary);
+      pack_weight(w.head.f32() + begin * w.d, end - begin, w.d, how == Pack::transposed, w.s.packed, compute_);
+      body(begin, end, static_cast<const void*>(w.s.packed));
+    }
   }
 
   static void collect_targets(const Run& run, const Work& w) {
@@ -246,19 +263,21 @@ class CrossEntropy : public Node {
     }
   }
 
-  void logits(const Work& w, const Chunk& chunk) const {
-    GemmBlock g;
-    g.compute = compute_;
-    g.a = w.h.cells() + chunk.begin * w.h.stride;
-    g.lda = w.h.stride;
-    g.b = w.transposed;
-    g.c = w.s.logits;
-    g.ldc = w.vocabulary;
-    g.m = chunk.rows();
-    g.n = w.vocabulary;
-    g.k = w.d;
-    g.epilogue.bias = w.bias;
-    multiply(g);
+  void logits(const Run& run, const Work& w, const Chunk& chunk) const {
+    over_stripes(run, w, Pack::transposed, [&](int64_t begin, int64_t end, const void* panels) {
+      GemmBlock g;
+      g.compute = compute_;
+      g.a = w.h.cells() + chunk.begin * w.h.stride;
+      g.lda = w.h.stride;
+      g.b = panels;
+      g.c = w.s.logits + begin;
+      g.ldc = w.vocabulary;
+      g.m = chunk.rows();
+      g.n = end - begin;
+      g.k = w.d;
+      if (w.bias) g.epilogue.bias = w.bias + begin;
+      multiply(g);
+    });
   }
 
   // Row statistics of the chunk; with `run` the logits also become weighted dlogits.
@@ -283,21 +302,37 @@ class CrossEntropy : public Node {
 
   void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
     const Tensor& dh = run.din(kH);
-    GemmBlock g;
-    g.compute = compute_;
-    g.a = w.s.logits;
-    g.lda = w.vocabulary;
-    g.b = w.plain;
-    g.c = dh.cells() + chunk.begin * dh.stride;
-    g.ldc = dh.stride;
-    g.m = chunk.rows();
-    g.n = w.d;
-    g.k = w.vocabulary;
-    if (run.accumulate(kH)) {
-      g.epilogue.residual = g.c;
-      g.epilogue.residual_stride = g.ldc;
-    }
-    multiply(g);
+    const Cells to = dh.cells() + chunk.begin * dh.stride;
+    over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, const void* panels) {
+      GemmBlock g;
+      g.compute = compute_;
+      g.a = w.s.logits + begin;
+      g.lda = w.vocabulary;
+      g.b = panels;
+      g.c = to;
+      g.ldc = dh.stride;
+      g.m = chunk.rows();
+      g.n = w.d;
+      g.k = end - begin;
+      g.accumulate = begin > 0;  // one chain over the vocabulary
+      const bool waits = run.accumulate(kH) && end - begin < w.vocabulary;
+      if (waits) {
+        g.c = w.s.hidden;
+        g.ldc = w.d;
+      } else if (run.accumulate(kH)) {
+        g.epilogue.residual = to;
+        g.epilogue.residual_stride = dh.stride;
+      }
+      multiply(g);
+      if (waits && end == w.vocabulary) add_rows(w.s.hidden, chunk.rows(), w.d, to.f32(), dh.stride);
+    });
+  }
+
+  static void add_rows(const float* from, int64_t rows, int64_t d, float* to, int64_t stride) {
+    parallel_rows(rows, d, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        for (int64_t c = 0; c < d; ++c) to[r * stride + c] += from[r * d + c];
+    });
   }
 
   // Adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the sums
@@ -404,6 +439,7 @@ class CrossEntropy : public Node {
   LossCut cut_;
   int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
   int64_t most_rows_ = 0;       // of a shard
+  int64_t stripe_ = 0;          // rows of the head that are packed at a time
   bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
   const CrossEntropyKernels* kernels_ = nullptr;
 };
