@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib
@@ -154,6 +155,10 @@ def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDA
 
 def compiled(model: nn.Module, family: str) -> nn.Module:
     """torch.compile with its defaults, but for one fault of PyTorch 2.13 at AVX2: see TAILS."""
+    isa = str(pick_vec_isa())
+    if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):
+        # Inductor tries its vector units out with the compiler and falls back to scalar code where that times out.
+        raise SystemExit(f"[torch_step] compile: vector units '{isa}', not those of eager mode; run it again")
     if family in TAILS and torch.backends.cpu.get_cpu_capability() == "AVX2":
         torch._inductor.config.cpp.enable_loop_tail_vec = False
     return cast(nn.Module, torch.compile(model))
