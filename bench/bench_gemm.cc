@@ -1,9 +1,11 @@
-// Every large product of the bench shapes beside oneDNN's sgemm, interleaved: one line per product with GFLOP/s
-// of both (best of the rounds), their ratio, and our share of the peak measured in the same run.
+// Every large product of the bench shapes beside a yardstick, interleaved: one line per product with GFLOP/s of
+// both (best of the rounds), their ratio, and our share of the fp32 peak measured in the same run.
 //
-// bench_gemm [threads=2] [rounds=15] [filter]      (MUDD_MAX_ISA=avx2 caps both)
+// bench_gemm [threads=2] [rounds=15] [filter] [fp32|bf16]      (MUDD_MAX_ISA=avx2 caps both)
+//
+// fp32 stands beside oneDNN's sgemm; bf16 beside oneDNN's matmul with weights packed beforehand, or on levels
+// without bf16 units (where oneDNN has only reference code) beside our own fp32 products.
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/peak/peak.h"
+#include "one_dnn.h"
 
 using namespace mudd;
 
@@ -48,10 +51,22 @@ struct OnLines {
   bool operator==(const OnLines&) const { return true; }
 };
 using Floats = std::vector<float, OnLines<float>>;
+using Halves = std::vector<bf16, OnLines<bf16>>;
 
 Floats filled(int64_t n, float scale) {
   Floats v(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = scale * static_cast<float>(i % 1013 - 506);
+  return v;
+}
+
+// Cut off, not rounded: only the speed is of interest.
+Halves halved(const Floats& x) {
+  Halves v(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &x[i], sizeof bits);
+    v[i].bits = static_cast<uint16_t>(bits >> 16);
+  }
   return v;
 }
 
@@ -89,68 +104,108 @@ void report(const Product& p, const char* form, Pair best, double peak) {
   std::fflush(stdout);
 }
 
-void run(const Product& p, int rounds, double peak) {
-  const Floats x = filled(p.rows * p.k, 1e-3f), w = filled(p.k * p.n, 2e-3f);
-  const Floats dy = filled(p.rows * p.n, 3e-3f);
-  Floats y(dy.size()), dx(x.size()), dw(w.size());
-  Floats packed(static_cast<size_t>(std::max(packed_size(p.k, p.n), packed_size(p.n, p.k))));
-  Floats scratch(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards)) / sizeof(float));
-  std::vector<int64_t> cuts;
-  for (int s = 0; s <= p.shards; ++s) cuts.push_back(p.rows * s / p.shards);
+// Our three products of one weight in one compute type; every operand that is no sum has its type.
+class Ours {
+ public:
+  Ours(const Product& p, DType compute)
+      : p_(p),
+        compute_(compute),
+        scratch_(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards, 1, compute)) / sizeof(float)) {
+    const Floats w = filled(p.k * p.n, 2e-3f);
+    for (int64_t s = 0; s <= p.shards; ++s) cuts_.push_back(p.rows * s / p.shards);
+    plain_.resize(static_cast<size_t>(packed_bytes(p.k, p.n, compute)) / sizeof(float));
+    transposed_.resize(static_cast<size_t>(packed_bytes(p.n, p.k, compute)) / sizeof(float));
+    pack_weight(w.data(), p.k, p.n, false, plain_.data(), compute);
+    pack_weight(w.data(), p.k, p.n, true, transposed_.data(), compute);
+  }
 
-  pack_weight(w.data(), p.k, p.n, false, packed.data());
+  void forward(ConstCells x, Cells y) const { product(x, p_.k, plain_, y, p_.n); }
+  void dx(ConstCells dy, Cells dx) const { product(dy, p_.n, transposed_, dx, p_.k); }
+  void dw(ConstCells x, ConstCells dy, float* out) {
+    weight_gradient({.x = x,
+                     .ldx = p_.k,
+                     .dy = dy,
+                     .ldy = p_.n,
+                     .cuts = cuts_.data(),
+                     .shards = p_.shards,
+                     .m = p_.k,
+                     .n = p_.n,
+                     .out = out,
+                     .ldo = p_.n,
+                     .scratch = scratch_.data(),
+                     .scratch_bytes = static_cast<int64_t>(scratch_.size() * sizeof(float)),
+                     .compute = compute_});
+  }
+
+ private:
+  void product(ConstCells a, int64_t k, const Floats& b, Cells c, int64_t n) const {
+    multiply({.a = a,
+              .lda = k,
+              .b = b.data(),
+              .c = c,
+              .ldc = n,
+              .m = p_.rows,
+              .n = n,
+              .k = k,
+              .compute = compute_,
+              .epilogue = {}});
+  }
+
+  Product p_;
+  DType compute_;
+  Floats plain_, transposed_, scratch_;
+  std::vector<int64_t> cuts_;
+};
+
+void run_fp32(const Product& p, int rounds, double peak) {
+  const Floats x = filled(p.rows * p.k, 1e-3f), w = filled(p.k * p.n, 2e-3f), dy = filled(p.rows * p.n, 3e-3f);
+  Floats y(dy.size()), dx(x.size()), dw(w.size());
+  Ours ours(p, DType::f32);
   report(p, "forward",
          race(
-             rounds,
-             [&] {
-               multiply({.a = x.data(),
-                         .lda = p.k,
-                         .b = packed.data(),
-                         .c = y.data(),
-                         .ldc = p.n,
-                         .m = p.rows,
-                         .n = p.n,
-                         .k = p.k,
-                         .epilogue = {}});
-             },
+             rounds, [&] { ours.forward(x.data(), y.data()); },
              [&] { dnnl_sgemm('N', 'N', p.rows, p.n, p.k, 1, x.data(), p.k, w.data(), p.n, 0, y.data(), p.n); }),
          peak);
-  pack_weight(w.data(), p.k, p.n, true, packed.data());
   report(p, "dx",
          race(
-             rounds,
-             [&] {
-               multiply({.a = dy.data(),
-                         .lda = p.n,
-                         .b = packed.data(),
-                         .c = dx.data(),
-                         .ldc = p.k,
-                         .m = p.rows,
-                         .n = p.k,
-                         .k = p.n,
-                         .epilogue = {}});
-             },
+             rounds, [&] { ours.dx(dy.data(), dx.data()); },
              [&] { dnnl_sgemm('N', 'T', p.rows, p.k, p.n, 1, dy.data(), p.n, w.data(), p.n, 0, dx.data(), p.k); }),
          peak);
   report(p, "dw",
          race(
-             rounds,
-             [&] {
-               weight_gradient({.x = x.data(),
-                                .ldx = p.k,
-                                .dy = dy.data(),
-                                .ldy = p.n,
-                                .cuts = cuts.data(),
-                                .shards = p.shards,
-                                .m = p.k,
-                                .n = p.n,
-                                .out = dw.data(),
-                                .ldo = p.n,
-                                .scratch = scratch.data(),
-                                .scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float))});
-             },
+             rounds, [&] { ours.dw(x.data(), dy.data(), dw.data()); },
              [&] { dnnl_sgemm('T', 'N', p.k, p.n, p.rows, 1, x.data(), p.k, dy.data(), p.n, 0, dw.data(), p.n); }),
          peak);
+}
+
+void run_bf16(const Product& p, int rounds, double peak) {
+  const Floats x32 = filled(p.rows * p.k, 1e-3f), w32 = filled(p.k * p.n, 2e-3f);
+  const Floats dy32 = filled(p.rows * p.n, 3e-3f);
+  const Halves x = halved(x32), w = halved(w32), dy = halved(dy32);
+  Floats y32(dy.size()), dx32(x.size()), dw(w.size());
+  Halves y(dy.size()), dx(x.size());
+  Ours ours(p, DType::bf16);
+  if (active_isa() < Isa::avx512_bf16) {
+    Ours fp32(p, DType::f32);
+    report(p, "forward",
+           race(
+               rounds, [&] { ours.forward(x.data(), y.data()); }, [&] { fp32.forward(x32.data(), y32.data()); }),
+           peak);
+    report(p, "dx",
+           race(rounds, [&] { ours.dx(dy.data(), dx.data()); }, [&] { fp32.dx(dy32.data(), dx32.data()); }), peak);
+    report(p, "dw",
+           race(
+               rounds, [&] { ours.dw(x.data(), dy.data(), dw.data()); },
+               [&] { fp32.dw(x32.data(), dy32.data(), dw.data()); }),
+           peak);
+    return;
+  }
+  OneDnnBf16 forward(p.rows, p.n, p.k, x.data(), false, w.data(), false, true, y.data(), true);
+  report(p, "forward", race(rounds, [&] { ours.forward(x.data(), y.data()); }, [&] { forward.run(); }), peak);
+  OneDnnBf16 back(p.rows, p.k, p.n, dy.data(), false, w.data(), true, true, dx.data(), true);
+  report(p, "dx", race(rounds, [&] { ours.dx(dy.data(), dx.data()); }, [&] { back.run(); }), peak);
+  OneDnnBf16 gradient(p.k, p.n, p.rows, x.data(), true, dy.data(), false, false, dw.data(), false);
+  report(p, "dw", race(rounds, [&] { ours.dw(x.data(), dy.data(), dw.data()); }, [&] { gradient.run(); }), peak);
 }
 
 }  // namespace
@@ -158,17 +213,19 @@ void run(const Product& p, int rounds, double peak) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 15;
   const char* filter = argc > 3 ? argv[3] : "";
+  const bool half = argc > 4 && std::string(argv[4]) == "bf16";
   if (active_isa() == Isa::avx2) setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
   alone = threads == 1;
   set_num_threads(threads);
   omp_set_num_threads(threads);
   const double peak = peak_gflops(threads);
-  std::printf("%s, %s, %d threads, peak %.1f GFLOP/s (fp32)\n", cpu_name().c_str(), name_of(active_isa()), threads,
-              peak);
+  std::printf("%s, %s, %s, %d threads, peak %.1f GFLOP/s (fp32)\n", cpu_name().c_str(), name_of(active_isa()),
+              half ? "bf16" : "fp32", threads, peak);
   std::printf(
-      "| model | product | form | rows x k x n | ours | oneDNN | ratio | of peak "
-      "|\n|---|---|---|---|---|---|---|---|\n");
+      "| model | product | form | rows x k x n | ours | %s | ratio | of peak "
+      "|\n|---|---|---|---|---|---|---|---|\n",
+      half && active_isa() < Isa::avx512_bf16 ? "our fp32" : "oneDNN");
   for (const Product& p : kProducts)
     if ((std::string(p.model) + " " + p.what).find(filter) != std::string::npos)
-      run(p, std::max(3, p.n > 8000 ? rounds / 3 : rounds), peak);
+      (half ? run_bf16 : run_fp32)(p, std::max(3, p.n > 8000 ? rounds / 3 : rounds), peak);
 }
