@@ -332,20 +332,23 @@ TEST_CASE("the bf16 units give the bits of their emulation") {
         const Floats a = far_apart(1, m * k), b = far_apart(2, k * n), x = far_apart(3, k * m),
                      dy = far_apart(4, k * n);
         Floats c[2], dw[2];
+        std::vector<bf16> half[2];  // also rounded by the units
         for (int i = 0; i < 2; ++i) {
           const GemmKernels& kernels = i ? *emulated : *real;
           const Packed packed(kernels, b, k, n, true);
           c[i].resize(static_cast<size_t>(m * n));
-          kernels.multiply({.a = a.data(),
-                            .lda = k,
-                            .b = packed.bytes.data(),
-                            .c = c[i].data(),
-                            .ldc = n,
-                            .m = m,
-                            .n = n,
-                            .k = k,
-                            .compute = DType::bf16,
-                            .epilogue = {}});
+          half[i].resize(c[i].size());
+          for (Cells out : {Cells(c[i].data()), Cells(half[i].data())})
+            kernels.multiply({.a = a.data(),
+                              .lda = k,
+                              .b = packed.bytes.data(),
+                              .c = out,
+                              .ldc = n,
+                              .m = m,
+                              .n = n,
+                              .k = k,
+                              .compute = DType::bf16,
+                              .epilogue = {}});
           dw[i].resize(static_cast<size_t>(m * n));
           Floats scratch(static_cast<size_t>(kernels.grad_scratch(m, n, 2)));
           kernels.weight_gradient({.x = x.data(),
@@ -361,6 +364,7 @@ TEST_CASE("the bf16 units give the bits of their emulation") {
                                    .scratch = scratch.data(),
                                    .compute = DType::bf16});
         }
+        CHECK(std::memcmp(half[0].data(), half[1].data(), half[0].size() * sizeof(bf16)) == 0);
         CHECK(same(c[0], c[1]));
         CHECK(same(dw[0], dw[1]));
       }

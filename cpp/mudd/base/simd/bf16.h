@@ -32,6 +32,15 @@ inline Vec round_bf16(Vec v) {
   return {_mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(-65536)))};
 }
 
+inline Vec pairs(Vec low, Vec high) {
+  const __m512i l = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
+  return {_mm512_castsi512_ps(_mm512_or_si512(l, _mm512_castps_si512(high.v)))};
+}
+inline Vec low_of(Vec word) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(word.v), 16))}; }
+inline Vec high_of(Vec word) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(word.v), _mm512_set1_epi32(-65536)))};
+}
+
 #elif defined(MUDD_VEC_AVX2)
 
 inline Vec load(const bf16* p) {
@@ -54,6 +63,19 @@ inline void store(bf16* p, Vec v) {
 }
 inline Vec round_bf16(Vec v) {
   return {_mm256_castsi256_ps(_mm256_and_si256(rounded_bits(v), _mm256_set1_epi32(-65536)))};
+}
+
+inline Vec pairs(Vec low, Vec high) {
+  const __m256i l = _mm256_srli_epi32(_mm256_castps_si256(low.v), 16);
+  return {_mm256_castsi256_ps(_mm256_or_si256(l, _mm256_castps_si256(high.v)))};
+}
+inline Vec low_of(Vec word) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(word.v), 16))}; }
+inline Vec high_of(Vec word) {
+  // The mask stays in memory: a register for it is one that the tiles of products do not have.
+  alignas(32) static constexpr int32_t kHigh[8] = {-65536, -65536, -65536, -65536, -65536, -65536, -65536, -65536};
+  Vec high;
+  __asm__("vandps %2, %1, %0" : "=x"(high.v) : "x"(word.v), "m"(kHigh));
+  return high;
 }
 
 #else
@@ -81,7 +103,25 @@ inline void store(bf16* p, Vec v) {
 }
 inline Vec round_bf16(Vec v) { return from_bits(rounded_bits(v) & -65536); }
 
+inline Vec pairs(Vec low, Vec high) { return from_bits(((bits_of(low) >> 16) & 0xffff) | bits_of(high)); }
+inline Vec low_of(Vec word) { return from_bits(bits_of(word) << 16); }
+inline Vec high_of(Vec word) { return from_bits(bits_of(word) & -65536); }
+
 #endif
+
+// pairs(low, high): words of two bf16 numbers each, given widened; low_of and high_of widen them again.
+
+// Two vectors that lie together.
+inline void store(bf16* p, Vec first, Vec second) {
+#if defined(MUDD_VEC_AVX2)
+  const __m256i a = _mm256_srli_epi32(rounded_bits(first), 16), b = _mm256_srli_epi32(rounded_bits(second), 16);
+  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), both);
+#else
+  store(p, first);
+  store(p + Vec::kLanes, second);
+#endif
+}
 
 // n numbers from p; other lanes zero.
 inline Vec load(const bf16* p, int n) {

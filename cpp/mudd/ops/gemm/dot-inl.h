@@ -7,16 +7,6 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// A word is a pair: the number of the smaller k in its lower half. `even` and `odd` hold bf16 numbers, widened.
-#if defined(MUDD_VEC_AVX512)
-MUDD_INLINE Vec pairs(Vec even, Vec odd) {
-  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even.v), 16);
-  return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd.v)))};
-}
-#else
-MUDD_INLINE Vec pairs(Vec even, Vec odd) { return from_bits(((bits_of(even) >> 16) & 0xffff) | bits_of(odd)); }
-#endif
-
 #if !defined(__AVX512BF16__) || !defined(__AMX_BF16__)
 
 // The units read denormals as zeros and give zeros for them, whatever the mode of the thread.
@@ -41,12 +31,18 @@ inline float half_of(float word, bool odd) {
 
 #endif
 
+// Sums end in bf16 as the unit rounds: to nearest even, denormals to zero.
 // c plus the product of the odd numbers, then plus that of the even ones, each rounded: the order of the unit
 // (Intel's manual; Zen 4 gives the same bits).
-struct DotStep {
+struct DotStep : FmaStep {
+  static constexpr bool kNarrows = true;
+
 #if defined(__AVX512BF16__)
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) {
     return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+  }
+  static MUDD_INLINE void narrow(bf16* to, Pair c) {
+    _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(c.hi.v, c.lo.v)));
   }
 #else
   static Vec add(Vec a, Vec b, Vec c) {
@@ -56,11 +52,16 @@ struct DotStep {
     }
     return c;
   }
+  static void narrow(bf16* to, Pair c) {
+    for (Vec* v : {&c.lo, &c.hi})
+      for (int i = 0; i < Vec::kLanes; ++i) v->v[i] = flushed(v->v[i]);
+    store(to, c.lo, c.hi);
+  }
 #endif
 };
 
-struct AsPairs {
-  using Number = float;
+// The number of the smaller k in the lower half.
+struct AsPairs : WholePanels<AsPairs> {
   static constexpr int kPer = 2;
   template <class From>
   static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
@@ -71,7 +72,8 @@ struct AsPairs {
 
 struct PairUnit {
   using Packed = AsPairs;
-  using Working = AsPairs;
+  using Left = AsPairs;
+  using Step = DotStep;
   static constexpr DType kPacked = DType::bf16;
 
   static void copy_row(ConstCells from, int64_t numbers, int64_t kc, float* to) {
@@ -84,7 +86,6 @@ struct PairUnit {
 };
 
 struct DotUnit : PairUnit, VectorTiles<DotStep> {
-  using Step = DotStep;
   using Session = NoSession;
   static constexpr int64_t kDepthUnit = 2;
 };

@@ -60,7 +60,7 @@ struct Ahead {
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
 template <class Unit>
 struct GradientBlock {
-  static constexpr int64_t kChunk = kKc * Unit::Working::kPer;  // rows at a time
+  static constexpr int64_t kChunk = kKc * Unit::Left::kPer;  // rows at a time
 
   const GradBlock& g;
   Block at;
@@ -126,15 +126,14 @@ struct GradientBlock {
                [&](const auto* x) { pack_left<Unit>(x, g.ldx, x_rows, count, at.m, left); });
     for (int64_t group = 0; group < all; group += kGroup) {
       const int64_t here = at_most(kGroup, all - group), j0 = group * kNr;
-      with_cells(from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row), [&](const auto* dy) {
-        pack_panels<typename Unit::Working>(dy, g.ldy, dy_rows, count, at.n - j0, kc, 0, here, right);
-      });
+      with_cells(from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row),
+                 [&](const auto* dy) { pack_panels<Unit>(dy, g.ldy, dy_rows, count, at.n - j0, 0, here, right); });
       Ahead ahead = next_panels(row, count, group + kGroup);
       const int64_t lines = ahead.lines() / (tiles(at.m) * here) + 1;
       for (int64_t p = 0; p < here; ++p)
         for (int64_t r = 0; r < at.m; r += kMr) {
           ahead.fetch(lines);
-          finish(s, row, count, r, group + p, right + p * kc * kNr, sums);
+          finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums);
         }
     }
   }

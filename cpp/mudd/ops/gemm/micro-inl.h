@@ -45,6 +45,7 @@ struct Ends {
   int count = 0;
   float* c = nullptr;
   int64_t ldc = 0;
+  bf16* half = nullptr;  // in place of c, ldc numbers between rows
 };
 
 // Rows x kNr elements of a[Rows, k] b[k, kNr] over k words, a(r, i) = a[r * row_step + i * depth_step].
@@ -59,25 +60,32 @@ struct Pair {
   Vec lo, hi;
 };
 
-// What a word of A and one of B add to a chain: here one product.
+// How packed rows of B are read, what a word of A and one of B add to a chain, and how chains end in bf16. Here:
+// fp32 numbers, one product.
 struct FmaStep {
+  static constexpr int kRow = kNr;         // words of a packed row
+  static constexpr bool kNarrows = false;  // whether one instruction does it, so that tiles end in bf16 themselves
+  static MUDD_INLINE Pair read(const float* b) { return {Vec::load(b), Vec::load(b + kLanes)}; }
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
+  static MUDD_INLINE void narrow(bf16* to, Pair c) { store(to, c.lo, c.hi); }
 };
 
 template <class Step>
-MUDD_INLINE void add_product(Pair& c, float a, Vec lo, Vec hi) {
+MUDD_INLINE void add_product(Pair& c, float a, Pair b) {
   const Vec v = Vec::set1(a);
-  c.lo = Step::add(v, lo, c.lo);
-  c.hi = Step::add(v, hi, c.hi);
+  c.lo = Step::add(v, b.lo, c.lo);
+  c.hi = Step::add(v, b.hi, c.hi);
 }
 
 // RowStep and DepthStep are constants, so that one pointer and displacements reach all of A.
-template <class Step, int RowStep, int DepthStep, size_t... R>
+// Half: the sums end in ends.half. A constant, for the branch would cost the loop registers.
+template <class Step, int RowStep, int DepthStep, bool Half, size_t... R>
 MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a, const float* b,
                             const Ends& ends) {
   Pair acc[sizeof...(R)];
   // What is needed a thousand cycles from now, after the sums.
-  (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
+  if constexpr (Half) (__builtin_prefetch(ends.half + R * ends.ldc, 1, 3), ...);
+  else (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
   for (int i = 0; i < ends.count; ++i)
     (__builtin_prefetch(ends.addends[i].at + R * ends.addends[i].stride, 0, 3), ...);
   if (ends.start) {
@@ -88,8 +96,8 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
     ((acc[R] = {Vec::zero(), Vec::zero()}), ...);
   }
   const auto step = [&](int i) __attribute__((always_inline)) {
-    const Vec lo = Vec::load(b + i * kNr), hi = Vec::load(b + i * kNr + kLanes);
-    (add_product<Step>(acc[R], a[static_cast<int>(R) * RowStep + i * DepthStep], lo, hi), ...);
+    const Pair right = Step::read(b + i * Step::kRow);
+    (add_product<Step>(acc[R], a[static_cast<int>(R) * RowStep + i * DepthStep], right), ...);
   };
   for (; k >= 4; k -= 4) {
     step(0);
@@ -97,12 +105,12 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
     step(2);
     step(3);
     a += 4 * DepthStep;
-    b += 4 * kNr;
+    b += 4 * Step::kRow;
   }
   for (; k > 0; --k) {
     step(0);
     a += DepthStep;
-    b += kNr;
+    b += Step::kRow;
   }
   for (int i = 0; i < ends.count; ++i) {
     const float* add = ends.addends[i].at;
@@ -111,26 +119,27 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...>, int64_t k, const float* a
       acc[R].hi = Vec::load(add + R * stride + kLanes) + acc[R].hi),
      ...);
   }
-  ((acc[R].lo.store(ends.c + R * ends.ldc), acc[R].hi.store(ends.c + R * ends.ldc + kLanes)), ...);
+  if constexpr (Half) (Step::narrow(ends.half + R * ends.ldc, acc[R]), ...);
+  else ((acc[R].lo.store(ends.c + R * ends.ldc), acc[R].hi.store(ends.c + R * ends.ldc + kLanes)), ...);
 }
 
-template <class Step, int Rows, int RowStep, int DepthStep>
+template <class Step, int Rows, int RowStep, int DepthStep, bool Half>
 void micro(int64_t k, const float* a, const float* b, const Ends& ends) {
-  micro_rows<Step, RowStep, DepthStep>(std::make_index_sequence<Rows>(), k, a, b, ends);
+  micro_rows<Step, RowStep, DepthStep, Half>(std::make_index_sequence<Rows>(), k, a, b, ends);
 }
 
 // table.of[rows - 1]: the tile with that many rows.
-template <class Step, int RowStep, int DepthStep>
+template <class Step, int RowStep, int DepthStep, bool Half>
 struct MicroTable {
   Micro of[kMr];
   template <size_t... R>
-  constexpr explicit MicroTable(std::index_sequence<R...>) : of{micro<Step, R + 1, RowStep, DepthStep>...} {}
+  constexpr explicit MicroTable(std::index_sequence<R...>) : of{micro<Step, R + 1, RowStep, DepthStep, Half>...} {}
   constexpr MicroTable() : MicroTable(std::make_index_sequence<kMr>()) {}
 };
 
 // One row of A against Panels panels at once: a single panel's two chains would wait for the latency of fma.
-template <class Step, size_t... P, class B>
-MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const B* b,
+template <class Step, size_t... P>
+MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const float* b,
                                int64_t panel_stride, const float* start, float* c) {
   Pair acc[sizeof...(P)];
   if (start) {
@@ -139,8 +148,8 @@ MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float
     ((acc[P] = {Vec::zero(), Vec::zero()}), ...);
   }
   for (int64_t i = 0; i < k; ++i) {
-    (add_product<Step>(acc[P], a[i], load(b + P * panel_stride), load(b + P * panel_stride + kLanes)), ...);
-    b += kNr;
+    (add_product<Step>(acc[P], a[i], Step::read(b + P * panel_stride)), ...);
+    b += Step::kRow;
   }
   ((acc[P].lo.store(c + P * kNr), acc[P].hi.store(c + P * kNr + kLanes)), ...);
 }

@@ -60,10 +60,10 @@ struct Block {
 // While panel `panel` and the tile at row r are at work: fetches this tile's share of the next panel of B (`bytes`
 // from `b` on; null: none) and of `next`, the rows of A that are copied next (kc columns of them from `next`).
 MUDD_INLINE void fetch_next(const GemmBlock& g, const Block& at, int64_t kc, int64_t j, int64_t r, int64_t rows,
-                            const char* b, int64_t bytes, ConstCells next) {
+                            const float* b, int64_t bytes, ConstCells next) {
   if (b) {
     const int64_t share = (bytes * kMr / at.m + 63) / 64 * 64, from = r / kMr * share;
-    fetch_ahead(b + from, at_most(share, bytes - from));
+    fetch_ahead(reinterpret_cast<const char*>(b) + from, at_most(share, bytes - from));
   }
   if (!next) return;
   const int64_t from = kc * j / at.n / 16 * 16, to = kc * (j + kNr) / at.n;
@@ -82,26 +82,32 @@ inline ConstCells row_of(const GemmBlock& g, int64_t r) {
   return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
 }
 
-// kc words of a packed panel as the tiles see them.
-inline const float* widened(const float* panel, int64_t, float*) { return panel; }
-inline const float* widened(const bf16* panel, int64_t kc, float* to) {
-  for (int64_t i = 0; i < kc * kNr; i += kNr) {
-    load(panel + i).store(to + i);
-    load(panel + i + kLanes).store(to + i + kLanes);
-  }
-  return to;
+// c = tile, rounded to bf16 as the micro-kernels do.
+template <class Step>
+void narrow_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, int rows, int cols) {
+  bf16 row[kNr];
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < cols; j += kNr) {
+      Step::narrow(row, FmaStep::read(tile + r * kNr + j));
+      __builtin_memcpy((g.c + ((r0 + r) * g.ldc + j0 + j)).data, row,
+                       static_cast<size_t>(at_most(cols - j, kNr)) * sizeof(bf16));
+    }
+}
+
+// Whether C is the sums themselves (and the residual).
+inline bool sum_only(const Epilogue& e) {
+  return !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate;
 }
 
 template <class Unit>
 void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
-  using Number = typename Unit::Packed::Number;
-  constexpr int64_t kPer = Unit::Packed::kPer;
+  using Step = typename Unit::Step;
+  constexpr int64_t kPer = Unit::Packed::kPer, kRow = Step::kRow;
   alignas(64) float left[kMc * kLeftStride], partial[kMc * kNc], tile[kMr * kNr];
-  alignas(64) float right[sizeof(Number) == sizeof(float) ? 16 : kKc * kNr];  // for what is widened
   const int64_t depth = words<Unit>(g.k);
   const Epilogue& e = g.epilogue;
-  const bool sum_only = !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate &&
-                        g.c.type == DType::f32 && e.residual.type == DType::f32;
+  const bool whole = sum_only(e) && g.c.type == DType::f32 && e.residual.type == DType::f32;
+  const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kKc, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
@@ -110,27 +116,29 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
       Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     for (int64_t j = 0; j < at.n; j += kNr) {
-      const Number* panel = static_cast<const Number*>(g.b) + (at.j0 + j) * depth + w0 * kNr;
-      const char* ahead = j + kNr < at.n ? reinterpret_cast<const char*>(panel + depth * kNr) : nullptr;
-      const float* b = widened(panel, kc, right);
+      const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
+      const float* ahead = j + kNr < at.n ? b + depth * kRow : nullptr;
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        fetch_next(g, at, numbers, j, r, rows, ahead, kc * kNr * static_cast<int64_t>(sizeof(Number)), next);
+        fetch_next(g, at, numbers, j, r, rows, ahead, kc * kRow * 4, next);
         const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
         float* sums = partial + r * kNc + j;
         Ends ends{.start = sums, .start_stride = kNc};
         if (first) ends = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Ends{};
-        const bool direct = last && sum_only && cols == kNr;
-        ends.c = direct ? c.f32() : last ? tile : sums;
-        ends.ldc = direct ? g.ldc : last ? kNr : kNc;
+        const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
+        ends.c = !last ? sums : direct && whole ? c.f32() : tile;
+        ends.ldc = !last ? kNc : direct ? g.ldc : kNr;
+        ends.half = direct && half ? c.b16() : nullptr;
         const Addend residual{
             e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
             e.residual_stride};
         ends.addends = &residual;
-        ends.count = direct && e.residual;
+        ends.count = direct && whole && e.residual;
         Unit::by_rows(rows, kc, left + r * kLeftStride, b, ends);
-        if (last && !direct) finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
+        if (!last || direct) continue;
+        if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
+        else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
       }
     }
     w0 += kc;
@@ -140,10 +148,10 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
 // m = 1: panels stream past the row at memory speed. The row is copied in pieces unless it is seen as it lies.
 template <class Unit>
 void one_row(const GemmBlock& g) {
-  using Number = typename Unit::Packed::Number;
   using Step = typename Unit::Step;
-  constexpr int64_t kPanels = 4, kPer = Unit::Packed::kPer;
+  constexpr int64_t kPanels = 4, kPer = Unit::Packed::kPer, kRow = Step::kRow;
   alignas(64) float tile[kPanels * kNr], piece[kLeftStride];
+  const bool half = sum_only(g.epilogue) && g.c.type == DType::bf16 && !g.epilogue.residual;
   const bool as_is = Unit::kPacked == DType::f32 && g.a.type == DType::f32;
   const int64_t depth = words<Unit>(g.k), most = as_is ? depth : kKc;
   for (int64_t j = 0; j < g.n; j += kPanels * kNr) {
@@ -154,17 +162,18 @@ void one_row(const GemmBlock& g) {
       const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer;
       if (!as_is) Unit::copy_row(row_of(g, 0) + k0, at_most(kc * kPer, g.k - k0), kc, piece);
       const float *a = as_is ? row_of(g, 0).f32() : piece, *start = g.accumulate || w0 > 0 ? tile : nullptr;
-      const Number* b = static_cast<const Number*>(g.b) + j * depth + w0 * kNr;
+      const float* b = static_cast<const float*>(g.b) + j / kNr * depth * kRow + w0 * kRow;
       if (cols > (kPanels - 1) * kNr) {
-        vector_panels<Step>(std::make_index_sequence<kPanels>(), kc, a, b, depth * kNr, start, tile);
+        vector_panels<Step>(std::make_index_sequence<kPanels>(), kc, a, b, depth * kRow, start, tile);
       } else {
         for (int64_t p = 0; p * kNr < cols; ++p)
-          vector_panels<Step>(std::make_index_sequence<1>(), kc, a, b + p * kNr * depth, 0,
+          vector_panels<Step>(std::make_index_sequence<1>(), kc, a, b + p * kRow * depth, 0,
                               start ? start + p * kNr : nullptr, tile + p * kNr);
       }
       w0 += kc;
     } while (w0 < depth);
-    finish_tile(g, tile, 0, j, 1, static_cast<int>(cols));
+    if (half) narrow_tile<Step>(g, tile, 0, j, 1, static_cast<int>(cols));
+    else finish_tile(g, tile, 0, j, 1, static_cast<int>(cols));
   }
 }
 

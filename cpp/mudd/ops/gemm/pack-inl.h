@@ -10,9 +10,6 @@ namespace {
 template <class From>
 constexpr int64_t kLine = 64 / sizeof(From);  // numbers of a cache line
 
-// Lanes of a vector of which `left` numbers are there, some or none.
-inline int lanes_left(int64_t left) { return static_cast<int>(left <= 0 ? 0 : left < kLanes ? left : kLanes); }
-
 // Panels go in groups: rows are read in runs of some cache lines, and there are few write streams, whose distance
 // is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
 constexpr int64_t kGroup = 4, kRowsAhead = 16;
@@ -51,25 +48,22 @@ MUDD_INLINE void fetch_rows(const From* b, int64_t stride, const int32_t* rows, 
   }
 }
 
-// Panels [panel_begin, panel_end) of b[k, n], panels `depth` packed rows long. rows: as in gathered().
-template <class As, class From>
-void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t depth,
-                 int64_t panel_begin, int64_t panel_end, typename As::Number* packed) {
+// Panels [panel_begin, panel_end) of b[k, n]. rows: as in gathered().
+template <class Unit, class From>
+void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t panel_begin,
+                 int64_t panel_end, float* packed) {
+  using As = typename Unit::Packed;
+  constexpr int64_t kRow = Unit::Step::kRow;
+  const int64_t depth = words<Unit>(k);
   for (int64_t group = panel_begin; group < panel_end; group += kGroup) {
-    const int64_t end = group + kGroup < panel_end ? group + kGroup : panel_end;
-    const int64_t full = n / kNr < end ? n / kNr : end;
+    const int64_t end = at_most(group + kGroup, panel_end), full = at_most(n / kNr, end);
     for (int64_t i = 0; i < depth; ++i) {
       const RowsOf<As, From> from(b, row_stride, rows, i, k);
       fetch_rows<As>(b, row_stride, rows, i, k, group * kNr, end * kNr);
-      typename As::Number* to = packed + (group * depth + i) * kNr;
+      float* to = packed + (group * depth + i) * kRow;
       int64_t p = group;
-      for (; p < full; ++p, to += depth * kNr) {
-        As::put(to, from.of, p * kNr, kLanes);
-        As::put(to + kLanes, from.of, p * kNr + kLanes, kLanes);
-      }
-      for (; p < end; ++p, to += depth * kNr)
-        for (int64_t j = p * kNr; j < (p + 1) * kNr; j += kLanes)
-          As::put(to + j - p * kNr, from.of, j, lanes_left(n - j));
+      for (; p < full; ++p, to += depth * kRow) As::panel(to, from.of, p * kNr, kNr);
+      for (; p < end; ++p, to += depth * kRow) As::panel(to, from.of, p * kNr, n - p * kNr);
     }
   }
 }
@@ -77,8 +71,7 @@ void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t
 template <class Unit>
 void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin, int64_t panel_end,
           void* packed) {
-  pack_panels<typename Unit::Packed>(b, row_stride, nullptr, k, n, words<Unit>(k), panel_begin, panel_end,
-                                     static_cast<typename Unit::Packed::Number*>(packed));
+  pack_panels<Unit>(b, row_stride, nullptr, k, n, panel_begin, panel_end, static_cast<float*>(packed));
 }
 
 // kLanes x kLanes numbers of rows `row_stride` apart, transposed, to rows kNr apart.
@@ -118,10 +111,8 @@ void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, i
       }
       for (int64_t i = 0; i < kDepth && i0 + i < depth * As::kPer; i += As::kPer) {
         const float* rows[] = {lines[i], lines[(i + 1) % kDepth]};
-        typename As::Number* to =
-            static_cast<typename As::Number*>(packed) + (p * depth + (i0 + i) / As::kPer) * kNr;
-        As::put(to, rows, 0, kLanes);
-        As::put(to + kLanes, rows, kLanes, kLanes);
+        As::panel(static_cast<float*>(packed) + (p * depth + (i0 + i) / As::kPer) * Unit::Step::kRow, rows, 0,
+                  kNr);
       }
     }
   }
@@ -134,7 +125,7 @@ constexpr int64_t kLeftTile = kMr * kLeftStride;
 
 template <class Unit, class From>
 void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
-  using As = typename Unit::Working;
+  using As = typename Unit::Left;
   alignas(64) float line[kLanes];
   for (int64_t r = 0; r < words<Unit>(rows); r += kLanes)
     for (int64_t c = 0; c < m; c += kLanes) {
@@ -159,7 +150,7 @@ constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
 template <class Unit, class From>
 void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
   static_assert(kMr <= kLanes);
-  using As = typename Unit::Working;
+  using As = typename Unit::Left;
   for (int64_t r = 0; r < words<Unit>(rows); ++r) {
     const RowsOf<As, From> from(x, ldx, x_rows, r, rows);
     float* to = packed + r * kMr;

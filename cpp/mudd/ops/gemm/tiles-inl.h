@@ -133,8 +133,12 @@ inline void tile_product(int rows, int64_t kc, const float* a, const float* b, c
     t.dot<2, 5, 6>();
     t.dot<3, 5, 7>();
   }
-  if (rows == kMr && ends.count == 0) return store_sums(t, ends.c, ends.ldc);
+  if (rows == kMr && ends.count == 0 && !ends.half) return store_sums(t, ends.c, ends.ldc);
   store_sums(t, edge, kNr);
+  if (ends.half) {
+    for (int r = 0; r < rows; ++r) DotStep::narrow(ends.half + r * ends.ldc, DotStep::read(edge + r * kNr));
+    return;
+  }
   each([&](int r, int j) {
     Vec v = Vec::load(edge + r * kNr + j);
     for (int i = 0; i < ends.count; ++i) v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;

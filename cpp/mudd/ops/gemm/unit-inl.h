@@ -1,9 +1,9 @@
 // What a kernel row multiplies with: how numbers lie in packed memory, and how the tiles see and sum them. Built
 // per level. A Unit gives
-//   Packed, kPacked      how packed B is written, and its type
-//   Working              how blocks of x and dy are written that the tiles read at once
+//   Packed, kPacked      how packed rows of B are written, and their type
+//   Left                 how blocks of x are written for weight gradients
 //   kDepthUnit           packed K is a multiple of it
-//   Step                 the multiplication of the micro-kernels
+//   Step                 how the micro-kernels read and multiply (micro-inl.h)
 //   Session              what a thread holds while it runs loops of tiles
 //   copy_row             a row of A as the tiles see it
 //   by_rows, by_columns  a register tile: A lies row after row, kLeftStride words apart, or is a tile of pack_left
@@ -18,9 +18,23 @@ namespace {
 MUDD_INLINE Vec as_bf16(const float* p, int n) { return round_bf16(load(p, n)); }
 MUDD_INLINE Vec as_bf16(const bf16* p, int n) { return load(p, n); }
 
-// Ways to write a vector into packed memory: n numbers from column `at` on of kPer rows, which lie together.
-struct AsF32 {
-  using Number = float;
+// Lanes of a vector of which `left` numbers are there, some or none.
+MUDD_INLINE int lanes_left(int64_t left) {
+  return static_cast<int>(left <= 0 ? 0 : left < kLanes ? left : kLanes);
+}
+
+// Ways to write numbers into packed words. put: a vector, n numbers from column `at` on of kPer rows, which lie
+// together. panel: kNr columns, of which `left` are there, as Step::read reads them.
+template <class As>
+struct WholePanels {
+  template <class From>
+  static MUDD_INLINE void panel(float* to, const From* const* rows, int64_t at, int64_t left) {
+    As::put(to, rows, at, lanes_left(left));
+    As::put(to + kLanes, rows, at + kLanes, lanes_left(left - kLanes));
+  }
+};
+
+struct AsF32 : WholePanels<AsF32> {
   static constexpr int kPer = 1;
   template <class From>
   static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
@@ -28,19 +42,18 @@ struct AsF32 {
   }
 };
 struct AsRounded {  // bf16 numbers widened again
-  using Number = float;
   static constexpr int kPer = 1;
   template <class From>
   static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
     as_bf16(rows[0] + at, n).store(to);
   }
 };
-struct AsBf16 {
-  using Number = bf16;
+struct AsHalves {  // words of columns j (low) and kLanes + j (high) of a panel
   static constexpr int kPer = 1;
   template <class From>
-  static MUDD_INLINE void put(bf16* to, const From* const* rows, int64_t at, int n) {
-    store(to, load(rows[0] + at, n));
+  static MUDD_INLINE void panel(float* to, const From* const* rows, int64_t at, int64_t left) {
+    const Vec low = as_bf16(rows[0] + at, lanes_left(left));
+    pairs(low, as_bf16(rows[0] + at + kLanes, lanes_left(left - kLanes))).store(to);
   }
 };
 
@@ -56,11 +69,12 @@ struct NoSession {};
 template <class Step>
 struct VectorTiles {
   static constexpr bool kVectors = true;
-  static constexpr MicroTable<Step, kLeftStride, 1> kByRows{};
-  static constexpr MicroTable<Step, 1, kMr> kByColumns{};
+  static constexpr MicroTable<Step, kLeftStride, 1, false> kByRows{};
+  static constexpr MicroTable<Step, kLeftStride, 1, Step::kNarrows> kHalfByRows{};
+  static constexpr MicroTable<Step, 1, kMr, false> kByColumns{};
 
   static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
-    kByRows.of[rows - 1](kc, a, b, ends);
+    (ends.half ? kHalfByRows.of : kByRows.of)[rows - 1](kc, a, b, ends);
   }
   static MUDD_INLINE void by_columns(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
     kByColumns.of[rows - 1](kc, a, b, ends);
@@ -69,7 +83,7 @@ struct VectorTiles {
 
 struct F32Unit : VectorTiles<FmaStep> {
   using Packed = AsF32;
-  using Working = AsF32;
+  using Left = AsF32;
   using Step = FmaStep;
   using Session = NoSession;
   static constexpr DType kPacked = DType::f32;
@@ -81,11 +95,19 @@ struct F32Unit : VectorTiles<FmaStep> {
   }
 };
 
-// bf16 without bf16 units: packed numbers are widened into L1 a panel at a time, for all tiles that walk past it.
-struct WidenUnit : VectorTiles<FmaStep> {
-  using Packed = AsBf16;
-  using Working = AsRounded;
-  using Step = FmaStep;
+// bf16 without bf16 units: two columns in a word, which a shift and a mask widen in the micro-kernel.
+struct HalvesStep : FmaStep {
+  static constexpr int kRow = kLanes;
+  static MUDD_INLINE Pair read(const float* b) {
+    const Vec word = Vec::load(b);
+    return {low_of(word), high_of(word)};
+  }
+};
+
+struct WidenUnit : VectorTiles<HalvesStep> {
+  using Packed = AsHalves;
+  using Left = AsRounded;
+  using Step = HalvesStep;
   using Session = NoSession;
   static constexpr DType kPacked = DType::bf16;
   static constexpr int64_t kDepthUnit = 1;
