@@ -34,27 +34,37 @@ struct Runner {
     memory.emplace_back(static_cast<size_t>(bytes) + 64, std::byte{0x7f});
     return memory.back().data();
   }
+  // from: integers, or floats, which bf16 memory gets rounded.
   Tensor tensor(const TensorSpec& s, const void* from = nullptr) {
     Tensor t{room(s.bytes()), s.rows(), s.cols(), s.cols(), s.dtype, Layout::rows};
-    if (from) std::memcpy(t.data, from, static_cast<size_t>(s.bytes()));
+    if (!from) return t;
+    if (s.dtype != DType::bf16) std::memcpy(t.data, from, static_cast<size_t>(s.bytes()));
+    else
+      for (int64_t i = 0; i < s.size(); ++i) t.cells().b16()[i] = to_bf16(static_cast<const float*>(from)[i]);
     return t;
   }
 
+  // narrow: results that a graph of this compute type stores in bf16 lie in memory so.
   Runner(const char* op, const Attributes& attributes, std::vector<std::pair<TensorSpec, const void*>> inputs,
-         Shards cut)
+         Shards cut, DType compute = DType::f32, bool narrow = false)
       : node(make_node(op, attributes)), shards(std::move(cut)) {
     for (const auto& [spec, data] : inputs) specs.push_back(spec);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool given = inputs[i].second != nullptr;
       needs.inputs_.push_back(given ? &specs[i] : nullptr);
       needs.parameter_.push_back(false);
-      needs.wants_.push_back(given && specs[i].dtype == DType::f32);
+      needs.wants_.push_back(given && is_real(specs[i]));
       run.in_.push_back(given ? tensor(specs[i], inputs[i].second) : Tensor{});
     }
     needs.training_ = true;
     needs.shards_ = &shards;
+    needs.compute_ = compute;
     node->infer(needs);
-    for (const TensorSpec& o : needs.outputs_) run.out_.push_back(tensor(o));
+    for (size_t i = 0; i < needs.outputs_.size(); ++i) {
+      TensorSpec& o = needs.outputs_[i];
+      if (narrow && stored_bf16(needs, *node, static_cast<int>(i))) o.dtype = DType::bf16;
+      run.out_.push_back(tensor(o));
+    }
     for (int64_t bytes : needs.saved_) run.saved_.push_back(room(bytes));
     run.scratch_ = room(std::max(needs.scratch_forward_, needs.scratch_backward_));
     run.packed_plain_.assign(inputs.size(), nullptr);
@@ -64,7 +74,12 @@ struct Runner {
   }
 
   Floats out(int i) const { return floats(run.out_[static_cast<size_t>(i)]); }
-  static Floats floats(const Tensor& t) { return {t.f32(), t.f32() + t.rows * t.cols}; }
+  static Floats floats(const Tensor& t) {
+    if (t.dtype != DType::bf16) return {t.f32(), t.f32() + t.rows * t.cols};
+    Floats v;
+    for (int64_t i = 0; i < t.rows * t.cols; ++i) v.push_back(from_bf16(t.cells().b16()[i]));
+    return v;
+  }
 
   // Gradients of the float inputs (empty for others) for gradients of the outputs; nullptr: absent.
   std::vector<Floats> backward(const std::vector<const float*>& dy) {
@@ -114,15 +129,16 @@ struct Experts {
     for (int64_t i = 0; i < rows() * k; ++i) chosen.push_back(static_cast<int32_t>((i * 7 + i / 5) % e));
   }
   int64_t rows() const { return samples * tokens; }
-  Runner runner(Shards cut, const char* full_drop = "passthrough") const {
+  Runner runner(Shards cut, const char* full_drop = "passthrough", DType compute = DType::f32,
+                bool narrow = false) const {
     return Runner("grouped_gemm", attributes({{"full_drop", std::string(full_drop)}}),
-                  {{{{samples, tokens, d}}, x.data()},
+                  {{{{samples, tokens, d}, narrow ? DType::bf16 : DType::f32}, x.data()},
                    {{{samples, tokens, k}}, gates.data()},
                    {{{samples, tokens, k}, DType::i32}, chosen.data()},
                    {{{experts, d, f}}, wg.data()},
                    {{{experts, d, f}}, wu.data()},
                    {{{experts, f, d}}, wd.data()}},
-                  std::move(cut));
+                  std::move(cut), compute, narrow);
   }
   template <class N>
   std::vector<N> reference(const std::vector<N>& x_, const std::vector<N>& g_, const std::vector<N>& a,
@@ -248,6 +264,64 @@ TEST_CASE("the grouped_gemm node: values, all slopes, experts that are empty, ov
   Runner run = c.runner(Shards{});
   CHECK_THROWS_WITH_AS(run.node->forward(run.run),
                        "[grouped_gemm] experts: expected numbers from -1 to 4, got 5 at token 0", Error);
+}
+
+TEST_CASE("grouped_gemm in bf16: near the reference of rounded operands, memory in bf16 rounds the bits of fp32") {
+  for (int layout = 0; layout < 5; ++layout) {
+    Experts c = layout == 4 ? Experts(8, 30, 40, 24, 3, 2) : Experts(2, 9, 13, 21, 5, 2);
+    if (layout == 1) std::fill(c.chosen.begin(), c.chosen.end(), 3);
+    if (layout == 2)
+      for (size_t i = 0; i < c.chosen.size(); ++i) c.chosen[i] = i % 3 ? c.chosen[i] : -1;
+    if (layout == 3) std::fill(c.chosen.begin(), c.chosen.end(), -1);
+    c.chosen[4] = c.chosen[5] = -1;
+    for (Floats* v : {&c.x, &c.wg, &c.wu, &c.wd}) *v = rounded(*v);
+    const Floats dy = rounded(numbers(9, c.rows() * c.d));
+    const auto all = [&](bool narrow) {
+      Runner run = c.runner(Shards::cut(c.samples, 2), "passthrough", DType::bf16, narrow);
+      run.node->forward(run.run);
+      std::vector<Floats> got = run.backward({dy.data()});
+      got.push_back(rounded(run.out(0)));
+      got[0] = rounded(got[0]);
+      return got;
+    };
+    const auto want = all(false);
+    for (int threads : {1, 3}) {
+      set_num_threads(threads);
+      CHECK(all(true) == want);
+    }
+    set_num_threads(0);
+    const auto y = c.reference(widen(c.x), widen(c.gates), widen(c.wg), widen(c.wu), widen(c.wd), true);
+    CHECK(distance(want.back(), y, y.size()) <= bf16_tolerance(3));
+    const int inputs[5] = {0, 1, 3, 4, 5};
+    for (int o = 0; o < 5; ++o) {
+      const Floats& g = want[static_cast<size_t>(inputs[o])];
+      double largest = 0;
+      for (float v : g) largest = std::max(largest, std::fabs(static_cast<double>(v)));
+      for (size_t i = 0; i < g.size(); i += 1 + g.size() / 23)
+        CHECK(std::fabs(g[i] - slope(c, o, i, dy, true)) <= bf16_tolerance(4) * largest);
+    }
+  }
+}
+
+TEST_CASE("moe_route reads and writes bf16 around a router in fp32") {
+  const int64_t B = 2, T = 7, D = 21, E = 5;
+  const Floats x = rounded(numbers(1, B * T * D)), w = numbers(2, D * E), dgates = numbers(3, B * T * 2);
+  for (double jitter : {0.0, 0.3}) {
+    const auto all = [&](DType compute, bool narrow) {
+      Runner run("moe_route", attributes({{"jitter", jitter}}),
+                 {{{{B, T, D}, narrow ? DType::bf16 : DType::f32}, x.data()}, {{{D, E}}, w.data()}},
+                 Shards::cut(B, 2), compute, narrow);
+      run.node->forward(run.run);
+      std::vector<Floats> got = run.backward({dgates.data(), nullptr, nullptr});
+      got[0] = rounded(got[0]);
+      got.push_back(run.out(0));
+      got.push_back(run.out(2));
+      return got;
+    };
+    const auto want = all(DType::f32, false);
+    CHECK(all(DType::bf16, false) == want);
+    CHECK(all(DType::bf16, true) == want);
+  }
 }
 
 TEST_CASE("grouped_gemm: the same bits for any thread count, and for rows and shards cut elsewhere") {

@@ -6,11 +6,12 @@
 // A token without any expert (all of its slots are -1) gives residual_t + x_t (full_drop passthrough) or
 // residual_t.
 //
-// Inputs: x_BTD fp32, gates fp32 [B, T, k], experts i32 [B, T, k] (-1: no expert), Wg and Wu fp32 [E, D, F], Wd
+// Inputs: x_BTD, gates fp32 [B, T, k], experts i32 [B, T, k] (-1: no expert), Wg and Wu fp32 [E, D, F], Wd
 //   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). Output: y_BTD; it may take over the residual.
 // Attributes: activation (silu, ...), full_drop passthrough | zero.
 // Rows are B T k at most; how many an expert has is read at run time, none included.
-// Saved: x Wg and x Wu of every slot (2 F floats each), the order of the slots.
+// In bf16 the three products are of bf16 operands; the results of a token's slots are added in fp32.
+// Saved: x Wg and x Wu of every slot (2 F numbers of the compute type each), the order of the slots.
 // Backward, with d_s = dy_t Wd_e^T (before the gate) and h'_s = h_s / gate_s:
 //   dgate_s = <d_s, h'_s>,  da_s = gate_s d_s * (x Wu) * A'(x Wg),  db_s = gate_s d_s * A(x Wg)
 //   dx_t = sum_r (da_s Wg_e^T + db_s Wu_e^T) (+ dy_t where passed through),  dresidual = dy (the executor passes

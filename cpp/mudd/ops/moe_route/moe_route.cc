@@ -9,6 +9,7 @@
 #include "mudd/base/rng.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/moe_route/capacity.h"
 
@@ -52,14 +53,14 @@ class MoeRoute : public Node {
   }
 
   const char* op() const override { return "moe_route"; }
+  bool native_bf16() const override { return true; }  // x and dx; the router itself works in fp32
   bool weight_like(int i) const override { return i == kW; }
   bool keeps_f32(int) const override { return true; }  // gates and figures
   bool backward_reads_output(int i) const override { return i == kExperts; }
 
   void infer(Inference& io) override {
     const TensorSpec &x = io.input(kX), &w = io.input(kW);
-    check(x.dtype == DType::f32 && x.shape.size() == 3, "moe_route", "x: expected float32[B, T, D], got ",
-          x.text());
+    check(is_real(x) && x.shape.size() == 3, "moe_route", "x: expected float32[B, T, D], got ", x.text());
     check(w.dtype == DType::f32 && w.shape.size() == 2 && w.shape[0] == x.cols() && w.cols() > 0, "moe_route",
           "w: expected float32[", x.cols(), ", E], got ", w.text());
     samples_ = x.shape[0];
@@ -101,7 +102,7 @@ class MoeRoute : public Node {
     const Tensor x = router_input(run);
     float* p = run.saved_as<float>(kProbabilities);
     GemmBlock g;
-    g.a = x.f32();
+    g.a = x.cells();
     g.lda = x.stride;
     g.b = packed_w(run, Pack::plain);
     g.c = p;
@@ -162,7 +163,8 @@ class MoeRoute : public Node {
     if (jitter_ == 0) return x;
     float* noisy = reinterpret_cast<float*>(run.scratch() + x_at_);
     parallel_rows(x.rows, 16 * d_, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) with_noise(run, r, x.f32() + r * x.stride, noisy + r * d_, false);
+      const WideRows from(x, begin, end);
+      for (int64_t r = begin; r < end; ++r) with_noise(run, r, from.row(r), noisy + r * d_, false);
     });
     return {noisy, x.rows, d_, d_};
   }
@@ -269,7 +271,7 @@ class MoeRoute : public Node {
     std::array<int64_t, kMaxShards + 1> cuts;
     for (int s = 0; s <= run.shards().count(); ++s) cuts[s] = run.shards().row_begin(s, x.rows);
     GradBlock g;
-    g.x = x.f32();
+    g.x = x.cells();
     g.ldx = x.stride;
     g.dy = dz;
     g.ldy = g.n = g.ldo = experts_;
@@ -291,19 +293,20 @@ class MoeRoute : public Node {
     g.a = dz;
     g.lda = g.k = experts_;
     g.b = packed_w(run, Pack::transposed);
-    g.c = jitter_ > 0 ? noisy : dx.f32();
+    g.c = jitter_ > 0 ? Cells(noisy) : dx.cells();
     g.ldc = jitter_ > 0 ? d_ : dx.stride;
     g.m = dx.rows;
     g.n = d_;
     if (run.accumulate(kX) && jitter_ == 0) {
-      g.epilogue.residual = dx.f32();
+      g.epilogue.residual = dx.cells();
       g.epilogue.residual_stride = dx.stride;
     }
     multiply(g);
     if (jitter_ == 0) return;
     parallel_rows(dx.rows, 16 * d_, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        with_noise(run, r, noisy + r * d_, dx.f32() + r * dx.stride, run.accumulate(kX));
+      const bool add = run.accumulate(kX);
+      const NarrowRows to(dx, begin, end, add);
+      for (int64_t r = begin; r < end; ++r) with_noise(run, r, noisy + r * d_, to.row(r), add);
     });
   }
 

@@ -5,7 +5,8 @@
 // x' is x; with `jitter` e, where gradients are wanted, times uniform numbers of [1 - e, 1 + e] (Fedus et al.
 // 2021, 2.2).
 //
-// Inputs: x_BTD fp32, w_DE fp32 (weight-like), segments i32 [B, T] and key_mask i32 [B, T] (both optional: a token
+// Inputs: x_BTD (in bf16 too, as its gradient; the router works in fp32 in every graph), w_DE fp32 (weight-like),
+// segments i32 [B, T] and key_mask i32 [B, T] (both optional: a token
 //   with segment 0 or mask 0 is padding; it is routed, but no figure counts it).
 // Outputs:
 //   0 gates fp32 [B, T, k], best first, 0 for a slot that capacity drops; not normalised again after dropping
