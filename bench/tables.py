@@ -45,12 +45,18 @@ def lines_of(argv: list[str], a: argparse.Namespace, **environment: str) -> list
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+def lengths_of(shape: str, a: argparse.Namespace) -> tuple[int, int]:
+    """Timed and warm-up steps of a run."""
+    timed, warm = (QUICK if a.quick else STEPS)[shape]
+    return a.steps or timed, a.warmup or warm
+
+
 def steps(a: argparse.Namespace) -> dict[str, Row]:
     """Whole steps of every family, shape and program, interleaved."""
     rows: dict[str, Row] = {}
     peak = bench_peers.measured_peak(a.threads)
     for shape in a.shapes:
-        timed, warm = (QUICK if a.quick else STEPS)[shape]
+        timed, warm = lengths_of(shape, a)
         one = argparse.Namespace(**{**vars(a), "steps": timed, "warmup": warm})
         for family in a.families:
             if family == "mixtral" and shape not in MIXTRAL_SHAPES:
@@ -85,7 +91,7 @@ def attention(a: argparse.Namespace) -> dict[str, Row]:
 def threads(a: argparse.Namespace) -> dict[str, Row]:
     """One thread against all, bound to cores, in turn."""
     shape = "9M" if a.quick else "55M"
-    timed, warm = (QUICK if a.quick else STEPS)[shape]
+    timed, warm = lengths_of(shape, a)
     speed: dict[int, list[float]] = {1: [], a.threads: []}
     for _ in range(a.rounds):
         for count in speed:
@@ -130,6 +136,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax"))
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     p.add_argument("--rounds", type=int)
+    p.add_argument("--steps", type=int, help="timed steps of a run; default by shape")
+    p.add_argument("--warmup", type=int, help="steps before them; default by shape")
     p.add_argument("--threads", type=int, default=usable_cores())
     p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
     p.add_argument("--quick", action="store_true")

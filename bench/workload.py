@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from shapes import EXPERTS, Shape, mudd_hidden
 
-LR = 1e-3
+# At 1e-3 single batches of GPT-2 (9M, step 22) turn the rounding of PyTorch's clip, 1e-4, into 7e-3 of their loss,
+# while JAX stays within 1e-6 of ours: too wild a path to tell rounding from a fault.
+LR = 3e-4
 BETAS = (0.9, 0.95)
 EPS = 1e-8
 DECAY = 0.1

@@ -129,14 +129,14 @@ def test_a_peer_that_takes_another_step_is_named(change: dict[str, object], word
 
 
 def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the comparison of weights rests on: three steps with and without decay."""
+    """What the comparison of weights rests on: twelve steps with and without decay."""
     lengths = []
     for decay in (workload.DECAY, 0.0):
         monkeypatch.setattr(bench_step, "DECAY", decay)
         # Gains are ones and do not decay: with this vocabulary they are half of the length, as on 9M.
         shape = replace(TINY, V=4096)
         engine = bench_step.make_engine(shape, "transformer_pp", 0, None)
-        for step in range(3):
+        for step in range(12):
             window = workload.batch_tokens(shape, step).astype(np.int32)
             engine.train_step(
                 step, workload.LR, {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
