@@ -13,6 +13,7 @@ import json
 import statistics
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from workload import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 
-def run_config(s: Shape, family: str, micro_batch: int, precision: str = "fp32") -> Any:
+def run_config(
+    s: Shape, family: str, micro_batch: int, precision: str = "fp32", recompute: bool = False
+) -> Any:
     """The config of a run on this shape; embedding and head decay like every matrix, as in the peers."""
     from mudd_core import config as c
 
@@ -62,18 +65,25 @@ def run_config(s: Shape, family: str, micro_batch: int, precision: str = "fp32")
     optim = c.OptimConfig(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )
-    train = c.TrainConfig(batch_size=s.B, seq_len=s.T, micro_batch=micro_batch, precision=precision)
+    train = c.TrainConfig(
+        batch_size=s.B, seq_len=s.T, micro_batch=micro_batch, precision=precision, recompute=recompute
+    )
     return c.Config(name="bench", model=model, optim=optim, train=train)
 
 
 def make_engine(
-    s: Shape, family: str, micro_batch: int, weights: Path | None, precision: str = "fp32"
+    s: Shape,
+    family: str,
+    micro_batch: int,
+    weights: Path | None,
+    precision: str = "fp32",
+    recompute: bool = False,
 ) -> Any:
     """Model with the given (or the bench's own) weights, and its engine."""
     from mudd_core.engine import Engine
     from mudd_core.model import Model
 
-    config = run_config(s, family, micro_batch, precision)
+    config = run_config(s, family, micro_batch, precision, recompute)
     model = Model(config.model, initialize=False, precision=precision)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
@@ -101,7 +111,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     mc.set_num_threads(a.threads)
     # Half of the batch at a time by default: next to no slower, and half of the activations (same bits).
     micro_batch = max(1, s.B // 2) if a.micro_batch is None else a.micro_batch
-    engine = make_engine(s, family, micro_batch, a.weights, a.precision)
+    engine = make_engine(s, family, micro_batch, a.weights, a.precision, a.recompute)
     losses, seconds = [], []
     for step in range(a.warmup + a.steps):
         window = batch_tokens(s, step).astype(np.int32)
@@ -141,6 +151,9 @@ def parse() -> argparse.Namespace:
         help="train.micro_batch: shards of one run, 0 = all; default: half of the batch",
     )
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
+    p.add_argument("--seq-len", type=int, help="window T in place of the shape's, for long context")
+    p.add_argument("--batch", type=int, help="windows in a step in place of the shape's")
+    p.add_argument("--recompute", action="store_true", help="train.recompute: norms and gates again in backward")
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()
@@ -149,7 +162,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Measure and print."""
     a = parse()
-    s = SHAPES[a.shape]
+    shape = SHAPES[a.shape]
+    s = replace(shape, T=a.seq_len or shape.T, B=a.batch or shape.B)
     row = measure(s, a.family, a)
     if a.json:
         print(json.dumps(row))
