@@ -7,6 +7,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/ops/attention/attention.h"
 #include "mudd/ops/attention/reference.h"
+#include "mudd/ops/convert/convert.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -80,9 +81,23 @@ double error(const std::vector<float>& got, const std::vector<double>& want) {
   return distance(got, want, want.size()) * std::min(1.0, std::max(scale, 1e-30) / 0.25);
 }
 
+enum class Kind { f32, bf16, pairs };  // inputs fp32; inputs bf16; those of a row that rounds P and dS as well
+
+// The numbers in bf16; `x` becomes what they hold.
+std::vector<bf16> narrowed(std::vector<float>& x) {
+  std::vector<bf16> all(x.size());
+  mudd::narrow(static_cast<int64_t>(x.size()), x.data(), all.data());
+  mudd::widen(static_cast<int64_t>(x.size()), all.data(), x.data());
+  return all;
+}
+
 // One slice at a time, straight on the kernels of one row. Scratch is poisoned.
-void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool small_parts) {
-  const Numbers n = numbers_of(c);
+void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool small_parts, Kind kind = Kind::f32) {
+  Numbers n = numbers_of(c);
+  std::vector<bf16> halves[4];
+  ConstCells from[4] = {n.q.data(), n.k.data(), n.v.data(), n.dout.data()};
+  if (kind != Kind::f32)
+    for (int i = 0; auto* x : {&n.q, &n.k, &n.v, &n.dout}) halves[i] = narrowed(*x), from[i] = halves[i].data(), ++i;
   const Wanted want = wanted(c, n);
   const int64_t group = c.heads / c.kv_heads, wide = c.heads * c.dim, narrow = c.kv_heads * c.dim;
   std::vector<float> o(n.q.size(), kPoison), lse(want.lse.size(), kPoison), delta(want.lse.size(), kPoison);
@@ -97,7 +112,7 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
       s.group = group, s.dim = c.dim, s.queries = s.keys = c.time;
       s.causal = c.causal, s.scale = static_cast<float>(c.scale);
       s.activation = c.activation, s.divisor = static_cast<float>(c.divisor), s.eps = static_cast<float>(c.eps);
-      s.q = n.q.data() + q_at, s.k = n.k.data() + k_at, s.v = n.v.data() + k_at, s.o = o.data() + q_at;
+      s.q = from[0] + q_at, s.k = from[1] + k_at, s.v = from[2] + k_at, s.o = o.data() + q_at;
       s.q_row = s.o_row = wide, s.q_head = s.o_head = c.dim, s.k_row = s.v_row = narrow;
       s.lse = lse.data() + row_at;
       if (c.segments) s.segments = c.segments + b * c.time;
@@ -108,7 +123,7 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
           kernels.fwd(s, {h, std::min(h + together, group), t, std::min(t + kernels.query_tile, c.time)},
                       scratch.data());
       AttentionGrad grad;
-      grad.dout = n.dout.data() + q_at, grad.do_row = grad.dq_row = wide, grad.do_head = grad.dq_head = c.dim;
+      grad.dout = from[3] + q_at, grad.do_row = grad.dq_row = wide, grad.do_head = grad.dq_head = c.dim;
       grad.dk_row = grad.dv_row = narrow;
       kernels.delta(s, grad, 0, c.time, delta.data() + row_at);
       grad.delta = delta.data() + row_at;
@@ -125,12 +140,13 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
           kernels.bwd(s, grad, scratch.data());
         }
     }
-  const double allowed = tolerance(growth(c));
+  // Rounded P and dS: half an epsilon of bf16 each, and sums in which larger terms cancel.
+  const double allowed = kind == Kind::pairs ? 8.0 / 256 : tolerance(growth(c));
   CHECK(error(o, want.o) <= allowed);
   CHECK(error(dq, want.dq) <= allowed);
   CHECK(error(dk, want.dk) <= allowed);
   CHECK(error(dv, want.dv) <= allowed);
-  if (c.activation != Scores::softmax) CHECK(distance(lse, want.lse, lse.size()) <= allowed);
+  if (c.activation != Scores::softmax) CHECK(distance(lse, want.lse, lse.size()) <= tolerance(growth(c)));
   else
     for (size_t i = 0; i < lse.size(); ++i)
       if (std::isfinite(want.lse[i])) CHECK(std::fabs(lse[i] * std::log(2.0) - want.lse[i]) <= 1e-5);
@@ -219,5 +235,28 @@ TEST_CASE("attention rows: segments, hidden keys, empty rows, no causality") {
         check_row(*row.kernels, c, false);
       }
     }
+  });
+}
+
+TEST_CASE("bf16 inputs: rows that widen them, and rows that multiply pairs") {
+  for_each_row(attention_rows(DType::bf16), [](const auto& row) {
+    const Kind kind = std::string(row.name) == "attention_bf16" ? Kind::pairs : Kind::bf16;
+    for (int64_t time : {1, 2, 17, 63, 65, 97, 131})
+      for (int64_t dim : {4, 17, 24}) check_row(*row.kernels, small(time, 2, 1, dim), true, kind);
+    for (int64_t dim : {1, 8, 33, 64, 80}) check_row(*row.kernels, small(19, 3, 3, dim), false, kind);
+    for (const bool small_parts : {true, false}) check_row(*row.kernels, small(401, 1, 1, 16), small_parts, kind);
+    for (const Scores a : kScores)
+      for (const bool causal : {true, false}) {
+        AttentionCase c = small(143, 4, 2, 12);
+        c.activation = a, c.divisor = 20, c.eps = 1e-2, c.causal = causal;
+        check_row(*row.kernels, c, true, kind);
+        std::vector<int32_t> segments, mask;
+        for (int64_t i = 0; i < c.time; ++i) {
+          segments.push_back(static_cast<int32_t>(i / 23));
+          mask.push_back(number(9, static_cast<uint64_t>(i)) > -0.3f);
+        }
+        c.segments = segments.data(), c.key_mask = mask.data();
+        check_row(*row.kernels, c, true, kind);
+      }
   });
 }

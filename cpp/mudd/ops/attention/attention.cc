@@ -8,17 +8,25 @@
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
+#include "mudd/ops/convert/convert.h"
 #include "mudd/ops/rope/heads.h"
 
 namespace mudd {
 
-std::span<const KernelRow<AttentionKernels>> attention_rows() {
-  static const KernelRow<AttentionKernels> rows[] = {
+std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
 #define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+  static const KernelRow<AttentionKernels> f32[] = {
 #include "mudd/ops/attention/kernels.inc"
-#undef MUDD_KERNEL
   };
-  return rows;
+  static const KernelRow<AttentionKernels> b16[] = {
+#include "mudd/ops/attention/kernels_bf16.inc"
+  // then the rows of fp32
+#include "mudd/ops/attention/kernels.inc"
+  };
+#undef MUDD_KERNEL
+  if (compute == DType::bf16) return b16;
+  return f32;
 }
 
 namespace {
@@ -58,6 +66,7 @@ class Attention : public Node {
 
   const char* op() const override { return "attention"; }
   bool backward_reads_output(int i) const override { return i == 0; }
+  bool native_bf16() const override { return true; }
   bool writes_input(int i) const override { return i == kKeyCache || i == kValueCache; }
   void infer(Inference& io) override;
   void forward(const Run& run) override;
@@ -69,6 +78,8 @@ class Attention : public Node {
   void book(Inference& io);
   AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
   void extend_cache(const Run& run) const;
+  Tensor gradient_sums(const Run& run, int input) const;
+  void narrow_gradient(const Run& run, int input) const;
   void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
 
   int64_t heads_, kv_heads_;
@@ -81,6 +92,7 @@ class Attention : public Node {
   int64_t cache_rows_ = 0;                                   // Tmax
   int64_t slots_ = 1;                                        // workers that scratch was booked for
   int64_t fwd_bytes_ = 0, bwd_bytes_ = 0, delta_bytes_ = 0;  // per worker; of delta, for all
+  int64_t sums_at_[3] = {};  // in the scratch, of gradients that are stored in bf16
   const AttentionKernels* kernels_ = nullptr;
 };
 
@@ -134,7 +146,7 @@ void Attention::infer(Inference& io) {
   const double seen = causal_ && !cached_ ? 0.5 : 1.0, keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
   flops_ = 4 * seen * keys * static_cast<double>(q_.rows() * q_.heads * q_.dim);
   if (!cached_) io.saved(q_.rows() * q_.heads * static_cast<int64_t>(sizeof(float)));
-  kernels_ = &choose(attention_rows());
+  kernels_ = &choose(attention_rows(io.compute()));
   book(io);
 }
 
@@ -146,7 +158,13 @@ void Attention::book(Inference& io) {
   io.scratch_forward(slots_ * fwd_bytes_);
   bwd_bytes_ = bytes(kernels_->bwd_scratch(q_.dim));
   delta_bytes_ = bytes(q_.rows() * q_.heads);
-  io.scratch_backward(delta_bytes_ + slots_ * bwd_bytes_);
+  int64_t used = delta_bytes_ + slots_ * bwd_bytes_;
+  for (const int input : {kQuery, kKey, kValue}) {
+    sums_at_[input] = used;
+    if (!io.wants_gradient(input) || io.input(input).dtype != DType::bf16) continue;
+    used += bytes(io.input(input).size());
+  }
+  io.scratch_backward(used);
 }
 
 AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
@@ -162,8 +180,8 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.eps = static_cast<float>(eps_);
   s.q_row = q_.row_stride(q), s.q_head = q_.head_stride(q);
   s.o_row = q_.row_stride(o), s.o_head = q_.head_stride(o);
-  s.q = q.f32() + b * q_.time * s.q_row + g * s.group * s.q_head;
-  s.o = o.f32() + b * q_.time * s.o_row + g * s.group * s.o_head;
+  s.q = q.cells() + b * q_.time * s.q_row + g * s.group * s.q_head;
+  s.o = o.cells() + b * q_.time * s.o_row + g * s.group * s.o_head;
   if (cached_) {
     const Tensor &kc = run.in(kKeyCache), &vc = run.in(kValueCache);
     s.first_query = run.step().cache_length;
@@ -173,8 +191,8 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
     s.v = vc.f32() + (b * k_.heads + g) * cache_rows_ * vc.stride;
   } else {
     s.k_row = k_.row_stride(k), s.v_row = k_.row_stride(v);
-    s.k = k.f32() + b * k_.time * s.k_row + g * k_.head_stride(k);
-    s.v = v.f32() + b * k_.time * s.v_row + g * k_.head_stride(v);
+    s.k = k.cells() + b * k_.time * s.k_row + g * k_.head_stride(k);
+    s.v = v.cells() + b * k_.time * s.v_row + g * k_.head_stride(v);
     s.lse = run.saved_as<float>(0) + (b * q_.heads + g * s.group) * q_.time;
   }
   if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
@@ -190,9 +208,14 @@ void Attention::extend_cache(const Run& run) const {
   const auto copy = [&](Input from, Input to, int64_t slice_index) {
     const Tensor &x = run.in(from), &cache = run.in(to);
     const int64_t row = k_.row_stride(x), b = slice_index / k_.heads, g = slice_index % k_.heads;
-    const float* src = x.f32() + b * k_.time * row + g * k_.head_stride(x);
+    const ConstCells src = x.cells() + (b * k_.time * row + g * k_.head_stride(x));
     float* dst = cache.f32() + (slice_index * cache_rows_ + begin) * cache.stride;
-    for (int64_t t = 0; t < k_.time; ++t) std::copy_n(src + t * row, k_.dim, dst + t * cache.stride);
+    for (int64_t t = 0; t < k_.time; ++t) {
+      const ConstCells from = src + t * row;
+      float* to = dst + t * cache.stride;
+      if (from.type == DType::bf16) convert_kernels().widen(k_.dim, from.b16(), to);
+      else std::copy_n(from.f32(), k_.dim, to);
+    }
   };
   const auto extend = [&](int64_t slice_index, int) {
     copy(kKey, kKeyCache, slice_index);
@@ -233,11 +256,33 @@ void Attention::backward(const Run& run) {
     const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
     const AttentionSlice s = slice(run, b, g);
     AttentionGrad own = grad;
-    own.dout = dout.f32() + b * q_.time * grad.do_row + g * s.group * grad.do_head;
+    own.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
     kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), delta + slice_index * s.group * q_.time);
   });
   for (int64_t wave = 0; wave < up(q_.time, kChunk); ++wave)
     backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
+  for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input);
+}
+
+// Where the gradient of an input is summed: in place, or in fp32 scratch where it is stored in bf16.
+Tensor Attention::gradient_sums(const Run& run, int input) const {
+  const Tensor& din = run.din(input);
+  if (din.dtype != DType::bf16) return din;
+  auto* sums = reinterpret_cast<float*>(run.scratch() + sums_at_[input]);
+  return {sums, din.rows, din.cols, din.cols, DType::f32};
+}
+
+void Attention::narrow_gradient(const Run& run, int input) const {
+  if (!run.wants(input) || run.din(input).dtype != DType::bf16) return;
+  const Tensor &din = run.din(input), sums = gradient_sums(run, input);
+  const bool add = run.accumulate(input);
+  parallel_rows(din.rows, din.cols, [&](int64_t begin, int64_t end) {
+    const NarrowRows to(din, begin, end, add);
+    for (int64_t r = begin; r < end; ++r) {
+      const float* from = sums.f32() + r * sums.stride;
+      for (int64_t j = 0; j < din.cols; ++j) to.row(r)[j] = add ? to.row(r)[j] + from[j] : from[j];
+    }
+  });
 }
 
 void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const {
@@ -251,25 +296,25 @@ void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, 
     grad.key_begin = keys * kChunk, grad.key_end = std::min(grad.key_begin + kChunk, q_.time);
     grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
     grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
-    grad.dout = dout.f32() + b * q_.time * grad.do_row + g * s.group * grad.do_head;
+    grad.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
     grad.delta = delta + slice_index * s.group * q_.time;
     if (run.wants(kQuery)) {
-      const Tensor& dq = run.din(kQuery);
+      const Tensor dq = gradient_sums(run, kQuery);
       grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
       grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
-      grad.set_dq = wave == 0 && !run.accumulate(kQuery);
+      grad.set_dq = wave == 0 && (dq.data != run.din(kQuery).data || !run.accumulate(kQuery));
     }
     if (run.wants(kKey)) {
-      const Tensor& dk = run.din(kKey);
+      const Tensor dk = gradient_sums(run, kKey);
       grad.dk_row = k_.row_stride(dk);
       grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
-      grad.set_dk = wave == 0 && !run.accumulate(kKey);
+      grad.set_dk = wave == 0 && (dk.data != run.din(kKey).data || !run.accumulate(kKey));
     }
     if (run.wants(kValue)) {
-      const Tensor& dv = run.din(kValue);
+      const Tensor dv = gradient_sums(run, kValue);
       grad.dv_row = k_.row_stride(dv);
       grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
-      grad.set_dv = wave == 0 && !run.accumulate(kValue);
+      grad.set_dv = wave == 0 && (dv.data != run.din(kValue).data || !run.accumulate(kValue));
     }
     kernels_->bwd(s, grad, own);
   });

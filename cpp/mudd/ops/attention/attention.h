@@ -4,7 +4,7 @@
 //   sqrelu       P = relu(s)^2 / divisor                elu       P = (elu(s) + 1) / divisor
 //   norm_sqrelu  P = relu(s)^2 / (eps + its row sum)    norm_elu  P = (elu(s) + 1) / (eps + its row sum)
 //
-// Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 (or with four axes [B, T, H, hd]; any row stride),
+// Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 or bf16 (or with four axes [B, T, H, hd]; any row stride),
 //   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
 //   With option cache: k_cache, v_cache [B, G, Tmax, hd] fp32, contiguous, instead of segments a key_mask [B,
 //   Tmax]; k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length + t.
@@ -25,18 +25,22 @@
 // Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
 // exact zeros. So the bits of a row depend on its own query and visible keys only, not on T, the tile it fell
 // into, or whether the keys came from the cache.
+//
+// bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
+// of kernels.inc widen bf16 as they load it; those of kernels_bf16.inc multiply bf16, so they also round P and dS.
 #pragma once
 
 #include <cstdint>
 
 #include "mudd/base/kernel_table.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 
 enum class Scores : uint8_t { softmax, sqrelu, elu, norm_sqrelu, norm_elu };
 constexpr bool has_row_sum(Scores a) { return a != Scores::sqrelu && a != Scores::elu; }
 
-// One sample and one key/value head with its group of query heads. Strides count floats: _row from one position
+// One sample and one key/value head with its group of query heads. Strides count numbers: _row from one position
 // to the next, _head from one query head to the next.
 struct AttentionSlice {
   int64_t group = 1, dim = 0, queries = 0, keys = 0;
@@ -45,11 +49,11 @@ struct AttentionSlice {
   float scale = 1.0f;
   Scores activation = Scores::softmax;
   float divisor = 1.0f, eps = 0.0f;
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  ConstCells q, k, v;
   int64_t q_row = 0, q_head = 0, k_row = 0, v_row = 0;
   const int32_t* segments = nullptr;  // [keys]; only with first_query 0
   const int32_t* key_mask = nullptr;  // [keys]
-  float* o = nullptr;
+  Cells o;
   int64_t o_row = 0, o_head = 0;
   float* lse = nullptr;  // [group][queries]; may be null in forward
 };
@@ -62,7 +66,7 @@ struct QueryTile {
 // A part of the backward of one slice: the keys and queries of one pair of chunks.
 struct AttentionGrad {
   int64_t key_begin = 0, key_end = 0, query_begin = 0, query_end = 0;
-  const float* dout = nullptr;
+  ConstCells dout;
   int64_t do_row = 0, do_head = 0;
   const float* delta = nullptr;                       // [group][queries]
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;  // null where not wanted
@@ -86,8 +90,10 @@ struct AttentionKernels {
   extern const AttentionKernels name; \
   }
 #include "mudd/ops/attention/kernels.inc"
+#include "mudd/ops/attention/kernels_bf16.inc"
 #undef MUDD_KERNEL
 
-std::span<const KernelRow<AttentionKernels>> attention_rows();
+// compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which widen what they load.
+std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute = DType::f32);
 
 }  // namespace mudd

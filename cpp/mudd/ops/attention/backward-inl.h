@@ -1,4 +1,4 @@
-// The backward half of kernel-inl.h, included inside its anonymous namespace: recomputes the scores of one pair of
+// The backward half, for a unit of product-inl.h: recomputes the scores of one pair of
 // tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
 //
 // Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are turned, once
@@ -6,30 +6,33 @@
 // as forward's do, so that the scores are forward's bits; dS is P (dP - delta), dq sums dS times keys that carry
 // the factor, dk sums dS times those queries.
 
-void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin, int64_t end, float* out) {
-  for (int64_t h = 0; h < s.group; ++h)
-    for (int64_t t = begin; t < end; ++t) {
-      const float *o = s.o + t * s.o_row + h * s.o_head, *dout = g.dout + t * g.do_row + h * g.do_head;
-      Vec even = Vec::zero(), odd = Vec::zero();
-      int64_t d = 0;
-      for (; d + 2 * kL <= s.dim; d += 2 * kL) {
-        __builtin_prefetch(o + 8 * s.o_row + d), __builtin_prefetch(dout + 8 * g.do_row + d);
-        even = fma(Vec::load(o + d), Vec::load(dout + d), even);
-        odd = fma(Vec::load(o + d + kL), Vec::load(dout + d + kL), odd);
-      }
-      for (; d < s.dim; d += kL) {
-        const int n = static_cast<int>(smaller(s.dim - d, kL));
-        even = fma(Vec::load_n(o + d, n), Vec::load_n(dout + d, n), even);
-      }
-      out[h * s.queries + t] = (even + odd).sum();
-    }
+#pragma once
+
+#include "mudd/ops/attention/scores-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+inline void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin, int64_t end, float* out) {
+  with_numbers(s.o, [&](auto* o) {
+    with_numbers(g.dout, [&](auto* dout) {
+      for (int64_t h = 0; h < s.group; ++h)
+        for (int64_t t = begin; t < end; ++t) {
+          const auto* a = o + t * s.o_row + h * s.o_head;
+          const auto* b = dout + t * g.do_row + h * g.do_head;
+          out[h * s.queries + t] = row_sum(s.dim, [&](int64_t d, int n, Vec sum) {
+                                     return fma(load(a + d, n), load(b + d, n), sum);
+                                   }).sum();
+        }
+    });
+  });
 }
 
 constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
 constexpr int64_t kGradBlock = 288;          // queries copied at once
 
 // Scores S and dP of one row, `visible` keys of them, become P and dS; the products may touch up to kStrip keys
-// more, which are zero.
+// more, and the number that fills the last word, which are zero.
 template <class Cell>
 inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell) {
   for (int64_t kk = 0; kk < visible; kk += kL) {
@@ -37,30 +40,36 @@ inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell
     cell(s, dp);
     s.store(p + kk), dp.store(ds + kk);
   }
-  for (int64_t kk = visible; kk < smaller(nk, visible + kStrip); ++kk) p[kk] = ds[kk] = 0.0f;
+  for (int64_t kk = visible; kk < smaller(smaller(nk + 1, kGradK), visible + kStrip); ++kk) p[kk] = ds[kk] = 0.0f;
 }
 
-// [rows][kGradK] of S and dP become P and dS; lse and delta of the rows.
+// [rows][kGradK] of S and dP become P and dS; lse and delta of the rows. S and dS get their
+// factors here where the operands do not carry it (kLater).
+template <bool kLater>
 void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t nk, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
-  const auto each = [&](auto row) MUDD_INLINE {
+  const auto each = [&](auto row) MUDD_BODY {
     for (int64_t r = 0; r < rows; ++r)
       grad_row(clamp(r + 1 - shift, 0, nk), nk, p + r * kGradK, ds + r * kGradK,
                row(Vec::set1(lse[r]), Vec::set1(delta_rows[r])));
   };
+  const Vec factor = Vec::set1(score_factor(a)), scale = Vec::set1(a.scale);
+  const auto score = [=](Vec s) MUDD_BODY { return kLater ? s * factor : s; };
+  const auto scaled = [=](Vec s) MUDD_BODY { return kLater ? s * scale : s; };
   if (a.activation == Scores::softmax) {
-    each([&](Vec top, Vec dot) MUDD_INLINE {
-      return [=](Vec& s, Vec& dp) MUDD_INLINE {
-        s = exp2_nonpositive(s - top);
-        dp = (dp - dot) * s;
+    each([&](Vec top, Vec dot) MUDD_BODY {
+      return [=](Vec& s, Vec& dp) MUDD_BODY {
+        s = exp2_nonpositive(score(s) - top);
+        dp = (dp - dot) * scaled(s);
       };
     });
     return;
   }
   with_scores(a.activation, [&](auto tag) {
-    each([&](Vec by, Vec dot) MUDD_INLINE {
-      return [=](Vec& s, Vec& dp) MUDD_INLINE {
-        dp = (dp - dot) * (score_slope<decltype(tag)::kind>(s) * by);
+    each([&](Vec by, Vec dot) MUDD_BODY {
+      return [=](Vec& s, Vec& dp) MUDD_BODY {
+        s = score(s);
+        dp = (dp - dot) * scaled(score_slope<decltype(tag)::kind>(s) * by);
         s = score_value<decltype(tag)::kind>(s) * by;
       };
     });
@@ -68,7 +77,7 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
 }
 
 // Scores that segments or the key mask hide become -inf; the causal ones are left out by the trims.
-void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, int64_t nk, float* scores) {
+inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, int64_t nk, float* scores) {
   for (int64_t r = 0; r < rows; ++r) {
     float* row = scores + r * kGradK;
     if (s.segments) {
@@ -82,38 +91,49 @@ void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, in
   }
 }
 
+// Operands with the sum along their rows (q, dout, ds_rows), turned (kt, vt), and with the sum across (q_pairs,
+// dout_pairs, keys, p_pairs, ds_pairs). In fp32 a word is a number: then rows, pairs and scores are one memory.
+template <class U>
 struct GradScratch {
-  float *q, *dout, *kt, *vt, *keys, *p, *ds, *dk, *dv, *lse, *delta;
+  float *q, *dout, *q_pairs, *dout_pairs, *kv_rows, *kt, *vt, *keys, *p, *ds, *p_pairs, *ds_pairs, *ds_rows, *dk,
+      *dv, *lse, *delta;
   int64_t floats = 0;
 
   GradScratch(float* at, int64_t dim) {
-    const int64_t width = round_up(dim);
+    const int64_t width = round_up(dim), rowwise = row_words<U>(dim), turned = words_of<U>(dim) * kGradK;
     const auto take = [&](int64_t n) {
       float* here = at + floats;
       floats += (n + 15) / 16 * 16;  // whole lines of the cache
       return here;
     };
-    q = take(kGradBlock * width), dout = take(kGradBlock * width);
-    kt = take(dim * kGradK), vt = take(dim * kGradK), keys = take(kGradK * width);
+    constexpr bool kPairs = U::kPer > 1;
+    q = take(kGradBlock * rowwise), dout = take(kGradBlock * rowwise);
+    q_pairs = kPairs ? take(kGradBlock / U::kPer * width) : q;
+    dout_pairs = kPairs ? take(kGradBlock / U::kPer * width) : dout;
+    kv_rows = take(kGradK * rowwise), kt = take(turned), vt = take(turned), keys = take(kGradK * width);
     p = take(kGradQ * kGradK), ds = take(kGradQ * kGradK);
+    ds_rows = kPairs ? take(kGradQ * kGradK / U::kPer) : ds;
+    p_pairs = p, ds_pairs = ds;  // made in place
     dk = take(kGradK * width), dv = take(kGradK * width);
     lse = take(kGradQ), delta = take(kGradQ);
   }
 };
 
+template <class U>
 int64_t bwd_scratch(int64_t dim) {
   float none = 0;
-  return GradScratch(&none, dim).floats;
+  return GradScratch<U>(&none, dim).floats;
 }
 
 // Rows that are needed when the products are done.
-void fetch_rows(const float* at, int64_t stride, int64_t n, int64_t dim) {
+inline void fetch_rows(const float* at, int64_t stride, int64_t n, int64_t dim) {
   for (int64_t r = 0; r < n; ++r)
     for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(at + r * stride + d, 1, 2);
 }
 
 // dst rows = (add to dst) the sums of a key tile, times factor.
-void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bool set, float* dst, int64_t stride) {
+inline void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bool set, float* dst,
+                     int64_t stride) {
   const int64_t width = round_up(dim);
   const Vec by = Vec::set1(factor);
   for (int64_t r = 0; r < n; ++r) {
@@ -132,60 +152,94 @@ void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bool set,
 
 // One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
 // block's copies.
+template <class U>
 void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t t0, int64_t rows, int64_t at,
-              int64_t k0, int64_t nk, const GradScratch& x) {
-  const int64_t width = round_up(s.dim), shift = s.causal ? k0 - t0 : kAllVisible;
-  const float *q = x.q + at * width, *dout = x.dout + at * width;
+              int64_t k0, int64_t nk, const GradScratch<U>& x) {
+  const int64_t width = round_up(s.dim), along = row_words<U>(s.dim), shift = s.causal ? k0 - t0 : kAllVisible;
   const bool deltas = has_row_sum(s.activation);
   for (int64_t r = 0; r < rows; ++r) {
     x.lse[r] = s.lse[h * s.queries + t0 + r];
     x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  product<false, Trim::columns_end>({q, width, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
-  product<false, Trim::columns_end>(
-      {dout, width, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<U, false, Trim::columns_end>(
+      {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<U, false, Trim::columns_end>(
+      {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
   if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
-  grad_scores(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
+  grad_scores<(U::kPer > 1)>(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
+  if constexpr (U::kPer > 1) {
+    copy_words(U{}, x.ds, kGradK, rows, kGradK, 1.0f, x.ds_rows);
+    pair_scores(U{}, x.p, kGradK, rows, nk, x.p_pairs);
+    pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
+  }
+  const float *q = x.q_pairs + at / U::kPer * width, *dout = x.dout_pairs + at / U::kPer * width;
   if (g.dv)
-    product<true, Trim::depth_begin>(
-        {x.p, kGradK, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
+    product<U, true, Trim::depth_begin>(
+        {x.p_pairs, kGradK, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
   if (g.dk)
-    product<true, Trim::depth_begin>({x.ds, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
+    product<U, true, Trim::depth_begin>(
+        {x.ds_pairs, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
   if (g.dq)
-    product<false, Trim::depth_end>({x.ds, kGradK, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row,
-                                     rows, s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+    product<U, false, Trim::depth_end>({x.ds_rows, kGradK / U::kPer, x.keys, width,
+                                        g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim, nk,
+                                        !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+}
+
+// to = the rows of keys or values turned.
+template <class U>
+void turn_keys(ConstCells src, int64_t stride, int64_t n, int64_t dim, float* rows, float* to) {
+  if constexpr (U::kPer == 1) {
+    with_numbers(src, [&](auto* p) { turn([&](int64_t r) { return p + r * stride; }, n, dim, to, kGradK); });
+  } else {
+    const int64_t ld = row_words<U>(dim);
+    copy_words(U{}, src, stride, n, dim, 1.0f, rows);
+    turn([&](int64_t r) { return static_cast<const float*>(rows + r * ld); }, n, words_of<U>(dim), to, kGradK);
+  }
 }
 
 // The keys [k0, k0 + nk) and the queries [begin, end) of head h; `first`: nothing was written to dk and dv yet.
+template <class U>
 void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t begin, int64_t end, int64_t k0,
-              int64_t nk, bool first, const GradScratch& x) {
+              int64_t nk, bool first, const GradScratch<U>& x) {
   const int64_t width = round_up(s.dim);
-  const float *k = s.k + k0 * s.k_row, *v = s.v + k0 * s.v_row;
-  turn([&](int64_t r) { return k + r * s.k_row; }, nk, s.dim, 1.0f, x.kt, kGradK);
-  turn([&](int64_t r) { return v + r * s.v_row; }, nk, s.dim, 1.0f, x.vt, kGradK);
-  if (g.dq) copy_rows(k, s.k_row, nk, s.dim, s.scale, x.keys);
+  constexpr bool kLater = U::kPer > 1;
+  const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
+  turn_keys<U>(k, s.k_row, nk, s.dim, x.kv_rows, x.kt);
+  turn_keys<U>(v, s.v_row, nk, s.dim, x.kv_rows, x.vt);
+  if (g.dq) pair_rows(U{}, k, s.k_row, nk, s.dim, kLater ? 1.0f : s.scale, x.keys);
   if (g.dk) fetch_rows(g.dk + k0 * g.dk_row, g.dk_row, nk, s.dim);
   if (g.dv) fetch_rows(g.dv + k0 * g.dv_row, g.dv_row, nk, s.dim);
   for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
   for (int64_t t0 = begin; t0 < end; t0 += kGradQ) {
     const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
-    if (seen > 0) bwd_pair(s, g, h, t0, rows, t0 - begin, k0, seen, x);
+    if (seen > 0) bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, x);
   }
-  const float left = s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;  // of the factor in the queries
+  // What the queries carry beyond the factor of dS.
+  const float left = !kLater && s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;
   if (g.dk) put_rows(x.dk, nk, s.dim, left, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
   if (g.dv) put_rows(x.dv, nk, s.dim, 1.0f, first && g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);
 }
 
+template <class U>
 void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
-  const GradScratch x(scratch, s.dim);
+  const GradScratch<U> x(scratch, s.dim);
   for (int64_t h = 0; h < s.group; ++h)
     for (int64_t begin = g.query_begin; begin < g.query_end; begin += kGradBlock) {
       const int64_t end = smaller(begin + kGradBlock, g.query_end);
-      copy_rows(s.q + begin * s.q_row + h * s.q_head, s.q_row, end - begin, s.dim, score_factor(s), x.q);
-      copy_rows(g.dout + begin * g.do_row + h * g.do_head, g.do_row, end - begin, s.dim, 1.0f, x.dout);
+      const ConstCells q = s.q + (begin * s.q_row + h * s.q_head);
+      const ConstCells dout = g.dout + (begin * g.do_row + h * g.do_head);
+      copy_words(U{}, q, s.q_row, end - begin, s.dim, score_factor(s), x.q);
+      copy_words(U{}, dout, g.do_row, end - begin, s.dim, 1.0f, x.dout);
+      if constexpr (U::kPer > 1) {
+        pair_rows(U{}, q, s.q_row, end - begin, s.dim, 1.0f, x.q_pairs);
+        pair_rows(U{}, dout, g.do_row, end - begin, s.dim, 1.0f, x.dout_pairs);
+      }
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));
-        bwd_keys(s, g, h, begin, end, k0, smaller(kGradK, g.key_end - k0), first, x);
+        bwd_keys<U>(s, g, h, begin, end, k0, smaller(kGradK, g.key_end - k0), first, x);
       }
     }
 }
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA

@@ -1,8 +1,8 @@
 // The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
-// C[i, j] = sum over s of A[i, s] B[s, j], one fma chain over s in order from zero, then added to what C held
-// (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut into
-// registers.
+// C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then added to
+// what C held (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut
+// into registers.
 #pragma once
 
 #include <utility>
@@ -12,7 +12,8 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-#define MUDD_INLINE __attribute__((always_inline))
+// Of lambdas, behind their parameters.
+#define MUDD_BODY __attribute__((always_inline))
 
 constexpr int kL = Vec::kLanes;
 constexpr int kPanel = 2;                  // vectors of C in a register row
@@ -28,6 +29,7 @@ enum class Trim {
   depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
 };
 
+// Strides of A and B and places s count words; depth and shift count numbers.
 struct Product {
   const float* a = nullptr;  // A[i, s] at a[i * lda + s], or at a[s * lda + i] when turned
   int64_t lda = 0;
@@ -41,6 +43,17 @@ struct Product {
   int64_t shift = kAllVisible;
 };
 
+// What the products multiply: fp32 by fma. (dot-inl.h: pairs of bf16.) A word of an operand holds kPer numbers
+// that follow each other along the sum.
+struct Wide {
+  static constexpr int kPer = 1;
+  static Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
+};
+template <class U>
+constexpr int64_t words_of(int64_t numbers) {
+  return (numbers + U::kPer - 1) / U::kPer;
+}
+
 template <int I>
 struct Index {
   static constexpr int value = I;
@@ -49,55 +62,54 @@ struct Index {
 // body(Index<0>), body(Index<1>), ...: constant indices keep the accumulators in registers (gcc 12 spills arrays
 // that a loop indexes).
 template <class Body, int... I>
-MUDD_INLINE inline void unroll_over(Body body, std::integer_sequence<int, I...>) {
+inline MUDD_BODY void unroll_over(Body body, std::integer_sequence<int, I...>) {
   (body(Index<I>{}), ...);
 }
 template <int N, class Body>
-MUDD_INLINE inline void unroll(Body body) {
+inline MUDD_BODY void unroll(Body body) {
   unroll_over(body, std::make_integer_sequence<int, N>{});
 }
 
 // MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`.
-template <int MR, int NV, bool kTurned, bool kWhole>
-inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
+template <class U, int MR, int NV, bool kTurned, bool kWhole>
+inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
   const int64_t ldc = p.ldc, lda = p.lda, ldb = p.ldb;
-  if (p.add) unroll<MR>([&](auto r) MUDD_INLINE { __builtin_prefetch(c + r.value * ldc, 1, 3); });
-  unroll<MR * NV>([&](auto n) MUDD_INLINE { acc[n.value] = Vec::zero(); });
+  if (p.add) unroll<MR>([&](auto r) MUDD_BODY { __builtin_prefetch(c + r.value * ldc, 1, 3); });
+  unroll<MR * NV>([&](auto n) MUDD_BODY { acc[n.value] = Vec::zero(); });
   const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
   const float* b = p.b + j + s_begin * ldb;
   for (int64_t left = s_end - s_begin; left > 0; --left) {
     Vec bv[NV];
-    unroll<NV>([&](auto v) MUDD_INLINE { bv[v.value] = Vec::load(b + v.value * kL); });
-    unroll<MR>([&](auto r) MUDD_INLINE {
+    unroll<NV>([&](auto v) MUDD_BODY { bv[v.value] = Vec::load(b + v.value * kL); });
+    unroll<MR>([&](auto r) MUDD_BODY {
       const Vec av = Vec::set1(kTurned ? a[r.value] : a[r.value * lda]);
-      unroll<NV>([&](auto v) MUDD_INLINE {
-        acc[r.value * NV + v.value] = fma(av, bv[v.value], acc[r.value * NV + v.value]);
+      unroll<NV>([&](auto v) MUDD_BODY {
+        acc[r.value * NV + v.value] = U::add(av, bv[v.value], acc[r.value * NV + v.value]);
       });
     });
     a += kTurned ? lda : 1;
     b += ldb;
   }
-  const auto old = [&](auto r, auto v) MUDD_INLINE {
+  const auto old = [&](auto r, auto v) MUDD_BODY {
     const float* at = c + r.value * ldc + v.value * kL;
     return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
   };
   if (p.add && p.row_scale) {
-    unroll<MR>([&](auto r) MUDD_INLINE {
+    unroll<MR>([&](auto r) MUDD_BODY {
       const Vec scale = Vec::set1(p.row_scale[i + r.value]);
-      unroll<NV>([&](auto v) MUDD_INLINE {
+      unroll<NV>([&](auto v) MUDD_BODY {
         acc[r.value * NV + v.value] = fma(old(r, v), scale, acc[r.value * NV + v.value]);
       });
     });
   } else if (p.add) {
-    unroll<MR>([&](auto r) MUDD_INLINE {
-      unroll<NV>([&](auto v)
-                     MUDD_INLINE { acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value]; });
+    unroll<MR>([&](auto r) MUDD_BODY {
+      unroll<NV>([&](auto v) MUDD_BODY { acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value]; });
     });
   }
-  unroll<MR>([&](auto r) MUDD_INLINE {
-    unroll<NV>([&](auto v) MUDD_INLINE {
+  unroll<MR>([&](auto r) MUDD_BODY {
+    unroll<NV>([&](auto v) MUDD_BODY {
       float* at = c + r.value * ldc + v.value * kL;
       if (v.value + 1 == NV && !kWhole) acc[r.value * NV + v.value].store_n(at, tail);
       else acc[r.value * NV + v.value].store(at);
@@ -107,7 +119,7 @@ inline void micro(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64
 
 inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-template <int MR, bool kTurned, Trim kTrim>
+template <class U, int MR, bool kTurned, Trim kTrim>
 inline void strip(const Product& p, int64_t i) {
   int64_t s_begin = 0, s_end = p.depth, j = 0, cols = p.cols;
   constexpr int kWide = kPanel * kL;
@@ -115,27 +127,28 @@ inline void strip(const Product& p, int64_t i) {
   if constexpr (kTrim == Trim::columns_end) cols = clamp(i + MR - p.shift, 0, p.cols);
   if constexpr (kTrim == Trim::depth_end) s_end = clamp(i + MR - p.shift, 0, p.depth);
   if constexpr (kTrim == Trim::depth_begin) s_begin = clamp(i + p.shift, 0, p.depth);
-  for (; j + kWide <= cols; j += kWide) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  s_begin /= U::kPer, s_end = words_of<U>(s_end);
+  for (; j + kWide <= cols; j += kWide) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
   if constexpr (kTrim == Trim::columns_end) {  // C has room for whole vectors
-    if (left > kL) micro<MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
-    else micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    if (left > kL) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
   } else {
-    if (left > kL) micro<MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
-    else if (left == kL) micro<MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
-    else micro<MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
+    if (left > kL) registers<U, MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
+    else if (left == kL) registers<U, MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
   }
 }
 
-template <bool kTurned, Trim kTrim>
+template <class U, bool kTurned, Trim kTrim>
 __attribute__((noinline)) void product(const Product& p) {
   int64_t i = 0;
-  for (; i + kStrip <= p.rows; i += kStrip) strip<kStrip, kTurned, kTrim>(p, i);
+  for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim>(p, i);
   if constexpr (kStrip > 8)
-    for (; i + 8 <= p.rows; i += 8) strip<8, kTurned, kTrim>(p, i);
-  for (; i + 4 <= p.rows; i += 4) strip<4, kTurned, kTrim>(p, i);
-  for (; i < p.rows; ++i) strip<1, kTurned, kTrim>(p, i);
+    for (; i + 8 <= p.rows; i += 8) strip<U, 8, kTurned, kTrim>(p, i);
+  for (; i + 4 <= p.rows; i += 4) strip<U, 4, kTurned, kTrim>(p, i);
+  for (; i < p.rows; ++i) strip<U, 1, kTurned, kTrim>(p, i);
 }
 
 }  // namespace

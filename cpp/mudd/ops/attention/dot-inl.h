@@ -1,0 +1,57 @@
+// The rows that multiply pairs of bf16 (vdpbf16ps or its emulation): q, k, v and dout are rounded where they are
+// not bf16 yet, P and dS always; sums, softmax and saved figures stay fp32.
+#pragma once
+
+#include "mudd/ops/attention/backward-inl.h"
+#include "mudd/ops/attention/forward-inl.h"
+#include "mudd/ops/gemm/dot-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+struct Dot {
+  static constexpr int kPer = 2;
+  static inline MUDD_BODY Vec add(Vec a, Vec b, Vec c) { return DotStep::add(a, b, c); }
+};
+
+// The numbers of a row, n of them from `at` on, rounded.
+inline Vec rounded(ConstCells row, int64_t at, int n) { return round_bf16(load(row, at, n)); }
+
+inline void copy_words(Dot, ConstCells src, int64_t stride, int64_t n, int64_t dim, float, float* dst) {
+  const int64_t wide = 2 * row_words<Dot>(dim);
+  for (int64_t r = 0; r < n; ++r) {
+    bf16* to = reinterpret_cast<bf16*>(dst) + r * wide;
+    for (int64_t d = 0; d < wide; d += kL) {
+      const int left = static_cast<int>(clamp(dim - d, 0, kL));
+      store(to + d, left > 0 ? load(src, r * stride + d, left) : Vec::zero());
+    }
+  }
+}
+
+inline void pair_rows(Dot, ConstCells src, int64_t stride, int64_t n, int64_t dim, float, float* dst) {
+  const int64_t width = round_up(dim);
+  for (int64_t r = 0; r < n; r += 2)
+    for (int64_t d = 0; d < dim; d += kL) {
+      const int left = static_cast<int>(smaller(dim - d, kL));
+      const Vec even = rounded(src, r * stride + d, left);
+      const Vec odd = r + 1 < n ? rounded(src, (r + 1) * stride + d, left) : Vec::zero();
+      pairs(even, odd).store(dst + r / 2 * width + d);
+    }
+}
+
+// to[r / 2][j] = the numbers from[r][j] and from[r + 1][j] of the first `cols` columns; rows that are missing
+// count as zeros. May run in place.
+inline void pair_scores(Dot, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
+  for (int64_t r = 0; r < rows; r += 2)
+    for (int64_t j = 0; j < cols; j += kL) {
+      const Vec even = round_bf16(Vec::load(from + r * ld + j));
+      const Vec odd = r + 1 < rows ? round_bf16(Vec::load(from + (r + 1) * ld + j)) : Vec::zero();
+      pairs(even, odd).store(to + r / 2 * ld + j);
+    }
+}
+
+}  // namespace
+
+const AttentionKernels attention_bf16 = {kQueries, kK, fwd_scratch, fwd<Dot>, bwd_scratch<Dot>, delta, bwd<Dot>};
+
+}  // namespace mudd::MUDD_ISA

@@ -1,0 +1,134 @@
+// The forward half, for a unit of product-inl.h.
+#pragma once
+
+#include "mudd/ops/attention/scores-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+// What the summed values of a row are multiplied with, and what backward keeps of the row: for the softmax its
+// log-sum, for the others this factor.
+inline float row_factor(const AttentionSlice& s, float sum, float log_sum, float* kept) {
+  if (s.activation == Scores::softmax) {
+    *kept = sum == 0.0f ? kEmptyRow : log_sum;
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+  }
+  const float divisor = has_row_sum(s.activation) ? s.eps + sum : s.divisor;
+  *kept = divisor == 0.0f ? 0.0f : 1.0f / divisor;
+  return *kept;
+}
+
+struct ForwardScratch {
+  float *qt[kQueries / kQ], *keys, *values, *scores, *acc, *highest, *sum, *rescale;
+  int64_t floats = 0;
+
+  ForwardScratch(float* at, int64_t dim) {
+    const int64_t width = round_up(dim);
+    const auto take = [&](int64_t n) {
+      float* here = at + floats;
+      floats += (n + 15) / 16 * 16;  // whole lines of the cache
+      return here;
+    };
+    for (float*& q : qt) q = take(dim * kQ);
+    keys = take(kK * width), values = take(kK * width), scores = take(kK * kQ);
+    acc = take(kQueries * width);
+    highest = take(kQueries), sum = take(kQueries), rescale = take(kQ);
+  }
+};
+
+inline int64_t fwd_scratch(int64_t dim) {
+  float none = 0;
+  return ForwardScratch(&none, dim).floats;
+}
+
+// Rows r0 ... of a tile.
+inline void write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0,
+                       const float* acc, const float* highest, const float* sum) {
+  const int64_t width = round_up(s.dim), times = tile.end - tile.begin;
+  float logs[kQ];
+  for (int64_t r = 0; r < rows.lanes; r += kL)
+    fma(log(Vec::load(sum + r)), Vec::set1(kLog2e), Vec::load(highest + r)).store(logs + r);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t h = tile.head_begin + (r0 + r) / times, t = tile.begin + (r0 + r) % times;
+    float kept = 0;
+    const Vec factor = Vec::set1(row_factor(s, sum[r], logs[r], &kept));
+    if (s.lse) s.lse[h * s.queries + t] = kept;
+    // + 0 turns -0 into +0: trimmed and untrimmed sums may differ in the sign of a zero.
+    over_row(s.dim, [&](int64_t d, int lanes) {
+      store(s.o, t * s.o_row + h * s.o_head + d, fma(Vec::load(acc + r * width + d), factor, Vec::zero()), lanes);
+    });
+  }
+}
+
+// The queries of `rows` turned, with their factor where they can carry it.
+template <class U>
+void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0, float* rowwise,
+                  float* qt) {
+  const int64_t times = tile.end - tile.begin, ld = row_words<U>(s.dim);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t h = tile.head_begin + (r0 + r) / times, t = tile.begin + (r0 + r) % times;
+    copy_words(U{}, s.q + (t * s.q_row + h * s.q_head), s.q_row, 1, s.dim, score_factor(s), rowwise + r * ld);
+  }
+  turn([&](int64_t r) { return static_cast<const float*>(rowwise + r * ld); }, rows.count, words_of<U>(s.dim), qt,
+       kQ);
+}
+
+// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them.
+template <class U>
+void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
+              const float* qt, const ForwardScratch& x, float* acc, float* highest, float* sum) {
+  const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
+  const bool softmax = s.activation == Scores::softmax;
+  constexpr bool kLater = U::kPer > 1;  // rounded queries do not carry the factor
+  product<U, false, Trim::columns_begin>(
+      {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
+  mask(s, rows, k0, nk, x.scores);
+  const float later = kLater ? score_factor(s) : 1.0f;
+  if (softmax) soften<kLater>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
+  else activate_scores(rows, shift, nk, s.activation, later, x.scores, sum);
+  if constexpr (kLater) pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.scores);
+  product<U, true, Trim::depth_end>({x.scores, kQ, x.values, width, acc, width, rows.count, width, nk, true,
+                                     softmax ? x.rescale : nullptr, shift});
+}
+
+template <class U>
+void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
+  const ForwardScratch x(scratch, s.dim);
+  constexpr int64_t kParts = kQueries / kQ;
+  const int64_t width = round_up(s.dim);
+  Rows rows[kParts];
+  int64_t parts = 0, count = 0;
+  for (int64_t i = 0; i < kParts; ++i) {
+    rows[i] = tile_rows(s, tile, i * kQ);
+    if (rows[i].count == 0) break;
+    turn_queries<U>(s, tile, rows[i], i * kQ, x.acc, x.qt[i]);
+    count += rows[i].count, ++parts;
+  }
+  for (int64_t r = 0; r < kQueries; ++r) x.highest[r] = kNothing, x.sum[r] = 0.0f;
+  for (int64_t i = 0; i < count * width; ++i) x.acc[i] = 0.0f;
+  const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
+  const bool cold = count <= kFew, in_place = U::kPer == 1 && s.k.type == DType::f32;
+  if (cold) read_ahead(s.k, s.k_row, smaller(kK, last), s.dim);
+  for (int64_t k0 = 0; k0 < last; k0 += kK) {
+    const int64_t nk = smaller(kK, last - k0);
+    const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
+    if (cold) {
+      read_ahead(v, s.v_row, nk, s.dim);
+      read_ahead(k + nk * s.k_row, s.k_row, smaller(kK, last - k0 - nk), s.dim);
+    }
+    if (!in_place) copy_words(U{}, k, s.k_row, nk, s.dim, 1.0f, x.keys);
+    pair_rows(U{}, v, s.v_row, nk, s.dim, 1.0f, x.values);
+    for (int64_t i = 0; i < parts; ++i) {
+      const Rows& part = rows[i];
+      const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
+      if (seen == 0) continue;
+      fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),
+                  x.qt[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+    }
+  }
+  for (int64_t i = 0; i < parts; ++i)
+    write_rows(s, tile, rows[i], i * kQ, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA

@@ -1,0 +1,69 @@
+// Operands into tiles, widened where they are bf16.
+#pragma once
+
+#include "mudd/base/simd/bf16.h"
+#include "mudd/base/simd/math.h"
+#include "mudd/base/simd/transpose.h"
+#include "mudd/ops/attention/attention.h"
+#include "mudd/ops/attention/product-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
+// Words from one row of an operand to the next where the sum runs along the row.
+template <class U>
+int64_t row_words(int64_t dim) {
+  return round_up(words_of<U>(dim));
+}
+
+template <class Body>
+inline void with_numbers(ConstCells c, Body body) {
+  if (c.type == DType::bf16) body(c.b16());
+  else body(c.f32());
+}
+
+// dst[d * ld + r] = word d of row r, at at(r), for r < n and d < count; zeros up to the next vector.
+template <class At>
+inline void turn(At at, int64_t n, int64_t count, float* dst, int64_t ld) {
+  for (int64_t r0 = 0; r0 < n; r0 += kL) {
+    decltype(at(r0)) rows[kL];
+    for (int64_t r = 0; r < kL; ++r) rows[r] = r0 + r < n ? at(r0 + r) : nullptr;
+    for (int64_t d = 0; d < count; d += kL) {
+      const int left = static_cast<int>(smaller(count - d, kL));
+      Vec block[kL];
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r) block[r] = rows[r] ? load(rows[r] + d, left) : Vec::zero();
+      transpose(block);
+      for (int c = 0; c < left; ++c) block[c].store(dst + (d + c) * ld + r0);
+    }
+  }
+}
+
+// Rows of an operand along the sum: dst row r = the numbers src[r * stride ...] times factor, zeros behind them.
+inline void copy_words(Wide, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
+  const int64_t width = round_up(dim);
+  const Vec by = Vec::set1(factor);
+  with_numbers(src, [&](auto* from) {
+    for (int64_t r = 0; r < n; ++r)
+      over_row(dim, [&](int64_t d, int lanes)
+                        MUDD_BODY { (load(from + r * stride + d, lanes) * by).store(dst + r * width + d); });
+  });
+}
+
+// Rows of an operand across the sum: dst row w = the words of the rows of src that word w holds.
+inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
+  copy_words(Wide{}, src, stride, n, dim, factor, dst);
+}
+
+// With so few queries the time of a tile is that of fetching keys and values, which decoding finds in memory: they
+// are asked for a tile ahead, because at every page the hardware begins anew.
+constexpr int64_t kFew = 16;
+inline void read_ahead(ConstCells src, int64_t stride, int64_t n, int64_t dim) {
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch((src + (r * stride + d)).data, 0, 2);
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA
