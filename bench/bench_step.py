@@ -153,7 +153,9 @@ def parse() -> argparse.Namespace:
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--seq-len", type=int, help="window T in place of the shape's, for long context")
     p.add_argument("--batch", type=int, help="windows in a step in place of the shape's")
-    p.add_argument("--recompute", action="store_true", help="train.recompute: norms and gates again in backward")
+    p.add_argument(
+        "--recompute", action="store_true", help="train.recompute: norms and gates again in backward"
+    )
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()

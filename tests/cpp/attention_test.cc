@@ -97,7 +97,8 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
   std::vector<bf16> halves[4];
   ConstCells from[4] = {n.q.data(), n.k.data(), n.v.data(), n.dout.data()};
   if (kind != Kind::f32)
-    for (int i = 0; auto* x : {&n.q, &n.k, &n.v, &n.dout}) halves[i] = narrowed(*x), from[i] = halves[i].data(), ++i;
+    for (int i = 0; auto* x : {&n.q, &n.k, &n.v, &n.dout})
+      halves[i] = narrowed(*x), from[i] = halves[i].data(), ++i;
   const Wanted want = wanted(c, n);
   const int64_t group = c.heads / c.kv_heads, wide = c.heads * c.dim, narrow = c.kv_heads * c.dim;
   std::vector<float> o(n.q.size(), kPoison), lse(want.lse.size(), kPoison), delta(want.lse.size(), kPoison);
