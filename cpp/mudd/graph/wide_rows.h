@@ -3,9 +3,12 @@
 // cache. Made and dropped inside one task, the last made first dropped.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "mudd/base/types.h"
+#include "mudd/graph/row_tasks.h"
 
 namespace mudd {
 
@@ -56,5 +59,19 @@ class NarrowRows {
   float* base_ = nullptr;
   int64_t stride_ = 0;
 };
+
+// parallel_rows for ops that read and write through WideRows and NarrowRows: where one of the tensors is bf16, body gets
+// blocks so small that the copies of all operands stay in L1.
+template <class Body>
+void parallel_wide_rows(std::initializer_list<const Tensor*> tensors, Body body) {
+  constexpr int64_t kCopied = 1024;  // elements of a copy
+  const Tensor& shape = **tensors.begin();
+  const bool copies =
+      std::any_of(tensors.begin(), tensors.end(), [](const Tensor* t) { return t->dtype == DType::bf16; });
+  const int64_t step = copies ? std::max<int64_t>(1, kCopied / std::max<int64_t>(1, shape.cols)) : shape.rows;
+  parallel_rows(shape.rows, shape.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += step) body(at, std::min(end, at + step));
+  });
+}
 
 }  // namespace mudd

@@ -1,7 +1,6 @@
 #include "mudd/ops/activation/activation.h"
 
 #include "mudd/graph/node.h"
-#include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
 
 namespace mudd {
@@ -39,7 +38,7 @@ class ActivationNode : public Node {
 
   void forward(const Run& run) override {
     const Tensor &x = run.in(0), &y = run.out(0);
-    parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&x, &y}, [&](int64_t begin, int64_t end) {
       const WideRows from(x, begin, end);
       const NarrowRows to(y, begin, end);
       kernels_->fwd(begin, end, x.cols, kind_, from.base(), from.stride(), to.base(), to.stride());
@@ -50,7 +49,7 @@ class ActivationNode : public Node {
     const Tensor &x = run.in(0), &dy = run.dout(0);
     if (!run.wants(0)) return;
     const Tensor& dx = run.din(0);
-    parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&x, &dy}, [&](int64_t begin, int64_t end) {
       const WideRows at(x, begin, end), from(dy, begin, end);
       const NarrowRows to(dx, begin, end);
       kernels_->bwd(begin, end, x.cols, kind_, at.base(), at.stride(), from.base(), from.stride(), to.base(),

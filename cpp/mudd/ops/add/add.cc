@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "mudd/graph/node.h"
-#include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
 
 namespace mudd {
@@ -46,7 +45,7 @@ class Add : public Node {
     if (!run.wants(kB)) return;
     const Tensor &dy = run.dout(0), &db = run.din(kB);
     if (run.accumulate(kB)) return sum(db, dy, db);
-    parallel_rows(dy.rows, dy.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&dy, &db}, [&](int64_t begin, int64_t end) {
       const WideRows from(dy, begin, end);
       const NarrowRows to(db, begin, end);
       for (int64_t r = begin; r < end; ++r) std::copy_n(from.row(r), dy.cols, to.row(r));
@@ -55,7 +54,7 @@ class Add : public Node {
 
  private:
   void sum(const Tensor& a, const Tensor& b, const Tensor& y) const {
-    parallel_rows(y.rows, y.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&y, &a, &b}, [&](int64_t begin, int64_t end) {
       const WideRows left(a, begin, end), right(b, begin, end);
       const NarrowRows to(y, begin, end);
       kernels_->add(begin, end, y.cols, left.base(), left.stride(), right.base(), right.stride(), to.base(),

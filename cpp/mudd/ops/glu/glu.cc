@@ -1,7 +1,6 @@
 #include "mudd/ops/glu/glu.h"
 
 #include "mudd/graph/node.h"
-#include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
 
 namespace mudd {
@@ -42,7 +41,7 @@ class Glu : public Node {
 
   void forward(const Run& run) override {
     const Tensor &gate = run.in(kGate), &up = run.in(kUp), &y = run.out(0);
-    parallel_rows(gate.rows, gate.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&gate, &up, &y}, [&](int64_t begin, int64_t end) {
       const WideRows gates(gate, begin, end), ups(up, begin, end);
       const NarrowRows to(y, begin, end);
       kernels_->fwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(),
@@ -52,7 +51,7 @@ class Glu : public Node {
 
   void backward(const Run& run) override {
     const Tensor &gate = run.in(kGate), &up = run.in(kUp), &dy = run.dout(0);
-    parallel_rows(gate.rows, gate.cols, [&](int64_t begin, int64_t end) {
+    parallel_wide_rows({&gate, &up, &dy}, [&](int64_t begin, int64_t end) {
       const WideRows gates(gate, begin, end), ups(up, begin, end), from(dy, begin, end);
       const NarrowRows dgates(wanted(run, kGate), begin, end), dups(wanted(run, kUp), begin, end);
       kernels_->bwd(begin, end, gate.cols, kind_, gates.base(), gates.stride(), ups.base(), ups.stride(),
