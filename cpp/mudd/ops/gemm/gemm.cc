@@ -89,6 +89,8 @@ void multiply(const GemmBlock& whole) {
     else block.a += row * whole.lda;
     block.b = static_cast<const char*>(whole.b) + kernels.panel_bytes(whole.k, column);
     block.c += row * whole.ldc + column;
+    // The next tasks of these columns find B in L2, unless it fills that (1 MiB on most CPUs).
+    block.fetch_b = row < num_threads() * grid.step_m || kernels.panel_bytes(whole.k, block.n) > (768 << 10);
     const int64_t next = row + num_threads() * grid.step_m;  // tasks are dealt in turn
     block.next_a = !whole.a_rows && next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : ConstCells();
     Epilogue& e = block.epilogue;

@@ -57,19 +57,37 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// While panel `panel` and the tile at row r are at work: fetches this tile's share of the next panel of B (`bytes`
-// from `b` on; null: none) and of `next`, the rows of A that are copied next (kc columns of them from `next`).
-MUDD_INLINE void fetch_next(const GemmBlock& g, const Block& at, int64_t kc, int64_t j, int64_t r, int64_t rows,
-                            const float* b, int64_t bytes, ConstCells next) {
-  if (b) {
-    const int64_t share = (bytes * kMr / at.m + 63) / 64 * 64, from = r / kMr * share;
-    fetch_ahead(reinterpret_cast<const char*>(b) + from, at_most(share, bytes - from));
+// What the tiles of one panel fetch ahead: each its share of the next panel of B, and of the rows of A that are copied
+// next. Cut once per panel, for a division in every tile would cost what the fetching saves.
+struct FetchAhead {
+  const char* panel = nullptr;
+  int64_t share = 0, left = 0;  // bytes of it for one tile, and still to fetch
+  const char* rows = nullptr;   // columns of the first row of A that are this panel's turn; null: none
+  int64_t width = 0, stride = 0;
+
+  FetchAhead(const GemmBlock& g, const Block& at, int64_t j, const float* next_panel, int64_t panel_bytes,
+             ConstCells next, int64_t numbers) {
+    panel = reinterpret_cast<const char*>(next_panel);
+    left = next_panel ? panel_bytes : 0;
+    share = (panel_bytes * kMr / at.m + 63) / 64 * 64;
+    if (!next) return;
+    const int64_t size = next.type == DType::bf16 ? 2 : 4;
+    const int64_t from = numbers * j / at.n * size / 64 * 64;
+    rows = static_cast<const char*>(next.data) + from;
+    width = at_most(numbers, numbers * (j + kNr) / at.n) * size - from;
+    stride = g.lda * size;
   }
-  if (!next) return;
-  const int64_t from = kc * j / at.n / 16 * 16, to = kc * (j + kNr) / at.n;
-  const int64_t width = (to - from) * (next.type == DType::bf16 ? 2 : 4);
-  for (int64_t i = 0; i < rows; ++i) fetch_ahead((next + (r + i) * g.lda + from).data, width);
-}
+
+  MUDD_INLINE void tile(int64_t r, int64_t count) {
+    if (left > 0) {
+      fetch_ahead(panel, at_most(share, left));
+      panel += share;
+      left -= share;
+    }
+    if (!rows) return;
+    for (int64_t i = 0; i < count; ++i) fetch_ahead(rows + (r + i) * stride, width);
+  }
+};
 
 // The start of chains that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
 Ends from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
@@ -108,20 +126,22 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   const Epilogue& e = g.epilogue;
   const bool whole = sum_only(e) && g.c.type == DType::f32 && e.residual.type == DType::f32;
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
+  const int64_t most = depth > 2 * kDepth ? kKc : kDepth;  // deep panels come from L3: small pieces of them stay in L2
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
-    const int64_t kc = at_most(kKc, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
+    const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
     const bool first = w0 == 0, last = w0 + kc == depth;
     for (int64_t r = 0; r < at.m; ++r)
       Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     for (int64_t j = 0; j < at.n; j += kNr) {
       const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
-      const float* ahead = j + kNr < at.n ? b + depth * kRow : nullptr;
+      const float* ahead = g.fetch_b && j + kNr < at.n ? b + depth * kRow : nullptr;
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
+      FetchAhead fetch(g, at, j, ahead, kc * kRow * 4, next, numbers);
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        fetch_next(g, at, numbers, j, r, rows, ahead, kc * kRow * 4, next);
+        fetch.tile(r, rows);
         const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
         float* sums = partial + r * kNc + j;
         Ends ends{.start = sums, .start_stride = kNc};
