@@ -60,8 +60,8 @@ class NarrowRows {
   int64_t stride_ = 0;
 };
 
-// parallel_rows for ops that read and write through WideRows and NarrowRows: where one of the tensors is bf16, body gets
-// blocks so small that the copies of all operands stay in L1.
+// parallel_rows for ops that read and write through WideRows and NarrowRows: where one of the tensors is bf16,
+// body gets blocks so small that the copies of all operands stay in L1.
 template <class Body>
 void parallel_wide_rows(std::initializer_list<const Tensor*> tensors, Body body) {
   constexpr int64_t kCopied = 1024;  // elements of a copy

@@ -57,8 +57,8 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// What the tiles of one panel fetch ahead: each its share of the next panel of B, and of the rows of A that are copied
-// next. Cut once per panel, for a division in every tile would cost what the fetching saves.
+// What the tiles of one panel fetch ahead: each its share of the next panel of B, and of the rows of A that are
+// copied next. Cut once per panel, for a division in every tile would cost what the fetching saves.
 struct FetchAhead {
   const char* panel = nullptr;
   int64_t share = 0, left = 0;  // bytes of it for one tile, and still to fetch
@@ -126,7 +126,8 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   const Epilogue& e = g.epilogue;
   const bool whole = sum_only(e) && g.c.type == DType::f32 && e.residual.type == DType::f32;
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
-  const int64_t most = depth > 2 * kDepth ? kKc : kDepth;  // deep panels come from L3: small pieces of them stay in L2
+  const int64_t most =
+      depth > 2 * kDepth ? kKc : kDepth;  // deep panels come from L3: small pieces of them stay in L2
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
