@@ -49,9 +49,11 @@ constexpr int64_t kSmallTask = 1 << 16;
 Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
   // Multiples of every mr (2, 6, 12) and nr (16, 32); many enough that 2 to 16 threads end together.
   Grid grid{m, n, 96, 256};
-  constexpr int64_t kEnough = 64;
-  if (grid.tasks() < kEnough) grid.step_m = 48;
-  if (grid.tasks() < kEnough) grid.step_n = 128;
+  // bf16 copies rows of A again for every task and its units are twice as fast: as few tasks as keep all busy. How
+  // C is cut never enters a sum.
+  const int64_t enough = kernels.packed == DType::bf16 ? 8 * num_threads() : 64;
+  if (grid.tasks() < enough) grid.step_m = 48;
+  if (grid.tasks() < enough) grid.step_n = 128;
   const int64_t rows = std::max<int64_t>(1, std::min(m, grid.step_m));
   grid.step_n = std::max(grid.step_n, round_up(kSmallTask / std::max<int64_t>(1, rows * k), 4 * kernels.nr));
   return grid;
