@@ -173,8 +173,8 @@ class CrossEntropy : public Node {
     float *logits = nullptr, *gradient_scratch = nullptr;
     std::byte* packed = nullptr;  // a stripe of the head
     float* hidden = nullptr;      // sums over stripes that wait for a gradient of h to be added to
-    float* bias_sums = nullptr;  // per shard
-    float* waiting = nullptr;    // levels of the binary counter over groups of shards, V x D each
+    float* bias_sums = nullptr;   // per shard
+    float* waiting = nullptr;     // levels of the binary counter over groups of shards, V x D each
     RowSoftmax* stats = nullptr;
     int32_t* targets = nullptr;  // of all rows, without gaps
   };

@@ -1,0 +1,111 @@
+"""Predicted against real peak memory of whole runs on configs drawn at random: all families, many shapes.
+
+    python bench/bench_memory.py --configs 20 --seed 0
+
+Each config is planned with `launch.py --plan`, then trained for two steps and validated in a process of its own, whose
+largest resident memory is what the plan has to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FAMILIES = ("transformer_pp", "gpt2", "tokenformer", "muddformer", "mup", "mixtral")
+MOST_TOKENS = 4096  # of a step: seconds, not minutes
+RUN = ("train.steps=3", "train.stop_at=2", "train.eval_every=1", "data.tokenizer=bytes", "eval.max_batches=1")
+STOPPED = 75  # exit code of a run that train.stop_at ended
+
+
+def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
+    """The words of launch.py for config `index`; families come in turn, everything else by chance."""
+    rng = random.Random(1000 * seed + index)
+    family = FAMILIES[index % len(FAMILIES)]
+    width, length = rng.choice((256, 384, 512)), rng.choice((64, 128, 256))
+    batch = rng.choice([b for b in (2, 4, 8, 16, 32, 64) if b * length <= most_tokens])
+    model = {
+        "vocab_size": rng.choice((1024, 4096, 16384)),
+        "max_seq_len": length,
+        "d_model": width,
+        "n_layer": rng.randint(2, 6),
+    }
+    if family == "mup":
+        model |= {"d_base": width, "d_head": 64, "qk_scale": 1 / 64}
+    else:
+        model["n_head"] = width // 64
+    if family == "tokenformer":
+        model["slot_num"] = rng.choice((width // 2, 3 * width // 4))
+    elif family == "mixtral":
+        model |= {"n_kv_head": width // 128, "d_ff": rng.choice((width // 2, width))}
+    elif family != "mup":
+        model["d_ff"] = rng.choice((2, 3, 4)) * width
+    train = {
+        "batch_size": batch,
+        "seq_len": length,
+        "micro_batch": rng.choice((0, 1, 2)),
+        "recompute": rng.choice(("false", "true")),
+        "threads": rng.choice((1, 2)),
+    }
+    words = [f"--config={family}/tiny.py"]
+    words += [f"model.{k}={v}" for k, v in model.items()] + [f"train.{k}={v}" for k, v in train.items()]
+    return [*words, f"optim.name={rng.choice(('adamw', 'adamw', 'lion'))}", "optim.lr=1e-4"]
+
+
+def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
+    """(predicted, real) MiB of a run; RuntimeError with its output where it fails."""
+    command = [sys.executable, str(ROOT / "launch.py"), *words, *RUN, f"data.path={text}"]
+    command += [f"data.cache_dir={folder / 'cache'}", f"--workdir={folder / 'run'}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+
+    def run(*more: str, ends: int = 0) -> tuple[str, float]:
+        with tempfile.TemporaryFile("w+") as out:
+            process = subprocess.Popen(
+                [*command, *more], stdout=out, stderr=subprocess.STDOUT, env=environment
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            output = out.read()
+        if process.returncode != ends:
+            raise RuntimeError(f"{' '.join(command)}\n{output}")
+        return output, usage.ru_maxrss / 1024
+
+    plan, _ = run("--plan")
+    (predicted,) = re.findall(r"memory +([\d,]+) MiB at the peak", plan)
+    _, real = run(ends=STOPPED)
+    return float(predicted.replace(",", "")), real
+
+
+def main() -> int:
+    """Draw, measure, print; 1 where a prediction is off by more than a tenth."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--configs", type=int, default=20)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument(
+        "--text", type=Path, default=ROOT / "python" / "mudd_core", help="folder of text to train on"
+    )
+    a = p.parse_args()
+    worst = 0.0
+    print("| config | predicted MiB | real MiB | error |\n|---|---|---|---|")
+    for index in range(a.configs):
+        words = draw(a.seed, index)
+        with tempfile.TemporaryDirectory() as folder:
+            predicted, real = measure(words, a.text, Path(folder))
+        worst = max(worst, abs(predicted / real - 1))
+        print(
+            f"| {' '.join(words).replace('--config=', '')} | {predicted:.0f} | {real:.0f} | {predicted / real - 1:+.1%} |",
+            flush=True,
+        )
+    print(f"\nlargest error {worst:.1%}")
+    return int(worst > 0.10)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
