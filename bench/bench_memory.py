@@ -99,10 +99,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             predicted, real = measure(words, a.text, Path(folder))
         worst = max(worst, abs(predicted / real - 1))
-        print(
-            f"| {' '.join(words).replace('--config=', '')} | {predicted:.0f} | {real:.0f} | {predicted / real - 1:+.1%} |",
-            flush=True,
-        )
+        name = " ".join(words).replace("--config=", "")
+        print(f"| {name} | {predicted:.0f} | {real:.0f} | {predicted / real - 1:+.1%} |", flush=True)
     print(f"\nlargest error {worst:.1%}")
     return int(worst > 0.10)
 
