@@ -3,9 +3,10 @@
     python bench/bench_generate.py --shapes 9M 55M 162M --threads 2 --rounds 5
 
 Every token reads all weights that enter products (packed, fp32) and the KV cache up to its place. The limit is the
-read bandwidth of the same threads, measured in the same process between the rounds, over those bytes; 9M fits into
-the L3 cache, so that its share may pass 100 %. Prompt 64, 256 greedy tokens; the first comes out of the prefill, the
-other 255 are timed. The median of the rounds counts.
+read bandwidth of the same threads, measured in the same process before and after each round, over those bytes; 9M fits
+into the L3 cache, so that its share may pass 100 %. Prompt 64, 256 greedy tokens; the first comes out of the prefill,
+the other 255 are timed. Medians of the rounds count, of the shares too: a virtual machine may move to cores with twice
+the bandwidth between two rounds.
 """
 
 from __future__ import annotations
@@ -52,29 +53,31 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     mc.set_num_threads(a.threads)
     model = make_model(s, family, a.prompt + a.tokens)
     prompt = batch_tokens(s, 0)[0, : a.prompt].astype(np.int32)
-    seconds, prefill, bandwidth = [], [], []
+    read = bytes_per_token(s, family, a.prompt + a.tokens / 2, 4)
+    seconds, prefill, bandwidth, shares = [], [], [], []
+    before = 0.0
     for n in range(a.rounds + 1):
         start = time.perf_counter()
         written = model.generate(prompt, max_tokens=a.tokens, temperature=0.0)
         next(written)
         first = time.perf_counter()
         count = sum(1 for _ in written)
-        if n == 0:  # plans the graphs
-            continue
-        seconds.append((time.perf_counter() - first) / count)
-        prefill.append(a.prompt / (first - start))
-        bandwidth.append(mc._core.read_gbps(a.threads))
-    token = statistics.median(seconds)
-    read = bytes_per_token(s, family, a.prompt + a.tokens / 2, 4)
-    gbps = statistics.median(bandwidth)
+        token = (time.perf_counter() - first) / count
+        after = mc._core.read_gbps(a.threads)
+        if n > 0:  # the first plans the graphs
+            seconds.append(token)
+            prefill.append(a.prompt / (first - start))
+            bandwidth.append((before + after) / 2)
+            shares.append(read / token / (1e9 * bandwidth[-1]))
+        before = after
     return {
         "family": family,
         "shape": s.name,
-        "tokens_per_second": 1 / token,
+        "tokens_per_second": 1 / statistics.median(seconds),
         "prefill_tokens_per_second": statistics.median(prefill),
         "mb_per_token": read / 1e6,
-        "read_gbps": gbps,
-        "share": read / token / (gbps * 1e9),
+        "read_gbps": statistics.median(bandwidth),
+        "share": statistics.median(shares),
         "isa": str(mc.isa()),
         "peak_rss_mib": peak_rss_mib(),
     }
