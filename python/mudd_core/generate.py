@@ -69,11 +69,12 @@ class Generator:
         top_k: int,
         top_p: float,
         seed: int,
+        ids_below: int = 0,
     ) -> Iterator[int]:
         """Yields up to max_tokens tokens; ends early when the model's window is full."""
         if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
             raise ValueError("[generate] expected temperature >= 0, top_k >= 0 and top_p in (0, 1]")
-        return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed)
+        return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
 
     def _tokens(
         self,
@@ -83,13 +84,19 @@ class Generator:
         top_k: int,
         top_p: float,
         seed: int,
+        ids_below: int | None,
     ) -> Iterator[int]:
         row = self.feed(prompt, 0)[-1]
         cached = prompt.size
         for count in range(max_tokens):
             token = int(
                 _core.sample(
-                    row, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, position=cached
+                    row[:ids_below],
+                    temperature=temperature,
+                    top_k=top_k,
+                    top_p=top_p,
+                    seed=seed,
+                    position=cached,
                 )
             )
             yield token

@@ -249,11 +249,13 @@ class Model:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
+        ids_below: int = 0,
     ) -> Iterator[int]:
         """Yields the tokens that follow `tokens` [T], one by one, with a KV cache.
 
         temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
-        likeliest (0: all), top_p the smallest set of at least that probability.
+        likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
+        for a vocabulary that is larger than its tokenizer's.
         """
         if self._generator is None:
             self._generator = Generator(self.config, self.store)
@@ -261,7 +263,13 @@ class Model:
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
         return self._generator.run(
-            ids[0], max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+            ids[0],
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            ids_below=ids_below,
         )
 
     def _ids(self, tokens: npt.ArrayLike, name: str) -> Array:

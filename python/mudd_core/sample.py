@@ -33,6 +33,7 @@ def write_text(
         top_k=settings.top_k,
         top_p=settings.top_p,
         seed=settings.seed,
+        ids_below=tokenizer.vocab_size,
     )
     for token in generated:
         if token == tokenizer.eos_id:

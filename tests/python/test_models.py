@@ -122,3 +122,14 @@ def test_parameters_are_read_only_and_checked() -> None:
         import dataclasses
 
         Model(dataclasses.replace(ours, d_model=35, n_head=6, d_head=0)).logits([1])
+
+
+def test_a_vocabulary_larger_than_the_tokenizers_draws_only_its_ids() -> None:
+    model, cfg, _ = make("gpt2")
+    wild = list(model.generate([1, 2, 3], max_tokens=12, temperature=5.0, seed=3))
+    assert max(wild) >= 7  # the limit takes something away
+    for temperature in (0.0, 5.0):
+        tokens = list(model.generate([1, 2, 3], max_tokens=12, temperature=temperature, seed=3, ids_below=7))
+        assert len(tokens) == 12
+        assert max(tokens) < 7
+    assert cfg.vocab_size > 7
