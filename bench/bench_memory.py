@@ -22,6 +22,14 @@ FAMILIES = ("transformer_pp", "gpt2", "tokenformer", "muddformer", "mup", "mixtr
 MOST_TOKENS = 4096  # of a step: seconds, not minutes
 RUN = ("train.steps=3", "train.stop_at=2", "train.eval_every=1", "data.tokenizer=bytes", "eval.max_batches=1")
 STOPPED = 75  # exit code of a run that train.stop_at ended
+# Starts a command and writes its exit code and peak to a file. A process of its own, and a small one: Linux counts the
+# peak of the process that starts another as the other's.
+METER = """import os, subprocess, sys
+p = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(p.pid, 0)
+with open(sys.argv[1], "w") as f:
+    f.write(f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}")
+"""
 
 
 def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
@@ -65,17 +73,16 @@ def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
 
     def run(*more: str, ends: int = 0) -> tuple[str, float]:
-        with tempfile.TemporaryFile("w+") as out:
-            process = subprocess.Popen(
-                [*command, *more], stdout=out, stderr=subprocess.STDOUT, env=environment
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            out.seek(0)
-            output = out.read()
-        if process.returncode != ends:
-            raise RuntimeError(f"{' '.join(command)}\n{output}")
-        return output, usage.ru_maxrss / 1024
+        with tempfile.TemporaryDirectory() as place:
+            meter = [sys.executable, "-S", "-c", METER, f"{place}/peak"]
+            done = subprocess.run(
+                [*meter, *command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, check=True,
+            )  # fmt: skip
+            code, peak = (Path(place) / "peak").read_text().split()
+        if int(code) != ends:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+        return done.stdout, int(peak) / 1024
 
     plan, _ = run("--plan")
     (predicted,) = re.findall(r"memory +([\d,]+) MiB at the peak", plan)
