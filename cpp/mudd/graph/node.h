@@ -81,8 +81,8 @@ class Inference {
   void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
   void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
   // A product of `rows` rows with matrix i: does the node pack the matrix in its own scratch when it is used?
-  // Always when it is no parameter. A parameter of a product of many rows too: that costs two per cent of the
-  // product, while a copy that the store keeps costs memory, and time whenever the optimizer refreshes it.
+  // Always when it is no parameter. In fp32 a parameter of a product of many rows too: that costs a few per cent
+  // of the product, while a copy that the store keeps costs memory, and time whenever the optimizer refreshes it.
   bool packs_when_used(int i, int64_t rows) const {
     return !parameter_[i] || (compute_ == DType::f32 && rows >= kManyRows);
   }
