@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mudd/base/parallel.h"
+#include "mudd/graph/arena.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
@@ -29,8 +30,6 @@ enum Saved { kSlots, kSavedGate, kSavedUp };
 constexpr int64_t kFloat = sizeof(float);
 constexpr int kMatrices = 3;
 constexpr int64_t kMaxChoices = 64;
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class GroupedGemm : public Node {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/parallel.h"
+#include "mudd/graph/arena.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/graph/wide_rows.h"
@@ -24,7 +25,6 @@ namespace {
 
 enum Input { kX, kW, kBias, kResidual };
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 constexpr int64_t kFloat = sizeof(float);
 
 class Linear : public Node {
