@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,11 @@ import pytest
 
 from mudd_core import checkpoint
 from mudd_core.config import load_config
-from tiny_run import CONFIG, TinyRun
+from tiny_run import CONFIG, ROOT, TinyRun
+
+sys.path[:0] = [str(ROOT / "bench")]
+
+import bench_memory  # noqa: E402
 
 STEPS = 24
 SHORT = (f"train.steps={STEPS}", "train.save_every=12", "train.eval_every=12")
@@ -159,12 +164,12 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
         assert part in run.output
     run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
     assert run.finish() == 75, run.tail
-    run = TinyRun(tmp_path / "run", finished.text, words)  # resumes, trains, validates
-    process = run.start()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, run.tail
-    assert usage.ru_maxrss / 1024 == pytest.approx(float(predicted.replace(",", "")), rel=0.10)
+    meter = (sys.executable, "-S", "-c", bench_memory.METER, str(tmp_path / "peak"))
+    run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # resumes, trains, validates
+    assert run.finish() == 0, run.tail
+    code, peak = (tmp_path / "peak").read_text().split()
+    assert code == "0", run.tail
+    assert int(peak) / 1024 == pytest.approx(float(predicted.replace(",", "")), rel=0.10)
 
 
 def test_the_parameter_table_names_roles_and_decay(finished: TinyRun) -> None:

@@ -42,10 +42,12 @@ class TinyRun:
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     log_suffix: str = ".log"
+    prefix: tuple[str, ...] = ()  # before the command
 
     def command(self) -> list[str]:
         data = (f"data.path={self.text}", f"data.cache_dir={self.text.parent / 'cache'}")
         return [
+            *self.prefix,
             sys.executable,
             str(ROOT / "launch.py"),
             f"--config={CONFIG}",
