@@ -200,13 +200,17 @@ py::list profile_table(const Executor& e) {
     const PlanStep& step = e.plan().schedule[i];
     const GraphNode& node = e.graph().nodes()[step.node];
     const Run& run = e.bound(i);
-    const bool forward = step.phase == Phase::forward;
+    const bool forward = step.phase != Phase::backward, again = step.phase == Phase::remake;
     const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
     // A backward pass is two products for each one forward, three where it does the forward's work as well.
-    const double times = forward ? 1 : node.node->computes_in_backward() ? 3 : 2;
+    const double times = again ? 0 : forward ? 1 : node.node->computes_in_backward() ? 3 : 2;
     const Executor::Span& span = e.spans()[i];
-    rows.append(py::make_tuple(node.label, forward ? "forward" : "backward", span.calls, span.seconds, span.begin,
-                               span.end, times * node.node->forward_flops(), bytes));
+    rows.append(py::make_tuple(node.label,
+                               again     ? "remake"
+                               : forward ? "forward"
+                                         : "backward",
+                               span.calls, span.seconds, span.begin, span.end, times * node.node->forward_flops(),
+                               bytes));
   }
   return rows;
 }

@@ -183,6 +183,31 @@ TEST_CASE("only what is needed is saved and asked for") {
   CHECK(runner(c).node().passes_gradient() == -1);
 }
 
+TEST_CASE("the output is made again to the bit, and without gradients it is the same") {
+  Case c{.samples = 3, .t = 11, .k = 21, .n = 37, .residual = false};
+  for (Activation a :
+       {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::squared_relu})
+    for (DType compute : {DType::f32, DType::bf16}) {
+      c.activation = a;
+      const auto in = inputs(c);
+      const auto run_with = [&](bool wants) {
+        const bool narrow = compute == DType::bf16;
+        return NodeRunner(
+            "linear", attributes(c),
+            {{{c.samples, c.t, c.k}, in[0], wants, narrow}, {{c.k, c.n}, in[1], wants}, {{c.n}, in[2], wants}},
+            Shards::cut(c.samples, 1), 3, {compute, !narrow});
+      };
+      NodeRunner run = run_with(true), plain = run_with(false);
+      const Floats y = run.forward();
+      CHECK(run.node().remakes_output());
+      CHECK(run.remake() == y);
+      CHECK_FALSE(plain.node().remakes_output());
+      CHECK(plain.forward() == y);
+    }
+  c.residual = true;
+  CHECK_FALSE(runner(c).node().remakes_output());
+}
+
 TEST_CASE("mistakes are named") {
   const auto make = [](std::vector<NodeRunner::Input> in, const char* activation = "none") {
     Attributes a;

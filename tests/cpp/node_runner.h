@@ -74,6 +74,16 @@ class NodeRunner {
     return read(outputs_[static_cast<size_t>(output)]);
   }
 
+  // Output 0 made again in memory of its own, without inputs.
+  std::vector<float> remake() {
+    const Placed again = place(needs_.outputs_[0], nullptr, false);
+    Run run = run_;
+    run.in_.assign(run_.in_.size(), Tensor{});
+    run.out_[0] = again.tensor;
+    node_->remake(run);
+    return read(again);
+  }
+
   // Gradients of the wanted inputs (empty for others) for dout(0) = dy. before: accumulate onto these numbers
   // (activation-like inputs) or add them last (weight-like).
   std::vector<std::vector<float>> backward(const std::vector<float>& dy,

@@ -75,6 +75,21 @@ def test_arena_grows_linearly_with_length() -> None:
         assert longer < 2.05 * shorter
 
 
+def test_an_activation_is_kept_once() -> None:
+    """Of a feed-forward block the pre-activation stays for backward; the output of `up` is made again from it."""
+    model, _, _ = make("gpt2")
+    rows = model.plan("train", 4, 16).executor.memory_table()
+    lives = [
+        (kind, last - first)
+        for what, kind, _, first, last, _ in rows
+        if what.startswith("blocks.0.ffn.up:linear")
+    ]
+    kept = max(length for kind, length in lives if kind == "s")
+    results = [length for kind, length in lives if kind == "r"]
+    assert len(results) == 2  # forward's and the one of backward
+    assert max(results) <= 2 < kept
+
+
 def test_a_custom_op_runs_in_both_executors() -> None:
     from mudd_core import _core, ops
     from mudd_core.recording import Recorder

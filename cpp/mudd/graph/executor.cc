@@ -117,7 +117,7 @@ void Executor::bind(size_t position) {
   for (size_t j = 0; j < n.outputs.size(); ++j) run.out_.push_back(tensor(n.outputs[j], step.out[j]));
   for (int b : step.saved) run.saved_.push_back(arena_.data() + plan_.buffers[b].offset);
   if (step.scratch >= 0) run.scratch_ = arena_.data() + plan_.buffers[step.scratch].offset;
-  if (step.phase == Phase::forward) return;
+  if (step.phase != Phase::backward) return;
   for (size_t j = 0; j < n.outputs.size(); ++j)
     run.dout_.push_back(step.dout[j] < 0 ? Tensor{} : tensor(n.outputs[j], step.dout[j]));
   run.accumulate_ = step.accumulate;
@@ -182,6 +182,7 @@ void Executor::run_position(size_t position) {
   Node& node = *graph_.nodes()[step.node].node;
   for (const Conversion& c : step.widen) widen(c.elements, at<bf16>(c.from), at<float>(c.to));
   if (step.phase == Phase::forward) node.forward(runs_[position]);
+  else if (step.phase == Phase::remake) node.remake(runs_[position]);
   else node.backward(runs_[position]);
   for (const Conversion& c : step.narrow) narrow(c.elements, at<float>(c.from), at<bf16>(c.to));
   if (step.pass_to >= 0)
@@ -196,7 +197,7 @@ void Executor::profile(bool on) {
 }
 
 void Executor::note_non_finite(const PlanStep& step, const Run& run) {
-  const bool forward = step.phase == Phase::forward;
+  const bool forward = step.phase != Phase::backward;
   const std::vector<Tensor>& written = forward ? run.out_ : run.din_;
   if (!std::all_of(written.begin(), written.end(), fine))
     first_non_finite_ = graph_.nodes()[step.node].label + (forward ? " (forward)" : " (backward)");

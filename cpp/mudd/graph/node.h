@@ -160,6 +160,8 @@ class Node {
   virtual void infer(Inference& io) = 0;
   virtual void forward(const Run& run) = 0;
   virtual void backward(const Run& run) = 0;
+  // Writes output 0, the only one, again as forward did: from saved bytes alone, inputs are empty.
+  virtual void remake(const Run&) {}
 
   // Answers for the planner. Lifetimes follow from them: claim what backward reads, nothing more.
   virtual bool backward_reads_input(int) const { return true; }
@@ -176,6 +178,8 @@ class Node {
   // True for a node whose backward also does the work of its forward (the loss): the planned training executor
   // then skips forward() and backward() must write the outputs as well.
   virtual bool computes_in_backward() const { return false; }
+  // True when remake() can do its work, in one elementwise pass: the output is then kept for forward readers only.
+  virtual bool remakes_output() const { return false; }
   // True when running forward again costs little against keeping the output until backward (norms, gates).
   virtual bool cheap_to_recompute() const { return false; }
   // True when the node itself reads and writes bf16: any activation, gradient included, may then be of either type

@@ -31,7 +31,7 @@ class Builder {
     for (int i = 0; i < count(); ++i)
       if (!(graph_.training() && node(i).computes_in_backward())) forward(i);
     if (graph_.training()) {
-      forget_recomputed();
+      forget_results();
       for (int i = count() - 1; i >= 0; --i)
         if (active_[i]) backward(i);
     }
@@ -82,6 +82,7 @@ class Builder {
   void mark_active(const std::vector<ValueId>& losses) {
     active_.assign(count(), false);
     recomputed_.assign(count(), false);
+    remade_.assign(count(), false);
     if (!graph_.training()) return;
     std::vector<bool> reached(graph_.values().size(), false);
     for (ValueId v : losses) reached[v] = true;
@@ -92,8 +93,10 @@ class Builder {
         for (ValueId v : entry(i).inputs)
           if (v != kAbsent) reached[v] = true;
     }
-    for (int i = 0; i < count(); ++i)
+    for (int i = 0; i < count(); ++i) {
+      remade_[i] = active_[i] && node(i).remakes_output() && worth_recomputing(i);
       recomputed_[i] = options_.recompute && active_[i] && node(i).cheap_to_recompute() && worth_recomputing(i);
+    }
   }
 
   // A result is read again in backward, and none has to stay anyway.
@@ -195,16 +198,31 @@ class Builder {
     plan_.schedule.push_back(std::move(step));
   }
 
-  // Results of recomputed nodes die after their last forward reader; backward readers get a fresh copy.
-  void forget_recomputed() {
+  // An output from what the node saved.
+  void remake(int i) {
+    PlanStep step;
+    step.node = i;
+    step.phase = Phase::remake;
+    step.in.assign(entry(i).inputs.size(), -1);
+    const ValueId v = entry(i).outputs[0];
+    current_[v] = buffer(graph_.values()[v].spec, 'r', graph_.values()[v].name);
+    stale_[v] = false;
+    step.out.push_back(narrowed(step, i, -1, v, current_[v]));
+    bind_saved(step, i);
+    plan_.schedule.push_back(std::move(step));
+  }
+
+  // Results that are made again die after their last forward reader; backward readers get a fresh copy.
+  void forget_results() {
     for (int i = 0; i < count(); ++i)
-      if (recomputed_[i])
+      if (recomputed_[i] || remade_[i])
         for (ValueId v : entry(i).outputs) stale_[v] = true;
   }
 
   void ensure(ValueId v) {
     if (v == kAbsent || !stale_[v]) return;
     const int producer = graph_.values()[v].producer;
+    if (remade_[producer]) return remake(producer);
     for (ValueId w : entry(producer).inputs) ensure(w);
     forward(producer);
   }
@@ -282,7 +300,7 @@ class Builder {
   const Graph& graph_;
   const PlanOptions& options_;
   std::vector<int> current_, gradient_;  // per value: its buffer now, its gradient's buffer
-  std::vector<bool> stale_, kept_, active_, recomputed_;
+  std::vector<bool> stale_, kept_, active_, recomputed_, remade_;
   std::vector<std::vector<int>> saved_;  // per node
   Plan plan_;
 };

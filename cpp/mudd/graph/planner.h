@@ -1,7 +1,8 @@
 // Planner: decides, once, when everything runs and where everything lives.
 //
 //   schedule  forward nodes in order, then backward nodes in reverse; a recomputed node's forward runs again
-//             just before the first backward that reads its result
+//             just before the first backward that reads its result; a result that its node can make again from
+//             what it saves anyway (Node::remake) is not kept either
 //   buffers   results, saved bytes, scratch and gradients, each with the span of schedule positions it lives
 //   offsets   buffers whose spans do not overlap share memory (largest first, lowest offset that fits)
 //   gradients first writer sets, later ones add; a residual's gradient is passed on in the same memory
@@ -30,7 +31,7 @@ struct Buffer {
   char kind = 'r';          // r result, s saved, x scratch, g gradient
 };
 
-enum class Phase : uint8_t { forward, backward };
+enum class Phase : uint8_t { forward, remake, backward };
 
 // `elements` numbers of one buffer into another of another type.
 struct Conversion {

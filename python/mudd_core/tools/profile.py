@@ -23,7 +23,7 @@ class Timing:
 
     part: str  # "blocks.3.attn.q"
     op: str  # "linear"
-    phase: str  # forward or backward
+    phase: str  # forward, remake or backward
     seconds: float
     flops: float
     bytes: float

@@ -36,6 +36,7 @@ struct Epilogue {
   ConstCells gate = {};  // [m, n]; may be C itself: the other half of a gated unit
   int64_t gate_stride = 0;
   const float* row_scale = nullptr;  // [m], only with a gate
+  bool rounds_pre = false;  // without a gate: activation and pre_activation get sum + bias rounded to bf16
 };
 
 // One thread's block of C[m, n] = A[m, k] B[k, n]. C may overlap no operand but the residual.

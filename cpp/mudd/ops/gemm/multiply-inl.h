@@ -44,6 +44,7 @@ void finish_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, 
     over_tile(rows, cols, [&](int r, int j, int n) {
       Vec v = Vec::load(tile + r * kNr + j);
       if (e.bias) v = v + load(e.bias + j0 + j, n);
+      if (e.rounds_pre) v = round_bf16(v);
       if (e.pre_activation) store(e.pre_activation, (r0 + r) * e.pre_stride + j0 + j, v, n);
       v = activate<decltype(tag)::kind>(v);
       if (e.residual) v = v + load(e.residual, (r0 + r) * e.residual_stride + j0 + j, n);

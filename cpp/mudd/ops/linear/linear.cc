@@ -7,6 +7,7 @@
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/graph/wide_rows.h"
+#include "mudd/ops/activation/activation.h"
 #include "mudd/ops/gemm/gemm.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 
@@ -43,6 +44,7 @@ class Linear : public Node {
   bool keeps_f32(int) const override { return full_precision_ || has_residual_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
+  bool remakes_output() const override { return saves_pre_ && !has_residual_; }
 
   void infer(Inference& io) override {
     TensorSpec y = output_spec(io);
@@ -78,6 +80,7 @@ class Linear : public Node {
     io.scratch_backward(product_at_ + std::max(packed, product_bytes_));
     io.output(std::move(y));
     kernels_ = &choose(linear_rows());
+    activations_ = &choose(activation_rows());
   }
 
   void forward(const Run& run) override {
@@ -93,6 +96,7 @@ class Linear : public Node {
     g.n = n_;
     g.k = k_;
     g.epilogue.activation = activation_;
+    g.epilogue.rounds_pre = compute_ == DType::bf16 && activation_ != Activation::none;
     if (run.has_in(kBias)) g.epilogue.bias = run.in(kBias).f32();
     if (saves_pre_) {
       g.epilogue.pre_activation = {run.saved(0), compute_};
@@ -103,6 +107,15 @@ class Linear : public Node {
       g.epilogue.residual_stride = run.in(kResidual).stride;
     }
     multiply(g);
+  }
+
+  void remake(const Run& run) override {
+    const Tensor &y = run.out(0), pre{run.saved(0), y.rows, n_, n_, compute_};
+    parallel_wide_rows({&pre, &y}, [&](int64_t begin, int64_t end) {
+      const WideRows from(pre, begin, end);
+      const NarrowRows to(y, begin, end);
+      activations_->fwd(begin, end, n_, activation_, from.base(), from.stride(), to.base(), to.stride());
+    });
   }
 
   void backward(const Run& run) override {
@@ -201,6 +214,7 @@ class Linear : public Node {
   int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward
   int64_t product_bytes_ = 0;             // booked for dw
   const LinearKernels* kernels_ = nullptr;
+  const ActivationKernels* activations_ = nullptr;
 };
 
 }  // namespace

@@ -3,7 +3,9 @@
 // Inputs: x_RK fp32 (any row stride), w [K, N] (attribute transposed: [N, K], y = x w^T as in logits = h E^T),
 // bias_N (optional), residual_RN (optional). Output: y_RN; it may take over the residual's memory.
 // Attributes: activation (none, silu, gelu_tanh, gelu_erf, relu, squared_relu), transposed (false).
-// Saved: the pre-activation x w + bias, only when an activation needs it. Backward, with dpre = dy act'(pre):
+// Saved: the pre-activation x w + bias, only when an activation needs it (rounded in bf16, and then the activation
+// is that of the rounded number). Without a residual y is made again from it in backward instead of being kept.
+// Backward, with dpre = dy act'(pre):
 //   dx = dpre w^T,   dw = x^T dpre,   dbias = sum over rows of dpre,   dresidual = dy (the executor passes it).
 // Sums over rows run in the order of contracts 2; dx of a row depends on that row only.
 #pragma once
