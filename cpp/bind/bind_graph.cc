@@ -158,12 +158,13 @@ void bind_recording(py::module_& m) {
 
 std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
                                         std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
-                                        int64_t shift, bool poison, bool check_finite) {
+                                        int64_t shift, bool poison, bool check_finite, bool gradient_rows) {
   ExecutorOptions o;
   o.plan = {.reuse = reuse, .recompute = recompute, .shift = shift};
   o.runs_per_step = runs_per_step;
   o.poison = poison;
   o.check_finite = check_finite;
+  o.gradient_rows = gradient_rows;
   return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
 }
 
@@ -172,10 +173,14 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   const Parameter& p = e.store().at(i);
   py::object array = bind::empty(p.shape, DType::f32);
   float* out = bind::writable(array, DType::f32, "gradient", "result").f32();
-  for (int64_t k = 0; k < p.size(); ++k) {
-    float sum = e.uses(i) ? e.gradient(i, 0)[k] : 0.0f;
-    for (int use = 1; use < e.uses(i); ++use) sum += e.gradient(i, use)[k];
-    out[k] = sum;
+  std::fill_n(out, p.size(), 0.0f);
+  std::vector<float> copy;
+  for (int use = 0; use < e.uses(i); ++use) {
+    const RowGradient* rows = e.gradient_rows(i, use);
+    copy.resize(static_cast<size_t>(rows ? p.size() : 0));
+    if (rows) rows->copy(0, p.size(), copy.data());
+    const float* plane = rows ? copy.data() : e.gradient(i, use);
+    for (int64_t k = 0; k < p.size(); ++k) out[k] = use ? out[k] + plane[k] : plane[k];
   }
   return array;
 }
@@ -220,7 +225,7 @@ void bind_executor(py::module_& m) {
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
            py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
-           py::keep_alive<1, 3>())
+           py::arg("gradient_rows") = true, py::keep_alive<1, 3>())
       .def("set",
            [](Executor& e, const std::string& name, const py::object& array) {
              const ValueId v = e.input(name);

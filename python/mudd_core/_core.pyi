@@ -151,7 +151,7 @@ class Executor:
     """
     A planned graph with its arena.
     """
-    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False) -> None:
+    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True) -> None:
         ...
     def attach(self, arg0: str, arg1: typing.Any) -> None:
         """

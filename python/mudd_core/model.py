@@ -122,7 +122,7 @@ class Model:
         """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
 
         shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
-        check_finite).
+        check_finite, gradient_rows).
         """
         key = (mode, samples, length, shards, optional, tuple(sorted(options.items())))
         if key not in self._plans:

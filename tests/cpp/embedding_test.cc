@@ -85,6 +85,18 @@ class Runner {
     return out;
   }
 
+  // Into rows, which may be one of the adds.
+  void backward_rows(const std::vector<float>& dy, RowGradient* out, const std::vector<const RowGradient*>& adds) {
+    std::vector<float> copy(dy);
+    run_.dout_ = {Tensor{copy.data(), case_.rows(), case_.d, case_.d}};
+    run_.din_.assign(3, Tensor{});
+    run_.sink_.assign(3, GradSink{});
+    run_.sink_[1].out_rows = out;
+    for (const RowGradient* a : adds) run_.sink_[1].add_rows[run_.sink_[1].n_add++] = a;
+    CHECK(run_.wants(1));
+    node_->backward(run_);
+  }
+
   Node& node() { return *node_; }
 
  private:
@@ -104,6 +116,22 @@ Runner make(const Case& c) {
   return {c, ids_of(c), numbers(1, c.vocabulary * c.d),
           c.residual ? numbers(2, c.rows() * c.d) : std::vector<float>{}};
 }
+
+// Room for `capacity` rows, full of what must not be read.
+struct Rows : RowGradient {
+  Rows(const Case& c, int64_t room) : numbers(static_cast<size_t>(room * c.d), 1e30f), places(c.vocabulary, 77) {
+    table_rows = c.vocabulary, width = c.d, capacity = room;
+    values = numbers.data(), place = places.data(), count = 99;
+  }
+  Rows(const Rows&) = delete;
+  std::vector<float> whole() const {
+    std::vector<float> all(static_cast<size_t>(table_rows * width));
+    copy(0, static_cast<int64_t>(all.size()), all.data());
+    return all;
+  }
+  std::vector<float> numbers;
+  std::vector<int32_t> places;
+};
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -237,4 +265,42 @@ TEST_CASE("the gradient's bits: the shard tree, micro-batches, threads") {
         CHECK(same_bits(total, whole));
       }
     }
+}
+
+TEST_CASE("a gradient given by its rows has the bits of the whole one, over runs and threads") {
+  const Case c{16, 9, 400, 300, 8};
+  auto dy = numbers(3, c.rows() * c.d);
+  for (size_t i = 0; i < dy.size(); i += 3) dy[i] = -0.0f;
+  const auto ids = ids_of(c);
+  const auto whole = make(c).backward(dy);
+  for (int runs : {1, 2, 4, 8})
+    for (int threads : {1, 3}) {
+      set_num_threads(threads);
+      // As the executor places them: one sum a level of the binary counter, the last one for all runs.
+      const int levels = runs < 4 ? 1 : runs / 2 - runs / 8;
+      std::vector<std::unique_ptr<Rows>> sums;
+      for (int t = 0; t < levels; ++t) sums.push_back(std::make_unique<Rows>(c, c.rows()));
+      for (int i = 0; i < runs; ++i) {
+        Case part = c;
+        part.samples = c.samples / runs;
+        part.shards = c.shards / runs;
+        const int64_t begin = i * part.rows(), end = begin + part.rows();
+        Runner run(part, {ids.begin() + begin, ids.begin() + end}, numbers(1, c.vocabulary * c.d), {});
+        CHECK(run.node().gradient_rows(1) == std::min(c.vocabulary, part.rows()));
+        std::vector<const RowGradient*> adds;
+        int t = 0;
+        for (; i >> t & 1; ++t) adds.push_back(sums[t].get());
+        run.backward_rows({dy.begin() + begin * c.d, dy.begin() + end * c.d}, sums[std::min(t, levels - 1)].get(),
+                          adds);
+      }
+      CHECK(same_bits(sums.back()->whole(), whole));
+      CHECK(sums.back()->count < c.rows());
+      // Any piece of it, across rows.
+      std::vector<float> piece(777);
+      sums.back()->copy(1001, 777, piece.data());
+      CHECK(std::equal(piece.begin(), piece.end(), whole.begin() + 1001));
+    }
+  set_num_threads(0);
+  Rows small(c, 3);
+  CHECK_THROWS_AS(make(c).backward_rows(dy, &small, {}), Error);
 }

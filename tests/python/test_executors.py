@@ -75,6 +75,52 @@ def test_arena_grows_linearly_with_length() -> None:
         assert longer < 2.05 * shorter
 
 
+def many_words(name: str) -> mc.Model:
+    """This family with a vocabulary of which a batch reads few rows, so that only those have gradients."""
+    import dataclasses
+
+    model = mc.Model(dataclasses.replace(CASES[name][0], vocab_size=1009), initialize=False)
+    model.store.initialize(3)
+    return model
+
+
+@pytest.mark.parametrize("name", ["llama_gqa", "llama_tied", "gpt2"])
+def test_rows_of_a_table_never_change_bits(name: str) -> None:
+    model = many_words(name)
+    batch = make_batch(1009, 4, 17)
+    few, all_rows = (model.plan("train", 4, 17, shards=4, gradient_rows=on).executor for on in (True, False))
+    assert few.gradient_bytes < all_rows.gradient_bytes - 1009 * 32 * 2
+    want = model.loss_and_gradients_immediate(batch, shards=4)
+    for on in (True, False):
+        assert same(model.loss_and_gradients(batch, shards=4, gradient_rows=on), want)
+
+
+@pytest.mark.parametrize("name", ["llama_gqa", "gpt2"])
+def test_steps_with_rows_of_a_table_never_change_bits(name: str) -> None:
+    from mudd_core.config import Config, OptimConfig, TrainConfig
+    from mudd_core.engine import Engine
+
+    def steps(gradient_rows: bool, micro_batch: int) -> dict[str, Any]:
+        model = many_words(name)
+        plan = model.plan
+        model.plan = lambda *a, **k: plan(*a, **k, gradient_rows=gradient_rows)  # type: ignore[method-assign]
+        config = Config(
+            name="rows",
+            model=model.config,
+            train=TrainConfig(steps=9, batch_size=8, seq_len=17, micro_batch=micro_batch),
+            optim=OptimConfig(lr=1e-2, weight_decay=0.1, clip=0.5),
+        )
+        engine = Engine(config, model)
+        for step in range(3):
+            assert engine.train_step(step, 1e-2, make_batch(1009, 8, 17, seed=step)).finite
+        return {key: np.array(value) for key, value in engine.state_tensors().items()}
+
+    want = steps(False, 0)
+    for micro_batch in (0, 4, 2, 1):
+        got = steps(True, micro_batch)
+        assert all(np.array_equal(got[key], want[key]) for key in want)
+
+
 def test_an_activation_is_kept_once() -> None:
     """Of a feed-forward block the pre-activation stays for backward; the output of `up` is made again from it."""
     model, _, _ = make("gpt2")

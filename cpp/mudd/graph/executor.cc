@@ -56,12 +56,32 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
   for (size_t i = 0; i < runs_.size(); ++i) bind(i);
 }
 
+// Makes the sums of one use from `offset` on; returns where they end. rows_per_run: rows of the table that a run
+// can touch, or 0. A sum over r runs has at most r times as many; given by them it also has a place for every row.
+int64_t Executor::book_sums(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run,
+                            int64_t offset) const {
+  const int64_t rows = parameter.rows(), width = parameter.cols(), whole = aligned(parameter.size() * 4);
+  const int64_t count = levels_for(options_.runs_per_step), place = aligned(rows * 4);
+  const auto capacity = [&](int64_t level) {
+    return std::min(rows, rows_per_run * (level + 1 < count ? int64_t{1} << level : options_.runs_per_step));
+  };
+  int64_t few = 0;
+  for (int64_t level = 0; level < count; ++level) few += place + aligned(capacity(level) * width * 4);
+  const bool by_rows = options_.gradient_rows && rows_per_run > 0 && 2 * few <= count * whole;
+  for (int64_t level = 0; level < count; ++level) {
+    Sum sum;
+    sum.offset = offset;
+    if (by_rows) sum.rows = {.table_rows = rows, .width = width, .capacity = capacity(level)};
+    offset += by_rows ? place + aligned(capacity(level) * width * 4) : whole;
+    levels.push_back(sum);
+  }
+  return offset;
+}
+
 void Executor::place_gradients() {
   sums_.resize(store_.count());
   if (!graph_.training()) return;
-  const int levels = levels_for(options_.runs_per_step);
   int64_t bytes = 0;
-  std::vector<std::vector<int64_t>> offsets(store_.count());
   for (const PlanStep& s : plan_.schedule) {
     if (s.phase != Phase::backward) continue;
     const GraphNode& n = graph_.nodes()[s.node];
@@ -71,17 +91,18 @@ void Executor::place_gradients() {
             " does not take a parameter, it is per token");
       const int p = graph_.values()[n.inputs[j]].slot, use = n.parameter_use[j];
       if (static_cast<int>(sums_[p].size()) <= use) sums_[p].resize(use + 1);
-      offsets[p].resize(sums_[p].size(), -1);
-      offsets[p][use] = bytes;
-      bytes += levels * aligned(store_.at(p).size() * 4);
+      bytes = book_sums(sums_[p][use], store_.at(p), n.node->gradient_rows(static_cast<int>(j)), bytes);
     }
   }
   gradients_ = Arena(bytes, store_.booked_only());
-  for (int p = 0; p < store_.count(); ++p)
-    for (size_t use = 0; use < sums_[p].size(); ++use)
-      for (int level = 0; level < levels; ++level)
-        sums_[p][use].push_back(reinterpret_cast<float*>(gradients_.data() + offsets[p][use] +
-                                                         level * aligned(store_.at(p).size() * 4)));
+  for (auto& uses : sums_)
+    for (std::vector<Sum>& levels : uses)
+      for (Sum& sum : levels) {
+        std::byte* at = gradients_.data() + sum.offset;
+        sum.rows.place = reinterpret_cast<int32_t*>(at);
+        sum.rows.values = reinterpret_cast<float*>(at + aligned(sum.rows.table_rows * 4));
+        if (sum.rows.capacity == 0) sum.all = reinterpret_cast<float*>(at);
+      }
 }
 
 Tensor Executor::tensor(ValueId v, int buffer) const {
@@ -132,13 +153,19 @@ void Executor::bind(size_t position) {
 }
 
 // Run r of a step ends t = (trailing ones of r) subtrees: it adds levels 0..t-1 and leaves the sum in level t.
-void Executor::point_sink(GradSink& sink, int parameter, int use, int run) const {
-  const std::vector<float*>& level = sums_[parameter][use];
+void Executor::point_sink(GradSink& sink, int parameter, int use, int run) {
+  std::vector<Sum>& level = sums_[parameter][use];
+  const auto rows_of = [](Sum& sum) { return sum.all ? nullptr : &sum.rows; };
   int t = 0;
   while ((run >> t) & 1) ++t;
   sink.n_add = t;
-  for (int i = 0; i < t; ++i) sink.add[i] = level[i];
-  sink.out = level[std::min<size_t>(t, level.size() - 1)];
+  for (int i = 0; i < t; ++i) {
+    sink.add[i] = level[i].all;
+    sink.add_rows[i] = rows_of(level[i]);
+  }
+  Sum& last = level[std::min<size_t>(t, level.size() - 1)];
+  sink.out = last.all;
+  sink.out_rows = rows_of(last);
 }
 
 void Executor::bind_sinks(int run) {
@@ -152,7 +179,10 @@ void Executor::bind_sinks(int run) {
   }
 }
 
-const float* Executor::gradient(int parameter, int use) const { return sums_[parameter][use].back(); }
+const RowGradient* Executor::gradient_rows(int parameter, int use) const {
+  const Sum& sum = sums_[parameter][use].back();
+  return sum.all ? nullptr : &sum.rows;
+}
 
 void Executor::run(const StepInput& input, int run) {
   check(!store_.booked_only(), "executor", "run: this model is only booked, for planning");

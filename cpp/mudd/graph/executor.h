@@ -16,6 +16,7 @@ struct ExecutorOptions {
   PlanOptions plan;
   int runs_per_step = 1;      // graph runs that make up one batch, a power of two (contracts 2)
   bool poison = false;        // fills the arena with NaN before every run (tests)
+  bool gradient_rows = true;  // of tables that a step reads few rows of only those are kept; false: all (tests)
   bool check_finite = false;  // after every node; stops with the name of the first non-finite one
 };
 
@@ -41,9 +42,11 @@ class Executor {
   ParamStore& store() const { return store_; }
   int runs_per_step() const { return options_.runs_per_step; }
 
-  // Gradients of a parameter after the last run of a step: one plane per use, to be summed in order.
+  // Gradients of a parameter after the last run of a step: one plane per use, to be summed in order. A plane is
+  // either whole or given by its rows, the other is null.
   int uses(int parameter) const { return static_cast<int>(sums_[parameter].size()); }
-  const float* gradient(int parameter, int use) const;
+  const float* gradient(int parameter, int use) const { return sums_[parameter][use].back().all; }
+  const RowGradient* gradient_rows(int parameter, int use) const;
   int64_t gradient_bytes() const { return gradients_.bytes(); }
 
   // Times every node of the runs that follow, or stops that. Costs two clock readings a node.
@@ -65,10 +68,18 @@ class Executor {
   T* at(int buffer) const {
     return reinterpret_cast<T*>(arena_.data() + plan_.buffers[buffer].offset);
   }
+  // A sum over runs: a whole plane, or the rows of a table.
+  struct Sum {
+    float* all = nullptr;
+    RowGradient rows;
+    int64_t offset = 0;  // into gradients_
+  };
+  int64_t book_sums(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run,
+                    int64_t offset) const;
   void place_gradients();
   void bind(size_t position);
   void bind_sinks(int run);
-  void point_sink(GradSink& sink, int parameter, int use, int run) const;
+  void point_sink(GradSink& sink, int parameter, int use, int run);
   void note_non_finite(const PlanStep& step, const Run& run);
   void run_position(size_t position);
 
@@ -77,9 +88,9 @@ class Executor {
   ExecutorOptions options_;
   Plan plan_;
   Arena arena_, gradients_;
-  std::vector<void*> attached_;                         // per value
-  std::vector<Run> runs_;                               // one per schedule position
-  std::vector<std::vector<std::vector<float*>>> sums_;  // [parameter][use][level of the binary counter]
+  std::vector<void*> attached_;                      // per value
+  std::vector<Run> runs_;                            // one per schedule position
+  std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
   StepInput input_;
   std::string first_non_finite_;
   std::vector<Span> spans_;

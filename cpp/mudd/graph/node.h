@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "mudd/base/types.h"
+#include "mudd/graph/row_gradient.h"
 
 namespace mudd {
 
@@ -39,12 +40,17 @@ struct Shards {
 
 // Where the gradient of a weight-like input goes: out = add[n-1] + (... + (add[0] + sum)).
 // The adds carry the binary counter over graph runs (contracts 2) and "accumulate" of the immediate tape.
-// All are contiguous fp32 of the input's shape; out may equal one of the adds.
+// All are contiguous fp32 of the input's shape; out may equal one of the adds. For an input with
+// Node::gradient_rows all of them may be given by their rows instead.
 constexpr int kMaxGradAdds = 16;
 struct GradSink {
   float* out = nullptr;
   std::array<const float*, kMaxGradAdds> add{};
   int n_add = 0;
+  RowGradient* out_rows = nullptr;
+  std::array<const RowGradient*, kMaxGradAdds> add_rows{};
+
+  explicit operator bool() const { return out || out_rows; }
 };
 
 // Run-time fields of one execution (contracts 17).
@@ -127,7 +133,7 @@ class Run {
   // Gradients. dout(i) is empty when nobody consumed output i (treat as zero).
   const Tensor& dout(int i) const { return dout_[i]; }
   // True when the node must produce the gradient of input i.
-  bool wants(int i) const { return i < static_cast<int>(din_.size()) && (din_[i].data || sink_[i].out); }
+  bool wants(int i) const { return i < static_cast<int>(din_.size()) && (din_[i].data || sink_[i]); }
   // Gradient of an activation-like input: write it (accumulate(i) false) or add to it (true).
   // It may be the very memory of dout(j) when the node declared passes_gradient.
   const Tensor& din(int i) const { return din_[i]; }
@@ -168,6 +174,9 @@ class Node {
   virtual bool backward_reads_output(int) const { return false; }
   // Weight-like inputs get a GradSink, all others a din tensor.
   virtual bool weight_like(int) const { return false; }
+  // Most rows of weight-like input i whose gradient one run can make other than zero, where backward also writes a
+  // GradSink given by its rows; 0: it does not.
+  virtual int64_t gradient_rows(int /*input*/) const { return 0; }
   // Input whose gradient is dout(0) unchanged plus what is there (a residual): -1 for none. Such a node must
   // not touch din of that input: the executor passes or adds it.
   virtual int passes_gradient() const { return -1; }

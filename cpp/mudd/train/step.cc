@@ -39,7 +39,10 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
           executor_.uses(i));
     for (int64_t s = 0; s < p.stack(); ++s) add_matrix(i, s);
     GradientPlanes g{.n_planes = executor_.uses(i), .n = p.size()};
-    for (int use = 0; use < g.n_planes; ++use) g.planes[use] = executor_.gradient(i, use);
+    for (int use = 0; use < g.n_planes; ++use) {
+      g.planes[use] = executor_.gradient(i, use);
+      g.rows[use] = executor_.gradient_rows(i, use);
+    }
     gradients_.push_back(g);
   }
   block_sums_.assign(static_cast<size_t>(norm_blocks(gradients_)), 0.0);
@@ -55,7 +58,10 @@ void TrainStep::add_matrix(int i, int64_t s) {
   a.cols = p.cols();
   a.w = store.master(i) + at;
   a.n_grads = executor_.uses(i);
-  for (int use = 0; use < a.n_grads; ++use) a.grads[use] = executor_.gradient(i, use) + at;
+  for (int use = 0; use < a.n_grads; ++use) {
+    a.grad_rows[use] = executor_.gradient_rows(i, use);
+    if (!a.grad_rows[use]) a.grads[use] = executor_.gradient(i, use) + at;
+  }
   a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
   if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;
   a.packed = store.compute();

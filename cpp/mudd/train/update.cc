@@ -50,19 +50,32 @@ void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64
           static_cast<std::byte*>(p.packed_transposed) + gemm.panel_bytes(p.cols, at) + gemm.panel_bytes(c, nr));
 }
 
+constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows
+
+// Elements [at, at + n), n at most kCopied where a gradient is given by its rows.
+void update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n,
+                  const UpdateFactors& factors) {
+  const float* grads[kMaxGradientUses] = {};
+  float copies[kMaxGradientUses][kCopied];
+  for (int i = 0; i < p.n_grads; ++i) {
+    if (p.grad_rows[i]) p.grad_rows[i]->copy(at, n, copies[i]);
+    grads[i] = p.grad_rows[i] ? copies[i] : p.grads[i] + at;
+  }
+  float* v = p.v ? p.v + at : nullptr;
+  if (moment == DType::bf16)
+    kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, factors);
+  else kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, factors);
+}
+
 void run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task,
               const UpdateFactors& factors) {
   const int64_t r = task / cut.across * cut.block_rows, c = task % cut.across * cut.block_cols;
   const int64_t r_end = std::min(r + cut.block_rows, cut.rows), c_end = std::min(c + cut.block_cols, cut.cols);
-  for (int64_t row = r; row < r_end; ++row) {
-    const int64_t at = row * cut.cols + c;
-    const float* grads[kMaxGradientUses] = {};
-    for (int i = 0; i < p.n_grads; ++i) grads[i] = p.grads[i] + at;
-    float* v = p.v ? p.v + at : nullptr;
-    if (moment == DType::bf16)
-      kernels.update_bf16(c_end - c, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, factors);
-    else kernels.update(c_end - c, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, factors);
-  }
+  const bool by_rows = std::any_of(p.grad_rows, p.grad_rows + p.n_grads, [](const auto* rows) { return rows; });
+  const int64_t step = by_rows ? kCopied : c_end - c;
+  for (int64_t row = r; row < r_end; ++row)
+    for (int64_t column = c; column < c_end; column += step)
+      update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column), factors);
   repack(p, r, r_end, c, c_end);
 }
 

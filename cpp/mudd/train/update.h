@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mudd/base/types.h"
+#include "mudd/graph/row_gradient.h"
 
 namespace mudd {
 
@@ -21,7 +22,8 @@ int moments_of(Optimizer optimizer);                 // 2 (first and second), or
 struct UpdateParameter {
   int64_t rows = 0, cols = 0;
   float* w = nullptr;
-  const float* grads[kMaxGradientUses] = {};  // planes added in order; n_grads of them
+  const float* grads[kMaxGradientUses] = {};            // planes added in order; n_grads of them
+  const RowGradient* grad_rows[kMaxGradientUses] = {};  // a plane that is given by its rows; null: grads[i]
   int n_grads = 0;
   void* m = nullptr;                  // first moment, of the type given to update_step
   float* v = nullptr;                 // second moment; null where there is none

@@ -1,7 +1,9 @@
 #include "mudd/ops/embedding/embedding.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "mudd/base/math.h"
@@ -70,6 +72,7 @@ class Embedding : public Node {
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
+  int64_t gradient_rows(int i) const override { return i == kTable ? gradient_rows_ : 0; }
   bool keeps_f32(int) const override { return true; }  // the residual stream begins here
   bool backward_reads_input(int i) const override { return i == kIds && !positions_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
@@ -107,6 +110,7 @@ class Embedding : public Node {
           y.rows());
     io.output(y);
     io.scratch_forward(y.rows() * static_cast<int64_t>(sizeof(int32_t)));
+    gradient_rows_ = std::min(table.rows(), positions_ ? positions_per_sample_ : y.rows());
     if (io.wants_gradient(kTable))
       io.scratch_backward(Scratch::bytes(y.rows(), table.rows(), io.shards().count()));
     kernels_ = &choose(embedding_rows());
@@ -138,6 +142,22 @@ class Embedding : public Node {
     sort_rows(rows, vocabulary, s);
     EmbeddingGrad g{dy.f32(), dy.stride, s.order,  s.begin,         s.cuts,
                     shards,   width,     sink.out, sink.add.data(), sink.n_add};
+    std::array<const float*, kMaxGradAdds> add{};
+    std::array<const int32_t*, kMaxGradAdds> add_place{};
+    std::array<int64_t, kMaxGradAdds> add_count{};
+    if (sink.out_rows) {
+      for (int i = 0; i < sink.n_add; ++i) {
+        add[i] = sink.add_rows[i]->values;
+        add_place[i] = sink.add_rows[i]->place;
+        add_count[i] = sink.add_rows[i]->count;
+      }
+      place_rows(s, sink);
+      g.out = sink.out_rows->values;
+      g.out_place = sink.out_rows->place;
+      g.add = add.data();
+      g.add_place = add_place.data();
+      g.add_count = add_count.data();
+    }
     const int64_t ids_per_task = (vocabulary + kIdTasks - 1) / kIdTasks;
     const int64_t id_tasks = (vocabulary + ids_per_task - 1) / ids_per_task;
     const int64_t column_tasks = (width + kEmbeddingColumns - 1) / kEmbeddingColumns;
@@ -148,6 +168,25 @@ class Embedding : public Node {
   }
 
  private:
+  // Gives every id that occurs, here or in an add, a row of the sink; one that is also an add keeps its rows.
+  static void place_rows(const Scratch& s, const GradSink& sink) {
+    RowGradient& out = *sink.out_rows;
+    const auto adds = std::span(sink.add_rows).first(static_cast<size_t>(sink.n_add));
+    if (std::find(adds.begin(), adds.end(), &out) == adds.end()) {
+      std::fill_n(out.place, out.table_rows, -1);
+      out.count = 0;
+    }
+    for (int64_t id = 0; id < out.table_rows; ++id) {
+      if (out.place[id] >= 0) continue;
+      const bool occurs = s.begin[id + 1] > s.begin[id] ||
+                          std::any_of(adds.begin(), adds.end(), [&](const auto* a) { return a->place[id] >= 0; });
+      if (!occurs) continue;
+      check(out.count < out.capacity, "embedding", "table: expected a gradient of at most ", out.capacity,
+            " rows");
+      out.place[id] = static_cast<int32_t>(out.count++);
+    }
+  }
+
   const Tensor& table_of(const Run& run) const { return sinusoids_ > 0 ? table_ : run.in(kTable); }
 
   // Row p is sin(p w_0), sin(p w_1), ..., cos(p w_0), ...: w from 1 down to 1/10000 in equal ratios.
@@ -193,6 +232,7 @@ class Embedding : public Node {
   std::vector<float> sines_;
   Tensor table_;
   int64_t positions_per_sample_ = 1;
+  int64_t gradient_rows_ = 0;
   const EmbeddingKernels* kernels_ = nullptr;
 };
 

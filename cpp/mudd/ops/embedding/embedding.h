@@ -9,6 +9,7 @@
 //   dtable[v,:] = sum of dy[r,:] over the rows with ids[r] = v, in row order inside a shard, then the balanced
 //   tree over shards, then the adds of the sink. A shard without the id counts as +0; sums are never -0, so
 //   leaving such shards out of the tree changes no bit and any cut of the shards into runs gives the same.
+//   A sink that is given by its rows gets those of the ids that occur, and of the adds.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +30,14 @@ struct EmbeddingGrad {
   float* out = nullptr;
   const float* const* add = nullptr;
   int n_add = 0;
+  // Rows of out and of the adds by id, -1: none (it is left alone, or adds nothing); null: row id.
+  const int32_t* out_place = nullptr;
+  const int32_t* const* add_place = nullptr;
+  const int64_t* add_count = nullptr;  // rows of an add; later ones are new in out, which is the same memory
 };
 
 constexpr int64_t kEmbeddingColumns = 256;  // columns of one task of the gradient
+constexpr int kMaxEmbeddingAdds = 16;       // of a GradSink
 
 struct EmbeddingKernels {
   // Rows [begin, end); residual may be null, and may be y itself.

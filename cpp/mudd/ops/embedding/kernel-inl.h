@@ -65,13 +65,21 @@ void bwd(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t colum
   float sums[32 * kEmbeddingColumns];  // shards are an int: at most 31 levels
   for (int64_t id = id_begin; id < id_end; ++id) {
     const int32_t *rows = g.order + g.begin[id], n = g.begin[id + 1] - g.begin[id];
+    const int64_t to = g.out_place ? g.out_place[id] : id;
+    if (to < 0) continue;
     if (n > 0) tree(g, rows, n, 0, g.shards, column, width, sums, sums + kEmbeddingColumns);
-    const int64_t at = id * g.width + column;
+    const float* add[kMaxEmbeddingAdds];
+    int n_add = 0;
+    for (int a = 0; a < g.n_add; ++a) {
+      const int64_t from = g.add_place ? g.add_place[a][id] : id;
+      if (from >= 0 && (!g.add_place || from < g.add_count[a])) add[n_add++] = g.add[a] + from * g.width + column;
+    }
+    float* out = g.out + to * g.width + column;
     over_row(width, [&](int64_t d, int lanes) {
       const Vec zero = Vec::zero();
       Vec v = n > 0 ? load(sums + d, lanes) + zero : zero;  // -0 becomes +0
-      for (int a = 0; a < g.n_add; ++a) v = load(g.add[a] + at + d, lanes) + v;
-      store(g.out + at + d, v + zero, lanes);
+      for (int a = 0; a < n_add; ++a) v = load(add[a] + d, lanes) + v;
+      store(out + d, v + zero, lanes);
     });
   }
 }

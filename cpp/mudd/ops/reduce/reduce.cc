@@ -28,10 +28,14 @@ const ReduceKernels& kernels() {
 int64_t blocks_of(const GradientPlanes& g) { return (g.n + kNormBlock - 1) / kNormBlock; }
 
 double block_square(const GradientPlanes& g, int64_t block) {
-  const int64_t begin = block * kNormBlock;
+  const int64_t begin = block * kNormBlock, n = std::min(kNormBlock, g.n - begin);
   const float* planes[kMaxPlanes] = {};
-  for (int p = 0; p < g.n_planes; ++p) planes[p] = g.planes[p] + begin;
-  return kernels().squares(std::min(kNormBlock, g.n - begin), planes, g.n_planes);
+  float copies[kMaxPlanes][kNormBlock];  // of planes that are given by their rows
+  for (int p = 0; p < g.n_planes; ++p) {
+    if (g.rows[p]) g.rows[p]->copy(begin, n, copies[p]);
+    planes[p] = g.rows[p] ? copies[p] : g.planes[p] + begin;
+  }
+  return kernels().squares(n, planes, g.n_planes);
 }
 
 }  // namespace

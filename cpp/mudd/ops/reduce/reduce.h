@@ -10,6 +10,7 @@
 
 #include "mudd/base/kernel_table.h"
 #include "mudd/base/types.h"
+#include "mudd/graph/row_gradient.h"
 
 namespace mudd {
 
@@ -19,6 +20,7 @@ constexpr int kMaxPlanes = 4;
 // A gradient of n elements that is the sum of up to four planes (the uses of a tied parameter), added in order.
 struct GradientPlanes {
   const float* planes[kMaxPlanes] = {};
+  const RowGradient* rows[kMaxPlanes] = {};  // a plane that is given by its rows; null: planes[i]
   int n_planes = 0;
   int64_t n = 0;
 };
