@@ -76,6 +76,10 @@ struct PairUnit {
   using Step = DotStep;
   static constexpr DType kPacked = DType::bf16;
 
+  // Pairs of neighbours are words already.
+  static bool in_place(ConstCells a, int64_t lda, int64_t k) {
+    return a.type == DType::bf16 && lda % 2 == 0 && k % 2 == 0 && reinterpret_cast<uintptr_t>(a.data) % 4 == 0;
+  }
   static void copy_row(ConstCells from, int64_t numbers, int64_t kc, float* to) {
     bf16* halves = reinterpret_cast<bf16*>(to);  // written by vectors and memcpy, read as words
     if (from.type == DType::bf16) __builtin_memcpy(to, from.data, static_cast<size_t>(numbers) * sizeof(bf16));

@@ -38,25 +38,6 @@ int levels(int shards) {
   return n;
 }
 
-// Rows of dy that are packed next, fetched a few cache lines at a time: all at once they would fill the buffers
-// for misses and hold up the tiles.
-struct Ahead {
-  const GradBlock& g;
-  int64_t column, row, end, width, line = 0;  // `width` lines from `column` on of each row
-
-  int64_t lines() const { return (end - row) * width; }
-
-  MUDD_INLINE void fetch(int64_t count) {
-    for (; count > 0 && row < end; --count) {
-      const void* at = (gathered(g.dy, g.ldy, g.dy_rows, row) + column).data;
-      __builtin_prefetch(static_cast<const char*>(at) + line * 64, 0, 2);
-      if (++line < width) continue;
-      line = 0;
-      ++row;
-    }
-  }
-};
-
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
 template <class Unit>
 struct GradientBlock {
@@ -100,16 +81,32 @@ struct GradientBlock {
     return count;
   }
 
-  // The panels from `group` on in these rows, or the first ones of the rows below.
-  Ahead next_panels(int64_t row, int64_t count, int64_t group) const {
+  int64_t after(int64_t row) const { return at_most(kChunk, g.cuts[g.shards] - row); }
+
+  // Rows of dy for the panels from `group` on in these rows, or for the first ones of the rows below, fetched by
+  // the tiles of `now` panels.
+  RowsAhead next_panels(int64_t row, int64_t count, int64_t group, int64_t now) const {
     if (group >= panels(at.n)) {
       row += count;
-      count = at_most(kChunk, g.cuts[g.shards] - row);
+      count = after(row);
       group = 0;
     }
-    const int64_t columns = at_most(kGroup * kNr, at.n - group * kNr);
-    const int64_t line = g.dy.type == DType::bf16 ? 32 : 16;
-    return {g, at.j0 + group * kNr, row, row + count, (columns + line - 1) / line};
+    return {from_row(g.dy + (at.j0 + group * kNr), g.ldy, g.dy_rows, row),
+            g.ldy,
+            g.dy_rows ? g.dy_rows + row : nullptr,
+            count,
+            at_most(kGroup * kNr, at.n - group * kNr),
+            now * tiles(at.m)};
+  }
+
+  // Rows of x of the next chunk, fetched by the tiles of the last panels, or they would not stay in L2.
+  RowsAhead next_left(int64_t row, int64_t tiles_left) const {
+    return {from_row(g.x + at.r0, g.ldx, g.x_rows, row),
+            g.ldx,
+            g.x_rows ? g.x_rows + row : nullptr,
+            after(row),
+            at.m,
+            tiles_left};
   }
 
   // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
@@ -124,23 +121,27 @@ struct GradientBlock {
     const int32_t *x_rows = g.x_rows ? g.x_rows + row : nullptr, *dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
     with_cells(from_row(g.x + at.r0, g.ldx, g.x_rows, row),
                [&](const auto* x) { pack_left<Unit>(x, g.ldx, x_rows, count, at.m, left); });
+    const int64_t turn = all - (all + 2) / 3;  // from this panel on rows of x are fetched
+    RowsAhead left_ahead;
     for (int64_t group = 0; group < all; group += kGroup) {
       const int64_t here = at_most(kGroup, all - group), j0 = group * kNr;
       with_cells(from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row),
                  [&](const auto* dy) { pack_panels<Unit>(dy, g.ldy, dy_rows, count, at.n - j0, 0, here, right); });
-      Ahead ahead = next_panels(row, count, group + kGroup);
-      const int64_t lines = ahead.lines() / (tiles(at.m) * here) + 1;
-      for (int64_t p = 0; p < here; ++p)
+      RowsAhead ahead = next_panels(row, count, group + kGroup, here);
+      const bool both = here * tiles(at.m) < count;  // too few tiles for one stream
+      for (int64_t p = 0; p < here; ++p) {
+        if (group + p == turn) left_ahead = next_left(row + count, (all - turn) * tiles(at.m));
         for (int64_t r = 0; r < at.m; r += kMr) {
-          ahead.fetch(lines);
-          finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums);
+          const Stream first = ahead.piece(count), second = both ? ahead.piece(count) : left_ahead.piece(count);
+          finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums, first, second);
         }
+      }
     }
   }
 
   // The tile of rows from r on and of one panel.
-  void finish(int s, int64_t row, int64_t count, int64_t r, int64_t panel, const float* packed,
-              float* sums) const {
+  void finish(int s, int64_t row, int64_t count, int64_t r, int64_t panel, const float* packed, float* sums,
+              Stream first_fetch, Stream second_fetch) const {
     alignas(64) float full[kTile];
     Addend list[kMaxLevels + kMaxAdds];
     const bool first = row == g.cuts[s], last = row + count == g.cuts[s + 1], out = last && s == g.shards - 1;
@@ -153,6 +154,8 @@ struct GradientBlock {
     Ends ends{.start = sums + tile, .start_stride = kNr};
     if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Ends{};
     else fetch_ahead(sums + tile + kTile, kTile * 4);
+    ends.fetch[0] = first_fetch;
+    ends.fetch[1] = second_fetch;
     ends.c = direct ? c : full;
     ends.ldc = direct ? ldc : kNr;
     ends.addends = list;

@@ -1,5 +1,5 @@
-// C = A B: blocks of A copied beside each other (no power-of-two strides, few pages), a panel of B in L1 while the
-// tiles of A walk past it, partial sums over k in a compact buffer. Built per level.
+// C = A B: a panel of B in L1 while the tiles of A walk past it, partial sums over k in a compact buffer. Rows of
+// A are read where they lie, or copied if the unit needs other words. Built per level.
 #pragma once
 
 #include "mudd/base/simd/activations.h"
@@ -58,38 +58,6 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// What the tiles of one panel fetch ahead: each its share of the next panel of B, and of the rows of A that are
-// copied next. Cut once per panel, for a division in every tile would cost what the fetching saves.
-struct FetchAhead {
-  const char* panel = nullptr;
-  int64_t share = 0, left = 0;  // bytes of it for one tile, and still to fetch
-  const char* rows = nullptr;   // columns of the first row of A that are this panel's turn; null: none
-  int64_t width = 0, stride = 0;
-
-  FetchAhead(const GemmBlock& g, const Block& at, int64_t j, const float* next_panel, int64_t panel_bytes,
-             ConstCells next, int64_t numbers) {
-    panel = reinterpret_cast<const char*>(next_panel);
-    left = next_panel ? panel_bytes : 0;
-    share = (panel_bytes * kMr / at.m + 63) / 64 * 64;
-    if (!next) return;
-    const int64_t size = next.type == DType::bf16 ? 2 : 4;
-    const int64_t from = numbers * j / at.n * size / 64 * 64;
-    rows = static_cast<const char*>(next.data) + from;
-    width = at_most(numbers, numbers * (j + kNr) / at.n) * size - from;
-    stride = g.lda * size;
-  }
-
-  MUDD_INLINE void tile(int64_t r, int64_t count) {
-    if (left > 0) {
-      fetch_ahead(panel, at_most(share, left));
-      panel += share;
-      left -= share;
-    }
-    if (!rows) return;
-    for (int64_t i = 0; i < count; ++i) fetch_ahead(rows + (r + i) * stride, width);
-  }
-};
-
 // The start of chains that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
 Ends from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
   if (cols == kNr && c.type == DType::f32) return {.start = c.f32(), .start_stride = ldc};
@@ -127,23 +95,27 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   const Epilogue& e = g.epilogue;
   const bool whole = sum_only(e) && g.c.type == DType::f32 && e.residual.type == DType::f32;
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
-  const int64_t most =
-      depth > 2 * kDepth ? kKc : kDepth;  // deep panels come from L3: small pieces of them stay in L2
+  const bool in_place = !g.a_rows && Unit::in_place(g.a, g.lda, g.k);
+  const int64_t a_step = in_place ? g.lda / kPer : kLeftStride;
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
-    const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
+    const int64_t kc = at_most(kDepth, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
     const bool first = w0 == 0, last = w0 + kc == depth;
-    for (int64_t r = 0; r < at.m; ++r)
-      Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
+    if (!in_place)
+      for (int64_t r = 0; r < at.m; ++r)
+        Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
+    const float* a = in_place ? static_cast<const float*>((row_of(g, at.r0) + k0).data) : left;
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
+    RowsAhead rows_ahead;
+    if (next)
+      rows_ahead = {next, g.lda, nullptr, at.m, numbers, ((at.m + kMr - 1) / kMr) * ((at.n + kNr - 1) / kNr)};
     for (int64_t j = 0; j < at.n; j += kNr) {
       const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
       const float* ahead = g.fetch_b && j + kNr < at.n ? b + depth * kRow : nullptr;
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
-      FetchAhead fetch(g, at, j, ahead, kc * kRow * 4, next, numbers);
+      const int64_t share = (kc * kRow * 4 * kMr / at.m + 63) / 64 * 64;  // of the next panel for each tile
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        fetch.tile(r, rows);
         const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
         float* sums = partial + r * kNc + j;
         Ends ends{.start = sums, .start_stride = kNc};
@@ -157,7 +129,9 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
             e.residual_stride};
         ends.addends = &residual;
         ends.count = direct && whole && e.residual;
-        Unit::by_rows(rows, kc, left + r * kLeftStride, b, ends);
+        if (ahead) ends.fetch[0] = {reinterpret_cast<const char*>(ahead) + r / kMr * share, share, kc};
+        ends.fetch[1] = rows_ahead.piece(kc);
+        Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
         if (!last || direct) continue;
         if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
         else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);

@@ -151,7 +151,9 @@ struct TileUnit : PairUnit {
   static constexpr bool kVectors = false;  // one row too goes through the tiles: another order of sums would show
   static constexpr int64_t kDepthUnit = 2 * kTileWords;
 
-  static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
+  static bool in_place(ConstCells, int64_t, int64_t) { return false; }  // rows are read in words of 16
+  static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, int64_t, const float* b,
+                                  const Ends& ends) {
     tile_product(rows, kc, a, b, ends);
   }
   static MUDD_INLINE void by_columns(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {

@@ -5,8 +5,9 @@
 //   kDepthUnit           packed K is a multiple of it
 //   Step                 how the micro-kernels read and multiply (micro-inl.h)
 //   Session              what a thread holds while it runs loops of tiles
+//   in_place             whether the tiles see rows of A as they lie
 //   copy_row             a row of A as the tiles see it
-//   by_rows, by_columns  a register tile: A lies row after row, kLeftStride words apart, or is a tile of pack_left
+//   by_rows, by_columns  a register tile: A lies row after row, row_step words apart, or is a tile of pack_left
 #pragma once
 
 #include "mudd/ops/gemm/micro-inl.h"
@@ -69,15 +70,16 @@ struct NoSession {};
 template <class Step>
 struct VectorTiles {
   static constexpr bool kVectors = true;
-  static constexpr MicroTable<Step, kLeftStride, 1, false> kByRows{};
-  static constexpr MicroTable<Step, kLeftStride, 1, Step::kNarrows> kHalfByRows{};
-  static constexpr MicroTable<Step, 1, kMr, false> kByColumns{};
+  static constexpr MicroTable<Step, 1, false> kByRows{};
+  static constexpr MicroTable<Step, 1, Step::kNarrows> kHalfByRows{};
+  static constexpr MicroTable<Step, kMr, false> kByColumns{};
 
-  static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
-    (ends.half ? kHalfByRows.of : kByRows.of)[rows - 1](kc, a, b, ends);
+  static MUDD_INLINE void by_rows(int rows, int64_t kc, const float* a, int64_t row_step, const float* b,
+                                  const Ends& ends) {
+    (ends.half ? kHalfByRows.of : kByRows.of)[rows - 1](kc, a, row_step, b, ends);
   }
   static MUDD_INLINE void by_columns(int rows, int64_t kc, const float* a, const float* b, const Ends& ends) {
-    kByColumns.of[rows - 1](kc, a, b, ends);
+    kByColumns.of[rows - 1](kc, a, 1, b, ends);
   }
 };
 
@@ -89,6 +91,7 @@ struct F32Unit : VectorTiles<FmaStep> {
   static constexpr DType kPacked = DType::f32;
   static constexpr int64_t kDepthUnit = 1;
 
+  static bool in_place(ConstCells a, int64_t, int64_t) { return a.type == DType::f32; }
   static void copy_row(ConstCells from, int64_t numbers, int64_t, float* to) {
     if (from.type == DType::f32) __builtin_memcpy(to, from.data, static_cast<size_t>(numbers) * sizeof(float));
     else over_row(numbers, [&](int64_t i, int n) { load(from.b16() + i, n).store(to + i); });
@@ -112,6 +115,7 @@ struct WidenUnit : VectorTiles<HalvesStep> {
   static constexpr DType kPacked = DType::bf16;
   static constexpr int64_t kDepthUnit = 1;
 
+  static bool in_place(ConstCells, int64_t, int64_t) { return false; }
   static void copy_row(ConstCells from, int64_t numbers, int64_t, float* to) {
     with_cells(from, [&](const auto* row) {
       over_row(numbers, [&](int64_t i, int n) { as_bf16(row + i, n).store(to + i); });
