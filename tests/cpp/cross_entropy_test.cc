@@ -23,6 +23,7 @@ struct Case {
   int shards = 1;
   int64_t chunk_bytes = 16 << 20;
   bool training = true, parameter = true;
+  DType compute = DType::f32;
 
   int64_t rows() const { return samples * positions; }
 };
@@ -70,6 +71,7 @@ Result run(const Case& c, Numbers n, const Options& o = {}) {
   needs.wants_ = {true, true, false};
   needs.training_ = c.training;
   needs.shards_ = &shards;
+  needs.compute_ = c.compute;
   node->infer(needs);
 
   Result result;
@@ -77,11 +79,11 @@ Result run(const Case& c, Numbers n, const Options& o = {}) {
   result.count.assign(shards.count(), -1);
   result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
   result.dhead.assign(c.vocabulary * c.d, 1e30f);
-  std::vector<float> plain(c.parameter ? packed_size(c.vocabulary, c.d) : 0),
-      transposed(c.parameter ? packed_size(c.d, c.vocabulary) : 0);
+  std::vector<std::byte> plain(c.parameter ? packed_bytes(c.vocabulary, c.d, c.compute) : 0),
+      transposed(c.parameter ? packed_bytes(c.d, c.vocabulary, c.compute) : 0);
   if (c.parameter) {
-    pack_weight(n.head.data(), c.vocabulary, c.d, false, plain.data());
-    pack_weight(n.head.data(), c.vocabulary, c.d, true, transposed.data());
+    pack_weight(n.head.data(), c.vocabulary, c.d, false, plain.data(), c.compute);
+    pack_weight(n.head.data(), c.vocabulary, c.d, true, transposed.data(), c.compute);
   }
   const auto all = [&] {
     return std::vector<std::byte>(needs.scratch_backward_ + needs.scratch_forward_ + 64, std::byte{0x7f});
@@ -330,6 +332,29 @@ TEST_CASE("huge logits neither overflow nor lose the loss; a NaN shows") {
   }
 }
 
+TEST_CASE("bf16: few rows of logits at a time, dlogits in bf16, one set of bits near those of fp32") {
+  for (Case c : {Case{8, 12, 24, 150, 8}, Case{4, 70, 40, 65, 4}, Case{2, 150, 8, 37, 2}, Case{1, 200, 12, 90}}) {
+    const Numbers n = numbers_of(c);
+    const Result near = run(c, n);
+    c.compute = DType::bf16;
+    const Result want = run(c, n);
+    CHECK(std::fabs(total(want.loss) - total(near.loss)) <= 0.01 * total(near.loss));
+    CHECK(distance(want.dh, widen(near.dh), near.dh.size()) <= 0.02);
+    CHECK(distance(want.dhead, widen(near.dhead), near.dhead.size()) <= 0.02);
+    for (int64_t chunk_bytes : {1, 64 * 37 * 4, 30000})
+      for (bool training : {false, true})
+        for (bool parameter : {false, true})
+          for (int threads : {1, 3}) {
+            c.chunk_bytes = chunk_bytes;
+            c.training = training;
+            c.parameter = parameter;
+            set_num_threads(threads);
+            CHECK(same_bits(run(c, n), want));
+          }
+    set_num_threads(0);
+  }
+}
+
 TEST_CASE("a row does not depend on its company") {
   const Case c{1, 130, 24, 333};
   const Numbers n = numbers_of(c);
@@ -368,6 +393,12 @@ TEST_CASE("cuts: whole shards in groups, long shards in chunks, never more than 
   cut = LossCut::choose(512, 2, 50304, 768, 16 * mib);  // no longer than D: whole
   CHECK(cut.group == 1);
   CHECK(cut.chunk_rows == 512);
+  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib);
+  CHECK(cut.group == 1);
+  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib, DType::bf16);  // 16 MiB more of dlogits, 32 less that wait
+  CHECK(cut.group == 2);
+  cut = LossCut::choose(256, 8, 8192, 256, 16 * mib, DType::bf16);
+  CHECK(cut.group == 2);
   cut = LossCut::choose(8192, 1, 8192, 256, 16 * mib);
   CHECK(cut.chunk_rows == 480);
   cut = LossCut::choose(8192, 1, 50304, 768, 1);

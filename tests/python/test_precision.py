@@ -102,6 +102,35 @@ def test_a_bf16_graph_needs_little_more_than_half_the_memory_between_passes() ->
     assert kept["bf16"] < 0.62 * kept["fp32"]
 
 
+@pytest.mark.parametrize("family", ["transformer_pp", "gpt2", "tokenformer", "muddformer", "mixtral"])
+def test_the_whole_arena_of_bf16_is_at_most_six_tenths(family: str) -> None:
+    """With the scratch of the loss, on the smallest bench shape, a run of half its batch (a mixture: all of it)."""
+    from mudd_core import config as c
+
+    sizes: dict[str, Any] = {
+        "vocab_size": 8192,
+        "max_seq_len": 256,
+        "d_model": 256,
+        "n_layer": 6,
+        "n_head": 4,
+    }
+    configs: dict[str, Any] = {
+        "transformer_pp": lambda: c.TransformerPPConfig(**sizes, d_ff=704),
+        "gpt2": lambda: c.GPT2Config(**sizes, d_ff=1024),
+        "tokenformer": lambda: c.TokenFormerConfig(**sizes, slot_num=192, ffn_slot_num=768),
+        "muddformer": lambda: c.MUDDFormerConfig(**sizes, d_ff=704, ffn_realloc=False),
+        "mixtral": lambda: c.MixtralConfig(**sizes, d_ff=704, n_expert=8, top_k=2),
+    }
+    shards = 8 if family == "mixtral" else 4
+    arena = {
+        precision: Model(configs[family](), precision=precision, booked_only=True)
+        .plan("train", shards, 256, shards=shards)
+        .executor.arena_bytes
+        for precision in ("fp32", "bf16")
+    }
+    assert arena["bf16"] <= 0.6 * arena["fp32"]
+
+
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\[model\] precision: expected one of fp32, bf16"):
         Model(CASES["gpt2"][0], precision="fp16")

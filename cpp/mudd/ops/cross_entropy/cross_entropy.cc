@@ -8,6 +8,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_tasks.h"
+#include "mudd/ops/convert/convert.h"
 #include "mudd/ops/gemm/gemm.h"
 
 namespace mudd {
@@ -65,7 +66,8 @@ struct Chunk {
 
 }  // namespace
 
-LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget) {
+LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget,
+                        DType compute) {
   LossCut cut;
   const int64_t row_bytes = vocabulary * static_cast<int64_t>(sizeof(float));
   const int64_t fitting = std::max<int64_t>(1, budget / row_bytes);
@@ -75,7 +77,11 @@ LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int6
     cut.chunk_rows = std::max(cut.chunk_rows, kMinRows);
     return cut;
   }
-  while (cut.group < shards && 2 * cut.group * shard_rows <= fitting) cut.group *= 2;
+  // Twice the shards: as many rows of dlogits more, a sum of V x D less.
+  const auto saves = [&] {
+    return compute == DType::bf16 && cut.group * shard_rows * size_of(compute) < d_model * size_of(DType::f32);
+  };
+  while (cut.group < shards && (2 * cut.group * shard_rows <= fitting || saves())) cut.group *= 2;
   cut.chunk_rows = cut.group * shard_rows;
   return cut;
 }
@@ -125,7 +131,7 @@ class CrossEntropy : public Node {
     stripe_ = stripe_rows(head.rows(), head.cols());
     flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
     most_rows_ = largest_shard(io.shards(), rows);
-    cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_);
+    cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_, compute_);
     gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group, 1, compute_);
     io.scratch_forward(layout(nullptr, rows, head.rows(), head.cols(), shards, false).bytes);
     io.scratch_backward(layout(nullptr, rows, head.rows(), head.cols(), shards, true).bytes);
@@ -154,11 +160,9 @@ class CrossEntropy : public Node {
       do {  // at least once: shards without rows still have a gradient of zero
         const int64_t stop = std::min(at + step, end);
         const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
-        logits(run, w, chunk);
-        softmax(w, chunk, &run);
+        make_dlogits(run, w, chunk);
         if (run.wants(kH)) hidden_gradient(run, w, chunk);
         if (run.wants(kHead)) head_gradient(run, w, chunk);
-        if (run.wants(kBias)) bias_gradient(run, w, chunk);
         at = stop;
       } while (at < end);
     }
@@ -169,7 +173,8 @@ class CrossEntropy : public Node {
  private:
   // Scratch of one pass.
   struct Layout {
-    int64_t bytes = 0, chunk_rows = 0;
+    int64_t bytes = 0, chunk_rows = 0, logit_rows = 0;
+    bf16* dlogits = nullptr;  // of a chunk; null: they replace the logits
     float *logits = nullptr, *gradient_scratch = nullptr;
     std::byte* packed = nullptr;  // a stripe of the head
     float* hidden = nullptr;      // sums over stripes that wait for a gradient of h to be added to
@@ -196,7 +201,13 @@ class CrossEntropy : public Node {
     s.chunk_rows = backward ? cut_.chunk_rows : std::max<int64_t>(1, std::min(rows, fitting));
     s.stats = pieces.take<RowSoftmax>(rows);
     s.targets = pieces.take<int32_t>(rows);
-    s.logits = pieces.take<float>(s.chunk_rows * vocabulary);
+    // In bf16 dlogits of a chunk wait for their products as the operands they are, so few rows of logits do. A
+    // head that is packed for every product is no matter of memory.
+    const bool narrows = backward && compute_ == DType::bf16;
+    s.logit_rows = narrows && !packs_ ? std::min(s.chunk_rows, round_up(kRowMultiple, gemm_kernels(compute_).mr))
+                                      : s.chunk_rows;
+    s.logits = pieces.take<float>(s.logit_rows * vocabulary);
+    if (narrows) s.dlogits = pieces.take<bf16>(s.chunk_rows * vocabulary);
     if (packs_)
       s.packed = pieces.take<std::byte>(std::max(packed_bytes(d, stripe_, compute_),
                                                  backward && wants_h_ ? packed_bytes(stripe_, d, compute_) : 0));
@@ -280,8 +291,26 @@ class CrossEntropy : public Node {
     });
   }
 
-  // Row statistics of the chunk; with `run` the logits also become weighted dlogits.
-  void softmax(const Work& w, const Chunk& chunk, const Run* run) const {
+  // Weighted dlogits of the chunk, and what they add to the gradient of the bias.
+  void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const {
+    int64_t begin = chunk.begin;
+    do {
+      Chunk part = chunk;
+      part.begin = begin;
+      part.end = begin = std::min(begin + std::max<int64_t>(1, w.s.logit_rows), chunk.end);
+      logits(run, w, part);
+      softmax(w, part, &run, w.s.dlogits ? w.s.dlogits + (part.begin - chunk.begin) * w.vocabulary : nullptr);
+      if (run.wants(kBias)) bias_gradient(run, w, part);
+    } while (begin < chunk.end);
+  }
+
+  static ConstCells dlogits(const Work& w) {
+    return w.s.dlogits ? ConstCells(w.s.dlogits) : ConstCells(w.s.logits);
+  }
+
+  // Row statistics of the chunk; with `run` the logits also become weighted dlogits, which `narrowed` gets in
+  // bf16.
+  void softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed = nullptr) const {
     constexpr int64_t kRows = 4;
     parallel_for((chunk.rows() + kRows - 1) / kRows, [&](int64_t task, int) {
       const int64_t end = std::min(chunk.begin + (task + 1) * kRows, chunk.end);
@@ -296,6 +325,7 @@ class CrossEntropy : public Node {
         const float weight =
             run->dout(0) ? static_cast<float>(static_cast<const double*>(run->dout(0).data)[s]) : 1.0f;
         kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
+        if (narrowed) convert_kernels().narrow(w.vocabulary, row, narrowed + (r - chunk.begin) * w.vocabulary);
       }
     });
   }
@@ -306,7 +336,7 @@ class CrossEntropy : public Node {
     over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, const void* panels) {
       GemmBlock g;
       g.compute = compute_;
-      g.a = w.s.logits + begin;
+      g.a = dlogits(w) + begin;
       g.lda = w.vocabulary;
       g.b = panels;
       g.c = to;
@@ -361,7 +391,7 @@ class CrossEntropy : public Node {
           std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
     float* out = chunk.last && last_group ? sink.out : own;
     GradBlock g;
-    g.x = w.s.logits;
+    g.x = dlogits(w);
     g.ldx = w.vocabulary;
     g.compute = compute_;
     g.dy = w.h.cells() + chunk.begin * w.h.stride;

@@ -15,11 +15,13 @@
 // Orders: logits and dh one chain each (gemm.h); the exponentials of a row are summed in fixed blocks, the blocks
 // in double; losses in row order in double; dhead one chain over the rows of a shard, then the balanced tree over
 // shards, then the adds of the sink; dbias the same. Nothing depends on the size of the chunks.
+// bf16: logits are fp32, a few rows at a time; dlogits wait for the products, whose operands they are, in bf16.
 #pragma once
 
 #include <cstdint>
 
 #include "mudd/base/kernel_table.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 
@@ -54,8 +56,10 @@ struct LossCut {
   int64_t chunk_rows = 0;  // most rows of a chunk; below a shard's rows only with group 1
 
   // `budget` bytes of logits at a time, but at least 64 rows or a shard. A shard of at most D rows is never cut:
-  // its logits need no more memory than the V x D sums that must then wait between its chunks.
-  static LossCut choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget);
+  // its logits need no more memory than the V x D sums that must then wait between its chunks. Where dlogits lie
+  // in bf16, more shards share a chunk if that takes less memory than the sums that would wait between them.
+  static LossCut choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget,
+                        DType compute = DType::f32);
 };
 
 }  // namespace mudd
