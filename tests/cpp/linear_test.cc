@@ -94,7 +94,7 @@ TEST_CASE("linear rows: slope times gradient and sums, on every edge of the lane
         const int64_t rows = 5, stride = n + 2;
         const Floats pre = numbers(1, rows * n), dy = numbers(2, rows * stride);
         Floats dpre(pre.size()), dbias(n, 7.0f);
-        row.kernels->bwd(1, 4, n, a, pre.data(), dy.data(), stride, dpre.data(), dbias.data());
+        row.kernels->bwd(1, 4, n, a, pre.data(), false, dy.data(), stride, dpre.data(), dbias.data());
         std::vector<double> want(pre.size()), sum(n);
         for (int64_t r = 1; r < 4; ++r)
           for (int64_t j = 0; j < n; ++j) {
@@ -103,8 +103,16 @@ TEST_CASE("linear rows: slope times gradient and sums, on every edge of the lane
           }
         if (a != Activation::none) CHECK(distance(dpre, want, want.size()) <= tolerance(16));
         CHECK(distance(dbias, sum, sum.size()) <= tolerance(16));
-        row.kernels->bwd(2, 2, n, a, pre.data(), dy.data(), stride, dpre.data(), dbias.data());
+        row.kernels->bwd(2, 2, n, a, pre.data(), false, dy.data(), stride, dpre.data(), dbias.data());
         CHECK(dbias == Floats(n, 0.0f));
+        // The output again, and from the slopes in place of the numbers the same gradient.
+        Floats y(pre.size() + 1, 7.0f), slopes = pre, from_slopes(pre.size());
+        row.kernels->remake(rows * n, a, slopes.data(), y.data(), slopes.data());
+        CHECK(y.back() == 7.0f);
+        for (int64_t i = 0; i < rows * n; ++i)
+          CHECK(std::fabs(y[i] - reference::activate<double>(a, pre[i])) <= tolerance(8));
+        row.kernels->bwd(1, 4, n, a, slopes.data(), true, dy.data(), stride, from_slopes.data(), dbias.data());
+        if (a != Activation::none) CHECK(from_slopes == dpre);
       }
   });
 }
@@ -177,7 +185,7 @@ TEST_CASE("only what is needed is saved and asked for") {
   Case c;
   CHECK(runner(c).needs().saved_.empty());
   c.activation = Activation::relu;
-  CHECK(runner(c).needs().saved_ == std::vector<int64_t>{c.rows() * c.n * 4});
+  CHECK(runner(c).needs().saved_ == std::vector<int64_t>{c.rows() * c.n * 4, 1});
   CHECK(runner(c).node().passes_gradient() == 3);
   c.residual = false;
   CHECK(runner(c).node().passes_gradient() == -1);
@@ -199,8 +207,11 @@ TEST_CASE("the output is made again to the bit, and without gradients it is the 
       };
       NodeRunner run = run_with(true), plain = run_with(false);
       const Floats y = run.forward();
+      const Floats dy = numbers(5, c.rows() * c.n);
+      const auto gradients = run.backward(dy);
       CHECK(run.node().remakes_output());
       CHECK(run.remake() == y);
+      CHECK(run.backward(dy) == gradients);
       CHECK_FALSE(plain.node().remakes_output());
       CHECK(plain.forward() == y);
     }

@@ -166,7 +166,8 @@ class Node {
   virtual void infer(Inference& io) = 0;
   virtual void forward(const Run& run) = 0;
   virtual void backward(const Run& run) = 0;
-  // Writes output 0, the only one, again as forward did: from saved bytes alone, inputs are empty.
+  // Writes output 0, the only one, again as forward did: from saved bytes alone, inputs are empty. At most once
+  // after a forward: what is saved may be another form of it for backward then.
   virtual void remake(const Run&) {}
 
   // Answers for the planner. Lifetimes follow from them: claim what backward reads, nothing more.

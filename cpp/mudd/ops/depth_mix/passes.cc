@@ -189,7 +189,7 @@ void DepthMix::backward(const Run& run) {
                        if (fp32) kernels_->bwd(begin, end, mix, grads, tile);
                        else backward_pieces(run, begin, end, grads, dwide, tile);
                        if (bias_partials)
-                         sums_->bwd(begin, end, count, Activation::none, nullptr, dweights, count, nullptr,
+                         sums_->bwd(begin, end, count, Activation::none, nullptr, false, dweights, count, nullptr,
                                     bias_sums.partial(bias_partials, task));
                        if (generator_.present())
                          generator_.backward(run, x, dweights, begin, end, task, dwide, adds, tile);

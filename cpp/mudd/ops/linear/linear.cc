@@ -25,6 +25,7 @@ std::span<const KernelRow<LinearKernels>> linear_rows() {
 namespace {
 
 enum Input { kX, kW, kBias, kResidual };
+enum Saved { kPre, kIsSlope };
 
 constexpr int64_t kFloat = sizeof(float);
 
@@ -59,7 +60,10 @@ class Linear : public Node {
     saves_pre_ = pre && (wants_x_ || wants_w_ || wants_bias);
     compute_ = io.compute();
     const int64_t number = size_of(compute_);  // bytes of one of pre and dpre
-    if (saves_pre_) io.saved(rows * n_ * number);
+    if (saves_pre_) {
+      io.saved(rows * n_ * number);
+      io.saved(sizeof(bool));  // whether these are slopes by now
+    }
 
     // Packed here, forward and again backward, or kept packed by the store.
     packs_ = io.packs_when_used(kW, rows);
@@ -99,8 +103,9 @@ class Linear : public Node {
     g.epilogue.rounds_pre = compute_ == DType::bf16 && activation_ != Activation::none;
     if (run.has_in(kBias)) g.epilogue.bias = run.in(kBias).f32();
     if (saves_pre_) {
-      g.epilogue.pre_activation = {run.saved(0), compute_};
+      g.epilogue.pre_activation = {run.saved(kPre), compute_};
       g.epilogue.pre_stride = n_;
+      *run.saved_as<bool>(kIsSlope) = false;
     }
     if (run.has_in(kResidual)) {
       g.epilogue.residual = run.in(kResidual).cells();
@@ -110,12 +115,17 @@ class Linear : public Node {
   }
 
   void remake(const Run& run) override {
-    const Tensor &y = run.out(0), pre{run.saved(0), y.rows, n_, n_, compute_};
+    const Tensor &y = run.out(0), pre{run.saved(kPre), y.rows, n_, n_, compute_};
+    const bool slopes = compute_ == DType::f32;  // bf16 would round them
     parallel_wide_rows({&pre, &y}, [&](int64_t begin, int64_t end) {
       const WideRows from(pre, begin, end);
       const NarrowRows to(y, begin, end);
-      activations_->fwd(begin, end, n_, activation_, from.base(), from.stride(), to.base(), to.stride());
+      for (int64_t r = begin; slopes && r < end; ++r)
+        kernels_->remake(n_, activation_, from.row(r), to.row(r), pre.f32() + r * n_);
+      if (!slopes)
+        activations_->fwd(begin, end, n_, activation_, from.base(), from.stride(), to.base(), to.stride());
     });
+    *run.saved_as<bool>(kIsSlope) = slopes;
   }
 
   void backward(const Run& run) override {
@@ -183,7 +193,8 @@ class Linear : public Node {
     const auto rows_of = [&](std::byte* data) {
       return saves_pre_ ? Tensor{data, dy.rows, n_, n_, compute_} : Tensor{};
     };
-    const Tensor pre = saves_pre_ ? rows_of(run.saved(0)) : Tensor{}, dpre = rows_of(run.scratch());
+    const Tensor pre = saves_pre_ ? rows_of(run.saved(kPre)) : Tensor{}, dpre = rows_of(run.scratch());
+    const bool slopes = saves_pre_ && *run.saved_as<bool>(kIsSlope);
     float* partials = reinterpret_cast<float*>(run.scratch() + bias_at_);
     const RowSums sums(run.shards(), dy.rows, n_);
     parallel_for(sums.blocks(), [&](int64_t task, int) {
@@ -191,7 +202,7 @@ class Linear : public Node {
       sums.range(task, &begin, &end);
       const WideRows at(pre, begin, end), from(dy, begin, end);
       const NarrowRows to(dpre, begin, end);
-      kernels_->bwd(begin, end, n_, activation_, at.base(), from.base(), from.stride(), to.base(),
+      kernels_->bwd(begin, end, n_, activation_, at.base(), slopes, from.base(), from.stride(), to.base(),
                     wants_bias ? sums.partial(partials, task) : nullptr);
     });
     if (wants_bias) sums.finish(partials, run.sink(kBias));

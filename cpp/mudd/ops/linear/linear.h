@@ -4,7 +4,8 @@
 // bias_N (optional), residual_RN (optional). Output: y_RN; it may take over the residual's memory.
 // Attributes: activation (none, silu, gelu_tanh, gelu_erf, relu, squared_relu), transposed (false).
 // Saved: the pre-activation x w + bias, only when an activation needs it (rounded in bf16, and then the activation
-// is that of the rounded number). Without a residual y is made again from it in backward instead of being kept.
+// is that of the rounded number). Without a residual y is made again from it in backward instead of being kept; in
+// fp32 its slope takes the place of the pre-activation then, because both need the same exponential.
 // Backward, with dpre = dy act'(pre):
 //   dx = dpre w^T,   dw = x^T dpre,   dbias = sum over rows of dpre,   dresidual = dy (the executor passes it).
 // Sums over rows run in the order of contracts 2; dx of a row depends on that row only.
@@ -20,8 +21,10 @@ namespace mudd {
 struct LinearKernels {
   // Rows [begin, end) of dpre = dy * act'(pre); pre and dpre may be null for activation none (dpre is dy).
   // dbias may be null; else it receives this block's sum over its rows, in row order (set, not added).
-  void (*bwd)(int64_t begin, int64_t end, int64_t n, Activation activation, const float* pre, const float* dy,
-              int64_t dy_stride, float* dpre, float* dbias);  // pre and dpre are contiguous
+  void (*bwd)(int64_t begin, int64_t end, int64_t n, Activation activation, const float* pre, bool pre_is_slope,
+              const float* dy, int64_t dy_stride, float* dpre, float* dbias);  // pre and dpre are contiguous
+  // n numbers: y = act(pre), slope = act'(pre), which may be pre itself.
+  void (*remake)(int64_t n, Activation activation, const float* pre, float* y, float* slope);
 };
 
 #define MUDD_KERNEL(name, level)   \
