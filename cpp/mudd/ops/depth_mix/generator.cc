@@ -175,7 +175,9 @@ void MixGenerator::finish_backward(const Run& run, const Tensor& x, const float*
   if (gain_partials_) RowSums(run.shards(), rows_, width_).finish(gain_partials_, run.sink(kMixGeneratorGain));
   const Tensor da{const_cast<float*>(dweights), rows_, count_, count_};
   const auto gradient = [&](int input, const Tensor& left, const Tensor& right) {
-    sink_gradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_, compute_);
+    weight_gradient(
+        SinkGradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_, compute_)
+            .block);
   };
   if (run.wants(kMixW1)) gradient(kMixW1, has_gain_ ? u_rows_ : x, dscaled_rows_);
   if (run.wants(kMixW2)) gradient(kMixW2, hidden_rows_, da);

@@ -79,30 +79,51 @@ void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, vo
   });
 }
 
-void multiply(const GemmBlock& whole) {
-  const GemmKernels& kernels = gemm_kernels(whole.compute);
-  const Grid grid = product_grid(kernels, whole.m, whole.n, whole.k);
-  parallel_for(grid.tasks(), [&](int64_t task, int) {
-    const int64_t row = grid.row(task), column = grid.column(task);
-    GemmBlock block = whole;
-    block.m = grid.rows(task);
-    block.n = grid.columns(task);
-    if (whole.a_rows) block.a_rows += row;
-    else block.a += row * whole.lda;
-    block.b = static_cast<const char*>(whole.b) + kernels.panel_bytes(whole.k, column);
-    block.c += row * whole.ldc + column;
+namespace {
+
+// The tasks of a whole product.
+class ProductTasks {
+ public:
+  explicit ProductTasks(const GemmBlock& whole)
+      : whole_(whole),
+        kernels_(gemm_kernels(whole.compute)),
+        grid_(product_grid(kernels_, whole.m, whole.n, whole.k)) {}
+
+  int64_t count() const { return grid_.tasks(); }
+
+  void run(int64_t task) const {
+    const int64_t row = grid_.row(task), column = grid_.column(task);
+    GemmBlock block = whole_;
+    block.m = grid_.rows(task);
+    block.n = grid_.columns(task);
+    if (whole_.a_rows) block.a_rows += row;
+    else block.a += row * whole_.lda;
+    block.b = static_cast<const char*>(whole_.b) + kernels_.panel_bytes(whole_.k, column);
+    block.c += row * whole_.ldc + column;
     // The next tasks of these columns find B in L2, unless it fills that (1 MiB on most CPUs).
-    block.fetch_b = row < num_threads() * grid.step_m || kernels.panel_bytes(whole.k, block.n) > (768 << 10);
-    const int64_t next = row + num_threads() * grid.step_m;  // tasks are dealt in turn
-    block.next_a = !whole.a_rows && next + grid.rows(task) <= whole.m ? whole.a + next * whole.lda : ConstCells();
+    const int64_t next = row + num_threads() * grid_.step_m;  // tasks are dealt in turn
+    block.fetch_b = row < next - row || kernels_.panel_bytes(whole_.k, block.n) > (768 << 10);
+    if (!whole_.a_rows && next + block.m <= whole_.m) block.next_a = whole_.a + next * whole_.lda;
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;
     if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
     if (e.residual) e.residual += row * e.residual_stride + column;
     if (e.gate) e.gate += row * e.gate_stride + column;
     if (e.row_scale) e.row_scale += row;
-    kernels.multiply(block);
-  });
+    kernels_.multiply(block);
+  }
+
+ private:
+  const GemmBlock& whole_;
+  const GemmKernels& kernels_;
+  Grid grid_;
+};
+
+}  // namespace
+
+void multiply(const GemmBlock& whole) {
+  const ProductTasks product(whole);
+  parallel_for(product.count(), [&](int64_t task, int) { product.run(task); });
 }
 
 namespace {
@@ -178,37 +199,60 @@ int64_t largest_slot(std::span<const GradBlock> wholes, int64_t enough) {
   return floats;
 }
 
+// The blocks of whole gradients. Each slot of their scratch is one worker's, who takes blocks until none is left,
+// however many threads there are by now.
+class GradientTasks {
+ public:
+  explicit GradientTasks(std::span<const GradBlock> wholes) : wholes_(wholes) {
+    if (wholes.empty()) return;
+    for (const GradBlock& w : wholes) check_gradient(w);
+    const GradBlock& first = wholes.front();
+    const int64_t booked = first.scratch_bytes / static_cast<int64_t>(sizeof(float));
+    // Booked for more threads than there are now: blocks must still fit into one slot.
+    enough_ = ceil_div(num_threads(), static_cast<int64_t>(wholes.size()));
+    while (largest_slot(wholes, enough_) > booked && enough_ < first.m * first.n) enough_ *= 2;
+    slot_floats_ = largest_slot(wholes, enough_);
+    check(booked >= slot_floats_, "gemm", "scratch: expected at least ", slot_floats_ * 4, " bytes, got ",
+          first.scratch_bytes);
+    for (const GradBlock& w : wholes) blocks_ += grid(w).tasks();
+    workers_ = std::min(booked / slot_floats_, blocks_);
+  }
+
+  int64_t workers() const { return workers_; }
+
+  void run(int64_t worker) {
+    auto whole = wholes_.begin();
+    int64_t before = 0;  // blocks of the products before `whole`
+    for (int64_t task = next_++; task < blocks_; task = next_++) {
+      while (task - before >= grid(*whole).tasks()) before += grid(*whole++).tasks();
+      gradient_task(*whole, grid(*whole), task - before, wholes_.front().scratch + worker * slot_floats_);
+    }
+  }
+
+ private:
+  Grid grid(const GradBlock& w) const { return gradient_grid(gemm_kernels(w.compute), w.m, w.n, enough_); }
+
+  std::span<const GradBlock> wholes_;
+  int64_t enough_ = 1, slot_floats_ = 0, blocks_ = 0, workers_ = 0;
+  std::atomic<int64_t> next_{0};
+};
+
 }  // namespace
 
 void weight_gradient(const GradBlock& whole) { weight_gradients({&whole, 1}); }
 
 void weight_gradients(std::span<const GradBlock> wholes) {
-  if (wholes.empty()) return;
-  for (const GradBlock& w : wholes) check_gradient(w);
-  const GradBlock& first = wholes.front();
-  const GemmKernels& kernels = gemm_kernels(first.compute);
-  const int64_t booked = first.scratch_bytes / static_cast<int64_t>(sizeof(float));
-  // Booked for more threads than there are now: blocks must still fit into one slot.
-  int64_t enough = ceil_div(num_threads(), static_cast<int64_t>(wholes.size()));
-  while (largest_slot(wholes, enough) > booked && enough < first.m * first.n) enough *= 2;
-  const int64_t floats = largest_slot(wholes, enough), slots = booked / floats;
-  check(slots >= 1, "gemm", "scratch: expected at least ", floats * 4, " bytes, got ", first.scratch_bytes);
-  int64_t tasks = 0;
-  for (const GradBlock& w : wholes) tasks += gradient_grid(kernels, w.m, w.n, enough).tasks();
-  // Each slot of scratch takes blocks until none is left, however many threads there are by now.
-  std::atomic<int64_t> next{0};
-  parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
-    auto whole = wholes.begin();
-    Grid grid = gradient_grid(kernels, whole->m, whole->n, enough);
-    int64_t before = 0;  // blocks of the products before `whole`
-    for (int64_t task = next++; task < tasks; task = next++) {
-      while (task - before >= grid.tasks()) {
-        before += grid.tasks();
-        ++whole;
-        grid = gradient_grid(kernels, whole->m, whole->n, enough);
-      }
-      gradient_task(*whole, grid, task - before, first.scratch + slot * floats);
-    }
+  GradientTasks gradients(wholes);
+  parallel_for(gradients.workers(), [&](int64_t worker, int) { gradients.run(worker); });
+}
+
+void multiply_beside(const GemmBlock& whole, const GradBlock& gradient) {
+  const ProductTasks product(whole);
+  GradientTasks gradients({&gradient, 1});
+  const int64_t workers = gradients.workers();
+  parallel_for(workers + product.count(), [&](int64_t task, int) {
+    if (task < workers) gradients.run(task);
+    else product.run(task - workers);
   });
 }
 

@@ -73,15 +73,16 @@ class Linear : public Node {
       io.pack(kW, way(false));
       if (wants_x_) io.pack(kW, way(true));
     }
-    // Backward: [dpre][bias sums][packed w, then the scratch of dw].
+    // Backward: [dpre][bias sums][packed w][scratch of dw].
     bias_at_ = saves_pre_ ? aligned(rows * n_ * number) : 0;
     product_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
     const int64_t packed = packs_ && wants_x_ ? packed_bytes(n_, k_, compute_) : 0;
     const int shards = io.shards().count();
-    product_bytes_ = !wants_w_     ? 0
-                     : transposed_ ? grad_scratch_bytes(n_, k_, shards, 1, compute_)
-                                   : grad_scratch_bytes(k_, n_, shards, 1, compute_);
-    io.scratch_backward(product_at_ + std::max(packed, product_bytes_));
+    gradient_at_ = product_at_ + aligned(packed);
+    gradient_bytes_ = !wants_w_     ? 0
+                      : transposed_ ? grad_scratch_bytes(n_, k_, shards, 1, compute_)
+                                    : grad_scratch_bytes(k_, n_, shards, 1, compute_);
+    io.scratch_backward(gradient_at_ + gradient_bytes_);
     io.output(std::move(y));
     kernels_ = &choose(linear_rows());
     activations_ = &choose(activation_rows());
@@ -130,26 +131,29 @@ class Linear : public Node {
 
   void backward(const Run& run) override {
     const Tensor dpre = pre_gradient(run);
-    std::byte* product = run.scratch() + product_at_;
-    if (run.wants(kX)) {
-      const Tensor& dx = run.din(kX);
-      GemmBlock g;
-      g.compute = compute_;
-      g.a = dpre.cells();
-      g.lda = dpre.stride;
-      g.b = packed_w(run, true, product);
-      g.c = dx.cells();
-      g.ldc = dx.stride;
-      g.m = dpre.rows;
-      g.n = k_;
-      g.k = n_;
-      if (run.accumulate(kX)) {  // the finished product is added, so that its chain starts from zero either way
-        g.epilogue.residual = dx.cells();
-        g.epilogue.residual_stride = dx.stride;
-      }
-      multiply(g);
+    const bool wants_w = run.wants(kW);
+    std::byte* packed = run.scratch() + product_at_;
+    if (!run.wants(kX)) {
+      if (wants_w) weight_gradient(gradient_of_w(run, dpre).block);
+      return;
     }
-    if (run.wants(kW)) weight_gradient_of(run, dpre, product);
+    const Tensor& dx = run.din(kX);
+    GemmBlock g;
+    g.compute = compute_;
+    g.a = dpre.cells();
+    g.lda = dpre.stride;
+    g.b = packed_w(run, true, packed);
+    g.c = dx.cells();
+    g.ldc = dx.stride;
+    g.m = dpre.rows;
+    g.n = k_;
+    g.k = n_;
+    if (run.accumulate(kX)) {  // the finished product is added, so that its chain starts from zero either way
+      g.epilogue.residual = dx.cells();
+      g.epilogue.residual_stride = dx.stride;
+    }
+    if (wants_w) multiply_beside(g, gradient_of_w(run, dpre).block);
+    else multiply(g);
   }
 
  private:
@@ -210,11 +214,12 @@ class Linear : public Node {
   }
 
   // dw = x^T dpre, or dpre^T x for a transposed w.
-  void weight_gradient_of(const Run& run, const Tensor& dpre, std::byte* scratch) const {
+  SinkGradient gradient_of_w(const Run& run, const Tensor& dpre) const {
     const Tensor& x = run.in(kX);
     const Tensor &left = transposed_ ? dpre : x, &right = transposed_ ? x : dpre;
-    sink_gradient("linear", left, right, run.shards(), run.sink(kW), reinterpret_cast<float*>(scratch),
-                  product_bytes_, compute_);
+    return {"linear",        left,         right,
+            run.shards(),    run.sink(kW), reinterpret_cast<float*>(run.scratch() + gradient_at_),
+            gradient_bytes_, compute_};
   }
 
   Activation activation_;
@@ -222,8 +227,8 @@ class Linear : public Node {
   bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
   DType compute_ = DType::f32;
   int64_t k_ = 0, n_ = 0;
-  int64_t bias_at_ = 0, product_at_ = 0;  // bytes into the scratch of backward
-  int64_t product_bytes_ = 0;             // booked for dw
+  int64_t bias_at_ = 0, product_at_ = 0, gradient_at_ = 0;  // bytes into the scratch of backward
+  int64_t gradient_bytes_ = 0;                              // booked for dw
   const LinearKernels* kernels_ = nullptr;
   const ActivationKernels* activations_ = nullptr;
 };

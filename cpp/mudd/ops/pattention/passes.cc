@@ -186,7 +186,8 @@ void Pattention::backward(const Run& run) {
 // The gradient of tokens [n, d]: left^T right, rows summed by shards.
 void Pattention::token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
                                 float* scratch) const {
-  sink_gradient("pattention", left, right, run.shards(), sink, scratch, product_bytes_, compute_);
+  weight_gradient(
+      SinkGradient("pattention", left, right, run.shards(), sink, scratch, product_bytes_, compute_).block);
 }
 
 void Pattention::bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,
