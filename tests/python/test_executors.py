@@ -176,3 +176,37 @@ def test_a_custom_op_runs_in_both_executors() -> None:
     executor.run()
     assert np.array_equal(executor.get(result.number), out.data)
     assert np.allclose(executor.gradient("gain"), weight.grad, rtol=1e-6)
+
+
+def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors() -> None:
+    from mudd_core import _core, ops
+    from mudd_core.recording import Recorder
+    from mudd_core.tape import Tensor
+
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    gain = np.linspace(0.5, 2, 8, dtype=np.float32)
+
+    def sum_of(y: Any) -> Any:
+        return ops.custom(
+            lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), y
+        )
+
+    weight = Tensor(gain, requires_grad=True)
+    h = ops.rms_norm(Tensor(x), weight)
+    sum_of(ops.linear(h, h)).backward()
+
+    store = _core.ParamStore()
+    store.declare("gain", [8], role="gain", fan_in=8, fan_out=8, init="ones")
+    store.allocate()
+    store.set(0, "gain", gain)
+    recorder = Recorder(store, training=True, samples=8, shards=1)
+    value = ops.rms_norm(
+        recorder.input("x", (8, 8), "float32"),
+        recorder.parameter("gain", (8,), role="gain", fan_in=8, fan_out=8, init="ones"),
+    )
+    total = sum_of(ops.linear(value, value))
+    loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), total)
+    executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[], poison=True)
+    executor.set("x", x)
+    executor.run()
+    assert np.array_equal(executor.gradient("gain"), weight.grad)

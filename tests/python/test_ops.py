@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mudd_core as mc
 from mudd_core import ops, tape
 from mudd_core._core import op_names
 from op_cases import Case, cases, integers, normal
@@ -221,6 +222,20 @@ def test_backward_again_adds_to_grad() -> None:
         ops.activation(a, activation="relu").backward()
     assert a.grad is not None
     assert np.array_equal(a.grad, 2.0 * (a.data > 0))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_result_multiplied_by_itself_gets_both_gradients(threads: int) -> None:
+    a, dy = tape.Tensor(normal(40, 40), requires_grad=True), normal(40, 40)
+    mc.set_num_threads(threads)
+    try:
+        h = ops.activation(a, activation="relu")
+        ops.linear(h, h).backward(dy)
+    finally:
+        mc.set_num_threads(0)
+    exact, d = np.maximum(a.data, 0).astype(np.float64), dy.astype(np.float64)
+    assert a.grad is not None
+    close(a.grad, (d @ exact.T + exact.T @ d) * (a.data > 0))
 
 
 def test_only_leaves_that_ask_get_gradients() -> None:

@@ -80,6 +80,7 @@ int64_t Executor::book_sums(std::vector<Sum>& levels, const Parameter& parameter
 
 void Executor::place_gradients() {
   sums_.resize(store_.count());
+  used_.resize(store_.count());
   if (!graph_.training()) return;
   int64_t bytes = 0;
   for (const PlanStep& s : plan_.schedule) {
@@ -95,6 +96,10 @@ void Executor::place_gradients() {
     }
   }
   gradients_ = Arena(bytes, store_.booked_only());
+  // Uses that do not lead to the loss have no gradient.
+  for (size_t p = 0; p < sums_.size(); ++p)
+    for (size_t use = 0; use < sums_[p].size(); ++use)
+      if (!sums_[p][use].empty()) used_[p].push_back(static_cast<int>(use));
   for (auto& uses : sums_)
     for (std::vector<Sum>& levels : uses)
       for (Sum& sum : levels) {
@@ -180,7 +185,7 @@ void Executor::bind_sinks(int run) {
 }
 
 const RowGradient* Executor::gradient_rows(int parameter, int use) const {
-  const Sum& sum = sums_[parameter][use].back();
+  const Sum& sum = last_sum(parameter, use);
   return sum.all ? nullptr : &sum.rows;
 }
 

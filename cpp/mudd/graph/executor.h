@@ -42,10 +42,10 @@ class Executor {
   ParamStore& store() const { return store_; }
   int runs_per_step() const { return options_.runs_per_step; }
 
-  // Gradients of a parameter after the last run of a step: one plane per use, to be summed in order. A plane is
-  // either whole or given by its rows, the other is null.
-  int uses(int parameter) const { return static_cast<int>(sums_[parameter].size()); }
-  const float* gradient(int parameter, int use) const { return sums_[parameter][use].back().all; }
+  // Gradients of a parameter after the last run of a step: one plane per use that leads to the loss, to be summed in
+  // order. A plane is either whole or given by its rows, the other is null.
+  int uses(int parameter) const { return static_cast<int>(used_[parameter].size()); }
+  const float* gradient(int parameter, int use) const { return last_sum(parameter, use).all; }
   const RowGradient* gradient_rows(int parameter, int use) const;
   int64_t gradient_bytes() const { return gradients_.bytes(); }
 
@@ -82,6 +82,7 @@ class Executor {
   void point_sink(GradSink& sink, int parameter, int use, int run);
   void note_non_finite(const PlanStep& step, const Run& run);
   void run_position(size_t position);
+  const Sum& last_sum(int parameter, int use) const { return sums_[parameter][used_[parameter][use]].back(); }
 
   Graph graph_;
   ParamStore& store_;
@@ -91,6 +92,7 @@ class Executor {
   std::vector<void*> attached_;                      // per value
   std::vector<Run> runs_;                            // one per schedule position
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
+  std::vector<std::vector<int>> used_;               // [parameter]: the uses that have sums
   StepInput input_;
   std::string first_non_finite_;
   std::vector<Span> spans_;

@@ -43,7 +43,23 @@ struct Stream {
 
   // Fetching from nowhere would look for its page every time.
   Stream or_at(const void* p) const { return at ? *this : Stream(p, 0, 0); }
+  MUDD_INLINE void fetch() {
+    __builtin_prefetch(at, 0, 2);
+    at += step;
+  }
 };
+
+// Fetches [p, p + bytes) into L2 while the tiles at work keep the multipliers busy.
+MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
+}
+
+// The stream for one of few tiles, whose share would leave out lines: then all of it at once.
+MUDD_INLINE Stream share_of(const void* p, int64_t bytes, int64_t k) {
+  if (bytes <= 64 * (k / 4)) return {p, bytes, k};
+  fetch_ahead(p, bytes);
+  return {};
+}
 
 // Rows that are copied later, in pieces for the tiles before.
 class RowsAhead {

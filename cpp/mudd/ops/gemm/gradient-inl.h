@@ -132,7 +132,7 @@ struct GradientBlock {
       for (int64_t p = 0; p < here; ++p) {
         if (group + p == turn) left_ahead = next_left(row + count, (all - turn) * tiles(at.m));
         for (int64_t r = 0; r < at.m; r += kMr) {
-          const Stream first = ahead.piece(count), second = both ? ahead.piece(count) : left_ahead.piece(count);
+          const Stream first = ahead.piece(kc), second = both ? ahead.piece(kc) : left_ahead.piece(kc);
           finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums, first, second);
         }
       }

@@ -17,11 +17,6 @@ namespace {
 // Rows x kNr elements of a[Rows, k] b[k, kNr] over k words, a(r, i) = a[r * row_step + i * DepthStep].
 using Micro = void (*)(int64_t k, const float* a, int64_t row_step, const float* b, const Ends& ends);
 
-// Fetches [p, p + bytes) into L2 while the tiles at work keep the multipliers busy.
-MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
-}
-
 // How packed rows of B are read, what a word of A and one of B add to a chain, and how chains end in bf16. Here:
 // fp32 numbers, one product.
 struct FmaStep {
@@ -63,10 +58,8 @@ MUDD_INLINE void chains(std::index_sequence<R...>, Pair (&acc)[sizeof...(R)], in
     b += n * Step::kRow;
   };
   for (; k >= 4; k -= 4) {
-    __builtin_prefetch(first.at, 0, 2);
-    first.at += first.step;
-    __builtin_prefetch(second.at, 0, 2);
-    second.at += second.step;
+    first.fetch();
+    second.fetch();
     step(0);
     step(1);
     step(2);

@@ -129,7 +129,7 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
             e.residual_stride};
         ends.addends = &residual;
         ends.count = direct && whole && e.residual;
-        if (ahead) ends.fetch[0] = {reinterpret_cast<const char*>(ahead) + r / kMr * share, share, kc};
+        if (ahead) ends.fetch[0] = share_of(reinterpret_cast<const char*>(ahead) + r / kMr * share, share, kc);
         ends.fetch[1] = rows_ahead.piece(kc);
         Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
         if (!last || direct) continue;

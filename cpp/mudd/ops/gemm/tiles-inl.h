@@ -122,7 +122,9 @@ inline void tile_product(int rows, int64_t kc, const float* a, const float* b, c
     each([&](int r, int j) { Vec::load(ends.start + r * ends.start_stride + j).store(edge + r * kNr + j); });
     load_sums(t, edge, kNr);
   }
+  Stream first = ends.fetch[0].or_at(b), second = ends.fetch[1].or_at(b);
   for (int64_t w = 0; w < kc; w += kTileWords) {
+    for (int i = 0; i < kTileWords / 4; ++i) first.fetch(), second.fetch();
     t.load<6>(b + w * kNr, kNr);
     t.load<7>(b + w * kNr + kTileWords, kNr);
     t.load<4>(a + w, kLeftStride);
