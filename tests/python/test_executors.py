@@ -187,9 +187,7 @@ def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors(
     gain = np.linspace(0.5, 2, 8, dtype=np.float32)
 
     def sum_of(y: Any) -> Any:
-        return ops.custom(
-            lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), y
-        )
+        return ops.custom(lambda a: a.sum(keepdims=True), lambda d, a: np.broadcast_to(d, a.shape).copy(), y)
 
     weight = Tensor(gain, requires_grad=True)
     h = ops.rms_norm(Tensor(x), weight)

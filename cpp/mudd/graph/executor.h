@@ -42,8 +42,8 @@ class Executor {
   ParamStore& store() const { return store_; }
   int runs_per_step() const { return options_.runs_per_step; }
 
-  // Gradients of a parameter after the last run of a step: one plane per use that leads to the loss, to be summed in
-  // order. A plane is either whole or given by its rows, the other is null.
+  // Gradients of a parameter after the last run of a step: one plane per use that leads to the loss, to be summed
+  // in order. A plane is either whole or given by its rows, the other is null.
   int uses(int parameter) const { return static_cast<int>(used_[parameter].size()); }
   const float* gradient(int parameter, int use) const { return last_sum(parameter, use).all; }
   const RowGradient* gradient_rows(int parameter, int use) const;

@@ -58,7 +58,7 @@ namespace {
                : [l0] "=&x"(c[0].lo.v), [h0] "=&x"(c[0].hi.v), [l1] "=&x"(c[1].lo.v), [h1] "=&x"(c[1].hi.v), \
                  [l2] "=&x"(c[2].lo.v), [h2] "=&x"(c[2].hi.v), [l3] "=&x"(c[3].lo.v), [h3] "=&x"(c[3].hi.v), \
                  [l4] "=&x"(c[4].lo.v), [h4] "=&x"(c[4].hi.v), [l5] "=&x"(c[5].lo.v), [h5] "=&x"(c[5].hi.v), \
-                 [a] "+&r"(a), [d] "+&r"(d), [b] "+&r"(b), [k] "+&r"(k), [f] "+&r"(f.at), [g] "+&r"(g.at)          \
+                 [a] "+&r"(a), [d] "+&r"(d), [b] "+&r"(b), [k] "+&r"(k), [f] "+&r"(f.at), [g] "+&r"(g.at)    \
                : [step] "r"(step), [f_step] "r"(f.step), [g_step] "r"(g.step), [sums] "r"(sums),             \
                  [sums_step] "r"(sums_step), [mask] "m"(kUpperHalves)                                        \
                : "rax", "xmm0", "xmm1", "xmm2", "cc", "memory")
