@@ -135,8 +135,8 @@ void weight_gradient(const GradBlock& whole);
 // Several products at once, so that threads do not wait for each other between them. All share the compute type
 // and the scratch of the first, which holds the largest grad_scratch_bytes of them.
 void weight_gradients(std::span<const GradBlock> wholes);
-// Both, which must not touch each other's results: the blocks of the gradient first, so that the threads that are done
-// early go on with the small tasks of the product.
+// Both, which must not touch each other's results: the blocks of the gradient first, so that the threads that are
+// done early go on with the small tasks of the product.
 void multiply_beside(const GemmBlock& whole, const GradBlock& gradient);
 // products: how many of this size go together.
 int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products = 1, DType compute = DType::f32);
