@@ -1,0 +1,64 @@
+// Rows of bf16 whose pairs are words already are read where they lie. They give the bits of rows that are copied.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "mudd/ops/gemm/gemm.h"
+
+using namespace mudd;
+
+namespace {
+
+bf16 half_of(int64_t i) {
+  const float x = 0.01f * static_cast<float>(i * 7919 % 401 - 200);
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return {static_cast<uint16_t>(bits >> 16)};
+}
+
+// C of m rows of k numbers, `stride` apart, from `offset` numbers on; NaN lies between them.
+std::vector<float> product(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, int64_t stride,
+                           int64_t offset) {
+  std::vector<bf16> a(static_cast<size_t>(offset + m * stride + 1), bf16{0x7fc0});
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < k; ++j) a[static_cast<size_t>(offset + i * stride + j)] = half_of(i * k + j);
+  std::vector<float> w(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n));
+  for (size_t i = 0; i < w.size(); ++i) w[i] = 0.02f * static_cast<float>(i * 31 % 57) - 0.5f;
+  const int64_t panels = (n + kernels.nr - 1) / kernels.nr;
+  std::vector<float> packed(static_cast<size_t>(kernels.panel_bytes(k, panels * kernels.nr)) / sizeof(float));
+  kernels.pack(w.data(), n, k, n, 0, panels, packed.data());
+  GemmBlock g;
+  g.a = a.data() + offset;
+  g.lda = stride;
+  g.b = packed.data();
+  g.c = c.data();
+  g.ldc = n;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.compute = DType::bf16;
+  kernels.multiply(g);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("rows of bf16 in place give the bits of copied rows") {
+  for (const auto& row : gemm_rows(DType::bf16)) {
+    if (!row.runs_here()) continue;
+    std::printf("  %s\n", row.level);
+    const GemmKernels& kernels = *row.kernels;
+    for (int64_t m : {2, kernels.mr, kernels.mr + 1, 3 * kernels.mr - 1})
+      for (int64_t k : {2, 32, 514, 1026}) {
+        const int64_t n = 2 * kernels.nr + 3;
+        const std::vector<float> copied = product(kernels, m, n, k, k + 3, 0);  // an odd stride
+        for (float x : copied) REQUIRE(std::isfinite(x));
+        CHECK(product(kernels, m, n, k, k + 2, 0) == copied);
+        CHECK(product(kernels, m, n, k, k, 0) == copied);
+        CHECK(product(kernels, m, n, k, k + 4, 1) == copied);  // begins inside a word
+      }
+  }
+}
