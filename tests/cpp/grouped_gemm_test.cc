@@ -1,113 +1,19 @@
-// levels: moe_route, grouped_gemm and moe_balance against their references, slopes by complex step, empty and
-// overfull experts, capacity, shards and threads bit-equal.
+// levels: grouped_gemm against its reference, slopes by complex step, empty and overfull experts, shards and threads
+// bit-equal, slots in order.
 #include <complex>
 #include <cstring>
 
 #include "compare.h"
+#include "moe_runner.h"
 #include "mudd/base/parallel.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
 #include "mudd/ops/grouped_gemm/reference.h"
 #include "mudd/ops/grouped_gemm/slots.h"
-#include "mudd/ops/moe_route/capacity.h"
-#include "mudd/ops/moe_route/moe_route.h"
-#include "mudd/ops/moe_route/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;
 
 namespace {
-
-using Floats = std::vector<float>;
-using Ints = std::vector<int32_t>;
-
-// One node as an executor would run it, with integer inputs too.
-struct Runner {
-  std::unique_ptr<Node> node;
-  Inference needs;
-  Run run;
-  Shards shards;
-  StepInput step;
-  std::vector<TensorSpec> specs;
-  std::vector<std::vector<std::byte>> memory;
-
-  std::byte* room(int64_t bytes) {
-    memory.emplace_back(static_cast<size_t>(bytes) + 64, std::byte{0x7f});
-    return memory.back().data();
-  }
-  // from: integers, or floats, which bf16 memory gets rounded.
-  Tensor tensor(const TensorSpec& s, const void* from = nullptr) {
-    Tensor t{room(s.bytes()), s.rows(), s.cols(), s.cols(), s.dtype, Layout::rows};
-    if (!from) return t;
-    if (s.dtype != DType::bf16) std::memcpy(t.data, from, static_cast<size_t>(s.bytes()));
-    else
-      for (int64_t i = 0; i < s.size(); ++i) t.cells().b16()[i] = to_bf16(static_cast<const float*>(from)[i]);
-    return t;
-  }
-
-  // narrow: results that a graph of this compute type stores in bf16 lie in memory so.
-  Runner(const char* op, const Attributes& attributes, std::vector<std::pair<TensorSpec, const void*>> inputs,
-         Shards cut, DType compute = DType::f32, bool narrow = false)
-      : node(make_node(op, attributes)), shards(std::move(cut)) {
-    for (const auto& [spec, data] : inputs) specs.push_back(spec);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool given = inputs[i].second != nullptr;
-      needs.inputs_.push_back(given ? &specs[i] : nullptr);
-      needs.parameter_.push_back(false);
-      needs.wants_.push_back(given && is_real(specs[i]));
-      run.in_.push_back(given ? tensor(specs[i], inputs[i].second) : Tensor{});
-    }
-    needs.training_ = true;
-    needs.shards_ = &shards;
-    needs.compute_ = compute;
-    node->infer(needs);
-    for (size_t i = 0; i < needs.outputs_.size(); ++i) {
-      TensorSpec& o = needs.outputs_[i];
-      if (narrow && stored_bf16(needs, *node, static_cast<int>(i))) o.dtype = DType::bf16;
-      run.out_.push_back(tensor(o));
-    }
-    for (int64_t bytes : needs.saved_) run.saved_.push_back(room(bytes));
-    run.scratch_ = room(std::max(needs.scratch_forward_, needs.scratch_backward_));
-    run.packed_plain_.assign(inputs.size(), nullptr);
-    run.packed_transposed_.assign(inputs.size(), nullptr);
-    run.shards_ = &shards;
-    run.step_ = &step;
-  }
-
-  Floats out(int i) const { return floats(run.out_[static_cast<size_t>(i)]); }
-  static Floats floats(const Tensor& t) {
-    if (t.dtype != DType::bf16) return {t.f32(), t.f32() + t.rows * t.cols};
-    Floats v;
-    for (int64_t i = 0; i < t.rows * t.cols; ++i) v.push_back(from_bf16(t.cells().b16()[i]));
-    return v;
-  }
-
-  // Gradients of the float inputs (empty for others) for gradients of the outputs; nullptr: absent.
-  std::vector<Floats> backward(const std::vector<const float*>& dy) {
-    run.dout_.clear();
-    for (size_t i = 0; i < dy.size(); ++i)
-      run.dout_.push_back(dy[i] ? tensor(needs.outputs_[i], dy[i]) : Tensor{});
-    run.din_.assign(specs.size(), Tensor{});
-    run.sink_.assign(specs.size(), GradSink{});
-    run.accumulate_.assign(specs.size(), 0);
-    std::vector<Tensor> places;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      places.push_back(needs.wants_[i] ? tensor(specs[i]) : Tensor{});
-      if (!needs.wants_[i] || static_cast<int>(i) == node->passes_gradient()) continue;
-      if (node->weight_like(static_cast<int>(i))) run.sink_[i].out = places[i].f32();
-      else run.din_[i] = places[i];
-    }
-    node->backward(run);
-    std::vector<Floats> result;
-    for (const Tensor& t : places) result.push_back(t ? floats(t) : Floats{});
-    return result;
-  }
-};
-
-Attributes attributes(std::initializer_list<std::pair<const char*, Attribute>> list) {
-  Attributes a;
-  for (const auto& [name, value] : list) a.values[name] = value;
-  return a;
-}
 
 struct Experts {
   int64_t samples, tokens, d, f, experts, k;
@@ -165,40 +71,6 @@ double slope(const Experts& c, int operand, size_t index, const Floats& dy, bool
 }
 
 }  // namespace
-
-TEST_CASE("moe_route rows: probabilities, their figures, and the balance gradient on every edge of the lanes") {
-  for_each_row(moe_route_rows(), [](const auto& row) {
-    for (int64_t E : {1, 2, 7, 8, 9, 16, 17, 33}) {
-      const int64_t rows = 3;
-      Floats z = numbers(1, rows * E);
-      for (float& v : z) v *= 6;
-      Floats p = z, G = numbers(2, E), dz = numbers(3, E), got = dz;
-      std::vector<RouteRow> stats(static_cast<size_t>(rows));
-      row.kernels->softmax(rows, E, p.data(), stats.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        std::vector<double> wide = widen({z.begin() + r * E, z.begin() + (r + 1) * E}), want(wide.size()),
-                            gates(1);
-        int64_t chosen = 0;
-        const double lse = reference::route(E, int64_t{1}, wide.data(), want.data(), &chosen, gates.data());
-        CHECK(distance(std::vector<float>(p.begin() + r * E, p.begin() + (r + 1) * E), want, want.size()) <=
-              tolerance(8));
-        const RouteRow& s = stats[static_cast<size_t>(r)];
-        CHECK(std::fabs(std::log(static_cast<double>(s.sum)) + s.max - lse) <=
-              tolerance(16) * (1 + std::fabs(lse)));
-        double mean = 0, inner = 0;
-        for (size_t e = 0; e < want.size(); ++e) {
-          mean += want[e] * (wide[e] - s.max);
-          inner += want[e] * G[e];
-        }
-        CHECK(std::fabs(s.mean - mean) <= tolerance(64));
-        if (r > 0) continue;
-        row.kernels->balance(E, p.data(), G.data(), 0.5f, got.data());
-        for (size_t e = 0; e < want.size(); ++e)
-          CHECK(std::fabs(got[e] - (dz[e] + want[e] * (G[e] - inner + 0.5))) <= tolerance(32));
-      }
-    }
-  });
-}
 
 TEST_CASE("grouped_gemm rows: backward of the gated unit, and the sums of a token") {
   for_each_row(grouped_gemm_rows(), [](const auto& row) {
@@ -303,27 +175,6 @@ TEST_CASE("grouped_gemm in bf16: near the reference of rounded operands, memory 
   }
 }
 
-TEST_CASE("moe_route reads and writes bf16 around a router in fp32") {
-  const int64_t B = 2, T = 7, D = 21, E = 5;
-  const Floats x = rounded(numbers(1, B * T * D)), w = numbers(2, D * E), dgates = numbers(3, B * T * 2);
-  for (double jitter : {0.0, 0.3}) {
-    const auto all = [&](DType compute, bool narrow) {
-      Runner run("moe_route", attributes({{"jitter", jitter}}),
-                 {{{{B, T, D}, narrow ? DType::bf16 : DType::f32}, x.data()}, {{{D, E}}, w.data()}},
-                 Shards::cut(B, 2), compute, narrow);
-      run.node->forward(run.run);
-      std::vector<Floats> got = run.backward({dgates.data(), nullptr, nullptr});
-      got[0] = rounded(got[0]);
-      got.push_back(run.out(0));
-      got.push_back(run.out(2));
-      return got;
-    };
-    const auto want = all(DType::f32, false);
-    CHECK(all(DType::bf16, false) == want);
-    CHECK(all(DType::bf16, true) == want);
-  }
-}
-
 TEST_CASE("grouped_gemm: the same bits for any thread count, and for rows and shards cut elsewhere") {
   const Experts c(8, 70, 40, 56, 4, 2);
   const Floats dy = numbers(9, c.rows() * c.d);
@@ -381,46 +232,4 @@ TEST_CASE("slots are sorted by expert, in order of tokens, cut by shards") {
   CHECK(slots.begin(3) == slots.end(3));
   CHECK(slots.place[4] == -1);
   CHECK((slots.blocks(2) == 5 && slots.block(2, 2).expert == 1 && slots.block(2, 2).begin == 4));
-}
-
-TEST_CASE("capacity: the example of the benchmark, both policies, floors and ceilings") {
-  // Four tokens, four experts, k = 2, factor 1: an expert takes two slots (spec: t2's expert 1 and t3's expert 1
-  // go).
-  const Capacity position{1.0, false, false}, probs{1.0, false, true}, shard{1.25, true, false};
-  CHECK(position.of(4, 2, 4) == 2);
-  CHECK(Capacity{1.25, false, false}.of(32768, 2, 8) == 10240);
-  CHECK((Capacity{1.25, false, false}.of(10, 2, 8) == 3 && shard.of(10, 2, 8) == 4));
-  CHECK(Capacity{100.0, false, false}.of(7, 2, 8) == 7);
-  Ints experts = {1, 0, 1, 2, 1, 3, 0, 1}, work(12);
-  const Ints chosen = experts;
-  Floats gates = {0.6f, 0.4f, 0.5f, 0.5f, 0.9f, 0.1f, 0.7f, 0.5f};
-  drop_over_capacity(position, 2, 8, 4, gates.data(), experts.data(), work.data());
-  CHECK(experts == Ints{1, 0, 1, 2, -1, 3, 0, -1});
-  experts = chosen;
-  drop_over_capacity(probs, 2, 8, 4, gates.data(), experts.data(), work.data());
-  CHECK(experts == Ints{1, 0, -1, 2, 1, 3, 0, -1});  // 0.9 and 0.6 stay
-  experts = chosen;
-  drop_over_capacity(probs, 3, 8, 4, gates.data(), experts.data(), work.data());
-  CHECK(experts == Ints{1, 0, 1, 2, 1, 3, 0, -1});  // of two equal gates the earlier slot stays
-  experts = chosen;
-  drop_over_capacity(position, 0, 8, 4, gates.data(), experts.data(), work.data());
-  CHECK(experts == Ints(8, -1));
-}
-
-TEST_CASE("moe_route: jitter is drawn by step, sample, layer and element, and only then") {
-  const int64_t B = 4, T = 5, D = 16, E = 6;
-  const Floats x = numbers(1, B * T * D), w = numbers(2, D * E);
-  const auto routed = [&](int64_t layer, int64_t step, int64_t first, int64_t samples, double jitter) {
-    Runner run("moe_route", attributes({{"jitter", jitter}, {"layer", layer}}),
-               {{{{samples, T, D}}, x.data() + first * T * D}, {{{D, E}}, w.data()}}, Shards{});
-    run.step = {.seed = 3, .step = step, .first_sample = first};
-    run.node->forward(run.run);
-    return run.out(0);
-  };
-  const Floats all = routed(1, 2, 0, B, 0.3);
-  const Floats last = routed(1, 2, 2, 2, 0.3);
-  CHECK(std::equal(last.begin(), last.end(), all.begin() + 2 * T * 2));
-  CHECK(all != routed(1, 3, 0, B, 0.3));
-  CHECK(all != routed(2, 2, 0, B, 0.3));
-  CHECK(all != routed(1, 2, 0, B, 0.0));
 }
