@@ -1,0 +1,82 @@
+// The node of grouped_gemm: what it books (grouped_gemm.cc), and its two passes (passes.cc). Private to this
+// folder.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <vector>
+
+#include "mudd/graph/arena.h"
+#include "mudd/graph/node.h"
+#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/grouped_gemm/grouped_gemm.h"
+#include "mudd/ops/grouped_gemm/slots.h"
+
+namespace mudd {
+
+class GroupedGemm : public Node {
+ public:
+  explicit GroupedGemm(const Attributes& a);
+
+  const char* op() const override { return "grouped_gemm"; }
+  bool native_bf16() const override { return true; }
+  bool weight_like(int i) const override { return i >= kGate && i <= kDown; }
+  bool backward_reads_input(int i) const override { return i == kX || (weight_like(i) && packs_); }
+  int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
+  int in_place_input() const override { return has_residual_ ? kResidual : -1; }
+
+  void infer(Inference& io) override;
+  void forward(const Run& run) override;
+  void backward(const Run& run) override;
+
+ private:
+  enum Input { kX, kGates, kExperts, kGate, kUp, kDown, kResidual };
+  enum Saved { kSlots, kSavedGate, kSavedUp };
+  static constexpr int64_t kFloat = sizeof(float);
+  static constexpr int kMatrices = 3;
+  static constexpr int64_t kMaxChoices = 64;
+
+  // The panels of the weights for one direction: the store's, or made here at the start of the scratch.
+  struct Weights {
+    const GroupedGemm& op;
+    const char* panels[kMatrices] = {};
+    int64_t stride[kMatrices] = {};  // bytes
+
+    Weights(const GroupedGemm& node, const Run& run, Pack how, std::initializer_list<int> wanted);
+    const void* of(int i, int64_t expert) const { return panels[i - kGate] + expert * stride[i - kGate]; }
+  };
+
+  static float* at(const Run& run, int64_t bytes) { return reinterpret_cast<float*>(run.scratch() + bytes); }
+  int64_t in_of(int i) const { return i == kDown ? f_ : d_; }
+  int64_t out_of(int i) const { return i == kDown ? d_ : f_; }
+  int64_t panel_bytes(int64_t k, int64_t n) const { return mudd::packed_bytes(k, n, compute_); }
+  Cells saved_rows(const Run& run, int i) const { return {run.saved(i), compute_}; }
+  int64_t packed_bytes() const { return aligned(experts_ * std::max(panel_bytes(d_, f_), panel_bytes(f_, d_))); }
+  // Rows of a task: a cache block of the product, halved while there would be few tasks.
+  int64_t step() const { return slots_ >= 96 * 32 ? 96 : 48; }
+  ExpertSlots slots_of(const Run& run) const {
+    return {run.saved(kSlots), experts_, slots_, run.shards().count()};
+  }
+
+  void check_inputs(const Inference& io);
+  GemmBlock product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
+                    const void* panels, int64_t k, int64_t n) const;
+  void block_gradients(const ExpertSlots::Block& b, const ExpertSlots& slots, Cells gate, Cells up, float* d,
+                       Cells inner, float* dgate) const;
+  Tensor rows_of(Cells c) const { return {c.data, slots_, f_, f_, c.type}; }
+  void combine(const ExpertSlots& slots, const float* rows, const Tensor& dropped, const Tensor& base,
+               const Tensor& out) const;
+  void gate_gradient(const Run& run, const ExpertSlots& slots, const float* dgate) const;
+  void weight_gradients_of(const Run& run, const ExpertSlots& slots, ConstCells h, ConstCells da, ConstCells db);
+
+  Activation activation_;
+  DType compute_ = DType::f32;
+  bool passthrough_ = true, has_residual_ = false, saves_ = false, packs_ = true;
+  int64_t d_ = 0, f_ = 0, experts_ = 0, slots_ = 0;
+  int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, products_at_ = 0, product_bytes_ = 0;  // bytes
+  std::vector<GradBlock> blocks_;
+  std::vector<const float*> adds_;
+  const GroupedGemmKernels* kernels_ = nullptr;
+};
+
+}  // namespace mudd

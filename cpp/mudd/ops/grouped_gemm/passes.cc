@@ -1,0 +1,195 @@
+// Forward and backward of grouped_gemm, block by block of the rows of an expert.
+#include <algorithm>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
+#include "mudd/ops/convert/convert.h"
+#include "mudd/ops/grouped_gemm/node.h"
+
+namespace mudd {
+
+GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how, std::initializer_list<int> wanted)
+    : op(node) {
+  for (int i : wanted) {
+    const int m = i - kGate;
+    if (panels[m]) continue;
+    const int64_t rows = op.in_of(i), cols = op.out_of(i);
+    stride[m] = op.panel_bytes(how == Pack::plain ? rows : cols, how == Pack::plain ? cols : rows);
+    panels[m] = static_cast<const char*>(run.packed(i, how));
+    if (panels[m]) continue;
+    if (!op.packs_) throw StateError("[grouped_gemm] weights: a parameter came without its packed copy");
+    char* to = reinterpret_cast<char*>(run.scratch()) + m * op.packed_bytes();
+    for (int64_t e = 0; e < op.experts_; ++e)
+      pack_weight(run.in(i).f32() + e * rows * cols, rows, cols, how == Pack::transposed, to + e * stride[m],
+                  op.compute_);
+    panels[m] = to;
+  }
+}
+
+// The rows of block b times one expert's matrix [k, n]; a: the first of them, or what they are gathered from.
+GemmBlock GroupedGemm::product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
+                               const void* panels, int64_t k, int64_t n) const {
+  GemmBlock g;
+  g.compute = compute_;
+  g.a = a;
+  g.lda = lda;
+  g.a_rows = gathered;
+  g.b = panels;
+  g.ldc = n;
+  g.m = b.end - b.begin;
+  g.n = n;
+  g.k = k;
+  return g;
+}
+
+// out[t] = base[t] + the rows of t's slots in their order, or instead of them dropped[t] where t has no slot.
+void GroupedGemm::combine(const ExpertSlots& slots, const float* rows, const Tensor& dropped, const Tensor& base,
+                          const Tensor& out) const {
+  const int64_t k = out.rows ? slots_ / out.rows : 0;
+  parallel_rows(out.rows, (k + 2) * d_, [&](int64_t begin, int64_t end) {
+    const WideRows bases(base, begin, end);
+    const NarrowRows to(out, begin, end);
+    for (int64_t t = begin; t < end; ++t) {
+      const float* parts[kMaxChoices];
+      int64_t count = 0;
+      for (int64_t r = 0; r < k; ++r)
+        if (const int32_t row = slots.place[t * k + r]; row >= 0) parts[count++] = rows + row * d_;
+      const WideRows own(count == 0 ? dropped : Tensor{}, t, t + 1);
+      if (count == 0 && dropped) parts[count++] = own.row(t);
+      kernels_->combine(d_, base ? bases.row(t) : nullptr, parts, count, to.row(t));
+    }
+  });
+}
+
+void GroupedGemm::forward(const Run& run) {
+  const ExpertSlots slots = slots_of(run);
+  {
+    const Tensor& gates = run.in(kGates);
+    const WideRows wide(gates, 0, gates.rows);
+    slots.sort(run.shards(), run.in(kExperts),
+               {const_cast<float*>(wide.base()), gates.rows, gates.cols, wide.stride()});
+  }
+  Weights w(*this, run, Pack::plain, {kGate, kUp, kDown});
+  const Tensor& x = run.in(kX);
+  const Cells inner(run.scratch() + inner_at_, compute_);
+  float* rows = at(run, rows_at_);
+  const GemmKernels& gemm = gemm_kernels(compute_);
+  parallel_for(slots.blocks(step()), [&](int64_t task, int) {
+    const ExpertSlots::Block b = slots.block(task, step());
+    const Cells h = inner + b.begin * f_;
+    GemmBlock g = product(x.cells(), x.stride, slots.token + b.begin, b, w.of(kGate, b.expert), d_, f_);
+    g.c = saves_ ? saved_rows(run, kSavedGate) + b.begin * f_ : h;
+    gemm.multiply(g);
+    g.b = w.of(kUp, b.expert);
+    g.epilogue.gate = g.c;
+    g.epilogue.gate_stride = f_;
+    g.epilogue.activation = activation_;
+    g.epilogue.row_scale = slots.gate + b.begin;
+    if (saves_) {
+      g.epilogue.pre_activation = saved_rows(run, kSavedUp) + b.begin * f_;
+      g.epilogue.pre_stride = f_;
+    }
+    g.c = h;
+    gemm.multiply(g);
+    g = product(h, f_, nullptr, b, w.of(kDown, b.expert), f_, d_);
+    g.c = rows + b.begin * d_;
+    gemm.multiply(g);
+  });
+  combine(slots, rows, passthrough_ ? x : Tensor{}, run.has_in(kResidual) ? run.in(kResidual) : Tensor{},
+          run.out(0));
+}
+
+// x Wg and x Wu of a block become da and db, d (of the block alone) gives h: the rows of `inner`, or d itself.
+// Rows in bf16 go through fp32 a few at a time.
+void GroupedGemm::block_gradients(const ExpertSlots::Block& b, const ExpertSlots& slots, Cells gate, Cells up,
+                                  float* d, Cells inner, float* dgate) const {
+  const bool wide = compute_ == DType::f32;
+  const int64_t piece = wide ? b.end - b.begin : 8;
+  for (int64_t at = b.begin; at < b.end; at += piece) {
+    const int64_t end = std::min(at + piece, b.end);
+    const NarrowRows gates(rows_of(gate), at, end, true), ups(rows_of(up), at, end, true);
+    float* own = d + (at - b.begin) * f_;
+    kernels_->bwd(end - at, f_, activation_, {gates.row(at), ups.row(at), own, slots.gate + at, dgate + at});
+    if (!wide) convert_kernels().narrow((end - at) * f_, own, (inner + at * f_).b16());
+  }
+}
+
+void GroupedGemm::gate_gradient(const Run& run, const ExpertSlots& slots, const float* dgate) const {
+  const Tensor& d = run.din(kGates);
+  const NarrowRows wide(d, 0, d.rows, run.accumulate(kGates));
+  for (int64_t t = 0; t < d.rows; ++t)
+    for (int64_t r = 0; r < d.cols; ++r) {
+      const int32_t row = slots.place[t * d.cols + r];
+      const float g = row < 0 ? 0.0f : dgate[row];
+      float& to = wide.row(t)[r];
+      to = run.accumulate(kGates) ? to + g : g;
+    }
+}
+
+// Every expert's three gradients as one batch of products; all lists live in the node, nothing is allocated.
+void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, ConstCells h, ConstCells da,
+                                      ConstCells db) {
+  const Tensor &x = run.in(kX), &dy = run.dout(0);
+  size_t n = 0;
+  for (int64_t e = 0; e < experts_; ++e)
+    for (int i : {kGate, kUp, kDown}) {
+      const GradSink& sink = run.sink(i);
+      if (!run.wants(i)) continue;
+      const int64_t offset = e * d_ * f_;
+      GradBlock& g = blocks_[n] = {};
+      g.compute = compute_;
+      g.x = i == kDown ? h : x.cells();
+      g.ldx = i == kDown ? f_ : x.stride;
+      g.x_rows = i == kDown ? nullptr : slots.token;
+      g.dy = i == kDown ? dy.cells() : i == kGate ? da : db;
+      g.ldy = i == kDown ? dy.stride : f_;
+      g.dy_rows = i == kDown ? slots.token : nullptr;
+      g.cuts = slots.cuts_of(e);
+      g.shards = slots.shards;
+      g.m = in_of(i);
+      g.n = g.ldo = out_of(i);
+      g.out = sink.out + offset;
+      const float** add = adds_.data() + n * kMaxGradAdds;
+      for (int a = 0; a < sink.n_add; ++a) add[a] = sink.add[a] + offset;
+      g.add = add;
+      g.n_add = sink.n_add;
+      g.scratch = at(run, products_at_);
+      g.scratch_bytes = product_bytes_;
+      ++n;
+    }
+  weight_gradients({blocks_.data(), n});
+}
+
+void GroupedGemm::backward(const Run& run) {
+  const ExpertSlots slots = slots_of(run);
+  const Tensor& dy = run.dout(0);
+  const Cells inner(run.scratch() + inner_at_, compute_);
+  float *rows = at(run, rows_at_), *dgate = at(run, dgate_at_);
+  const bool wants_x = run.wants(kX);
+  Weights w(*this, run, Pack::transposed, {kDown, wants_x ? kGate : kDown, wants_x ? kUp : kDown});
+  const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
+  const GemmKernels& gemm = gemm_kernels(compute_);
+  parallel_for(slots.blocks(step()), [&](int64_t task, int) {
+    const ExpertSlots::Block b = slots.block(task, step());
+    GemmBlock g = product(dy.cells(), dy.stride, slots.token + b.begin, b, w.of(kDown, b.expert), d_, f_);
+    const WorkerFloats wide(compute_ == DType::f32 ? 0 : (b.end - b.begin) * f_);
+    g.c = wide.data() ? Cells(wide.data()) : inner + b.begin * f_;
+    gemm.multiply(g);
+    block_gradients(b, slots, gate, up, g.c.f32(), inner, dgate);
+    if (!wants_x) return;
+    g = product(gate + b.begin * f_, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);
+    g.c = rows + b.begin * d_;
+    gemm.multiply(g);
+    g.a = up + b.begin * f_;
+    g.b = w.of(kUp, b.expert);
+    g.accumulate = true;
+    gemm.multiply(g);
+  });
+  if (run.wants(kGates)) gate_gradient(run, slots, dgate);
+  if (wants_x)
+    combine(slots, rows, passthrough_ ? dy : Tensor{}, run.accumulate(kX) ? run.din(kX) : Tensor{}, run.din(kX));
+  weight_gradients_of(run, slots, inner, gate, up);
+}
+
+}  // namespace mudd
