@@ -4,6 +4,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/graph/arena.h"
+#include "mudd/graph/graph_facts.h"
 
 namespace mudd {
 namespace {
@@ -14,17 +15,13 @@ class Builder {
   Builder(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
           const PlanOptions& options)
       : graph_(graph),
-        options_(options),
+        facts_(graph, losses, keep, options.recompute),
         current_(graph.values().size(), -1),
         gradient_(graph.values().size(), -1),
         stale_(graph.values().size(), false),
-        kept_(graph.values().size(), false),
-        saved_(graph.nodes().size()) {
-    for (ValueId v : keep) kept_[v] = true;
-    mark_active(losses);
-  }
+        saved_(graph.nodes().size()) {}
 
-  Plan build(const std::vector<ValueId>& keep) {
+  Plan build(const std::vector<ValueId>& keep, const PlanOptions& options) {
     for (ValueId v : graph_.inputs())
       if (!graph_.values()[v].external)
         current_[v] = buffer(graph_.values()[v].spec, 'i', graph_.values()[v].name);
@@ -33,7 +30,7 @@ class Builder {
     if (graph_.training()) {
       forget_results();
       for (int i = count() - 1; i >= 0; --i)
-        if (active_[i]) backward(i);
+        if (facts_.active(i)) backward(i);
     }
     const int end = std::max(0, static_cast<int>(plan_.schedule.size()) - 1);
     for (ValueId v : graph_.inputs()) {
@@ -47,7 +44,7 @@ class Builder {
       plan_.final_buffer[v] = current_[v];
       plan_.buffers[current_[v]].last = end;
     }
-    plan_.arena_bytes = assign_offsets(plan_.buffers, options_);
+    plan_.arena_bytes = assign_offsets(plan_.buffers, options);
     return std::move(plan_);
   }
 
@@ -55,8 +52,7 @@ class Builder {
   int count() const { return static_cast<int>(graph_.nodes().size()); }
   const GraphNode& entry(int i) const { return graph_.nodes()[i]; }
   const Node& node(int i) const { return *entry(i).node; }
-  bool is_result(ValueId v) const { return v != kAbsent && graph_.values()[v].kind == ValueKind::result; }
-  bool receives(ValueId v) const { return is_result(v) && graph_.values()[v].wants_gradient; }
+  bool receives(ValueId v) const { return facts_.is_result(v) && graph_.values()[v].wants_gradient; }
   int now() const { return static_cast<int>(plan_.schedule.size()); }
 
   int buffer(int64_t bytes, char kind, const std::string& what) {
@@ -76,61 +72,6 @@ class Builder {
   int touch(int b) {
     if (b >= 0) plan_.buffers[b].last = std::max(plan_.buffers[b].last, now());
     return b;
-  }
-
-  // A node takes part in backward when a loss depends on it and it can pass gradients on.
-  void mark_active(const std::vector<ValueId>& losses) {
-    active_.assign(count(), false);
-    recomputed_.assign(count(), false);
-    remade_.assign(count(), false);
-    if (!graph_.training()) return;
-    std::vector<bool> reached(graph_.values().size(), false);
-    for (ValueId v : losses) reached[v] = true;
-    for (int i = count() - 1; i >= 0; --i) {
-      for (ValueId v : entry(i).outputs)
-        active_[i] = active_[i] || (reached[v] && graph_.values()[v].wants_gradient);
-      if (active_[i])
-        for (ValueId v : entry(i).inputs)
-          if (v != kAbsent) reached[v] = true;
-    }
-    for (int i = 0; i < count(); ++i) {
-      remade_[i] = active_[i] && node(i).remakes_output() && worth_recomputing(i);
-      recomputed_[i] = options_.recompute && active_[i] && node(i).cheap_to_recompute() && worth_recomputing(i);
-    }
-  }
-
-  // A result is read again in backward, and none has to stay anyway.
-  bool worth_recomputing(int i) const {
-    bool read = false;
-    for (ValueId v : entry(i).outputs) {
-      if (kept_[v]) return false;
-      read = read || read_in_backward(v);
-    }
-    return read;
-  }
-
-  bool read_in_backward(ValueId v) const {
-    for (int i = 0; i < count(); ++i) {
-      if (!active_[i]) continue;
-      for (size_t j = 0; j < entry(i).inputs.size(); ++j)
-        if (entry(i).inputs[j] == v && node(i).backward_reads_input(static_cast<int>(j))) return true;
-      for (size_t j = 0; j < entry(i).outputs.size(); ++j)
-        if (entry(i).outputs[j] == v && node(i).backward_reads_output(static_cast<int>(j))) return true;
-    }
-    return false;
-  }
-
-  // May node i write its output over input v? Only when nobody looks at v afterwards.
-  bool free_after(int i, ValueId v) const {
-    if (!is_result(v) || kept_[v] || read_in_backward(v)) return false;
-    int uses = 0;
-    for (ValueId w : entry(i).inputs) uses += w == v;
-    if (uses != 1) return false;
-    for (int c = 0; c < count(); ++c)
-      for (ValueId w : entry(c).inputs)
-        if (w == v && c != i && (c > i || recomputed_[c])) return false;
-    const int producer = graph_.values()[v].producer;
-    return !recomputed_[producer] && !recomputed_[i];
   }
 
   // Number of the buffer that node i gets in place of b, which holds v or its gradient: b itself, or an fp32 copy
@@ -170,7 +111,7 @@ class Builder {
     for (ValueId v : entry(i).outputs) {
       const Value& value = graph_.values()[v];
       const ValueId source = place >= 0 && value.output == 0 ? entry(i).inputs[place] : kAbsent;
-      const bool over = source != kAbsent && free_after(i, source) && same_memory(source, v);
+      const bool over = source != kAbsent && facts_.free_after(i, source) && same_memory(source, v);
       current_[v] = over ? current_[source] : buffer(value.spec, 'r', value.name);
       stale_[v] = false;
       step.out.push_back(narrowed(step, i, -1, v, current_[v]));
@@ -215,14 +156,14 @@ class Builder {
   // Results that are made again die after their last forward reader; backward readers get a fresh copy.
   void forget_results() {
     for (int i = 0; i < count(); ++i)
-      if (recomputed_[i] || remade_[i])
+      if (facts_.recomputed(i) || facts_.remade(i))
         for (ValueId v : entry(i).outputs) stale_[v] = true;
   }
 
   void ensure(ValueId v) {
     if (v == kAbsent || !stale_[v]) return;
     const int producer = graph_.values()[v].producer;
-    if (remade_[producer]) return remake(producer);
+    if (facts_.remade(producer)) return remake(producer);
     for (ValueId w : entry(producer).inputs) ensure(w);
     forward(producer);
   }
@@ -259,7 +200,7 @@ class Builder {
       if (!receives(v) || static_cast<int>(j) == pass) continue;
       step.accumulate.back() = gradient_[v] >= 0;
       if (gradient_[v] < 0) {
-        const DType type = gradient_type(v);
+        const DType type = facts_.gradient_type(v);
         const bool over = static_cast<int>(j) == place && whole >= 0 && occurrences(i, v) == 1 &&
                           plan_.buffers[whole].dtype == type;
         gradient_[v] = over ? whole : buffer_of(v, type, 'g');
@@ -277,30 +218,14 @@ class Builder {
     }
   }
 
-  // bf16 where one node alone hands over the gradient of a bf16 value; a sum over several is kept in fp32, as is
-  // that of a weight and what a residual passes on.
-  DType gradient_type(ValueId v) const {
-    if (graph_.values()[v].spec.dtype != DType::bf16) return graph_.values()[v].spec.dtype;
-    int readers = 0;
-    bool plain = true;
-    for (int i = 0; i < count(); ++i)
-      for (size_t j = 0; j < entry(i).inputs.size(); ++j) {
-        if (entry(i).inputs[j] != v) continue;
-        const int number = static_cast<int>(j);
-        ++readers;
-        plain = plain && number != node(i).passes_gradient() && !node(i).weight_like(number);
-      }
-    return readers == 1 && plain ? DType::bf16 : DType::f32;
-  }
-
   int occurrences(int i, ValueId v) const {
     return static_cast<int>(std::count(entry(i).inputs.begin(), entry(i).inputs.end(), v));
   }
 
   const Graph& graph_;
-  const PlanOptions& options_;
+  const GraphFacts facts_;
   std::vector<int> current_, gradient_;  // per value: its buffer now, its gradient's buffer
-  std::vector<bool> stale_, kept_, active_, recomputed_, remade_;
+  std::vector<bool> stale_;
   std::vector<std::vector<int>> saved_;  // per node
   Plan plan_;
 };
@@ -309,45 +234,7 @@ class Builder {
 
 Plan make_plan(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
                const PlanOptions& options) {
-  return Builder(graph, losses, keep, options).build(keep);
-}
-
-int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options) {
-  int64_t top = aligned(options.shift);
-  std::vector<Buffer*> order;
-  for (Buffer& b : buffers) order.push_back(&b);
-  if (options.reuse)
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
-  std::vector<const Buffer*> placed;  // by offset
-  for (Buffer* b : order) {
-    int64_t at = options.reuse ? 0 : top;
-    for (const Buffer* p : placed) {
-      if (!options.reuse) break;
-      if (p->last < b->first || b->last < p->first) continue;
-      if (p->offset - at >= b->bytes) break;
-      at = std::max(at, p->offset + p->bytes);
-    }
-    b->offset = at;
-    top = std::max(top, at + b->bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [](const Buffer* x, const Buffer* y) { return x->offset < y->offset; }),
-                  b);
-  }
-  for (Buffer& b : buffers) b.offset += options.shift;
-  return top + options.shift;
-}
-
-int64_t Plan::bytes_of(char kind) const {
-  std::vector<int64_t> change(schedule.size() + 2, 0);
-  for (const Buffer& b : buffers)
-    if (b.kind == kind) {
-      change[b.first] += b.bytes;
-      change[b.last + 1] -= b.bytes;
-    }
-  int64_t alive = 0, most = 0;
-  for (int64_t c : change) most = std::max(most, alive += c);
-  return most;
+  return Builder(graph, losses, keep, options).build(keep, options);
 }
 
 }  // namespace mudd
