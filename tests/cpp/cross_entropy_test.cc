@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/ops/cross_entropy/loss_cut.h"
 #include "mudd/ops/cross_entropy/reference.h"
 #include "mudd/ops/gemm/gemm.h"
 

@@ -10,6 +10,26 @@ constexpr int64_t kAlignment = 64;  // cache line, and the widest vector
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// Memory cut into pieces, each on a cache line of its own. From null: only how much they take together.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* base) : base_(base) {}
+  std::byte* bytes(int64_t n) {
+    std::byte* p = base_ + used_;
+    used_ += aligned(n);
+    return p;
+  }
+  template <class T>
+  T* take(int64_t count) {
+    return reinterpret_cast<T*>(bytes(count * static_cast<int64_t>(sizeof(T))));
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  int64_t used_ = 0;
+};
+
 class Arena {
  public:
   Arena() = default;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mudd/base/math.h"
+#include "mudd/graph/arena.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/pattention/node.h"
 
@@ -27,25 +28,6 @@ SlotNorm parse_norm(const std::string& name) {
   fail("pattention", "norm: expected l2_norm_gelu, gelu_l2_norm, l2_norm, softmax, gelu or gelu_layer_norm, got '",
        name, "'");
 }
-
-// Scratch as it is cut into pieces, each on a cache line of its own.
-class Pieces {
- public:
-  explicit Pieces(std::byte* base) : base_(base) {}
-  std::byte* bytes(int64_t n) {
-    std::byte* p = base_ + used_;
-    used_ += (n + 63) / 64 * 64;
-    return p;
-  }
-  float* take(int64_t floats) {
-    return reinterpret_cast<float*>(bytes(floats * static_cast<int64_t>(sizeof(float))));
-  }
-  int64_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  int64_t used_ = 0;
-};
 
 }  // namespace
 
@@ -158,13 +140,13 @@ void Pattention::book(Inference& io) {
 Pattention::Layout Pattention::forward_layout(std::byte* base) const {
   Layout w;
   Pieces pieces(base);
-  if (samples_drop()) w.factors = pieces.take(rows_);
+  if (samples_drop()) w.factors = pieces.take<float>(rows_);
   for (size_t i = 0; i < projections_.size(); ++i) {
     const Projection& p = projections_[i];
     if (p.packs_key) w.keys[i] = pieces.bytes(packed_bytes(d_in_, p.n, compute_));
     if (p.packs_value) w.values[i] = pieces.bytes(packed_bytes(p.n, p.d_out, compute_));
   }
-  if (!trains_) w.stats = pieces.take(2 * rows_);
+  if (!trains_) w.stats = pieces.take<float>(2 * rows_);
   const bool apart = rounds() && !(trains_ && keep_scores_);
   w.slot_bytes = slot_floats() * (kFloat + (apart ? stored(1) : 0));
   w.slots = pieces.bytes(cut_.slots * w.slot_bytes);
@@ -176,7 +158,7 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
   Layout w;
   if (!trains_) return w;
   Pieces pieces(base);
-  if (samples_drop()) w.factors = pieces.take(rows_);
+  if (samples_drop()) w.factors = pieces.take<float>(rows_);
   int64_t key = 0, key_plain = 0, value = 0;  // one projection at a time
   for (const Projection& p : projections_) {
     if (p.packs_key && !keep_scores_) key = std::max(key, packed_bytes(d_in_, p.n, compute_));
@@ -186,10 +168,10 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
   w.keys = {pieces.bytes(key), pieces.bytes(key_plain)};
   w.values = {pieces.bytes(value)};
   w.scores = pieces.bytes(scores_bytes());
-  if (sums_dx_) w.dx = pieces.take(rows_ * d_in_);
+  if (sums_dx_) w.dx = pieces.take<float>(rows_ * d_in_);
   w.slot_bytes = slot_floats() * ((rounds() ? kFloat : 0) + (keep_scores_ ? 0 : stored(1)));
   w.slots = pieces.bytes(cut_.slots * w.slot_bytes);
-  w.product = pieces.take(product_bytes_ / kFloat);
+  w.product = pieces.take<float>(product_bytes_ / kFloat);
   w.bytes = pieces.used();
   return w;
 }

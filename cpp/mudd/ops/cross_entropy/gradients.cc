@@ -1,0 +1,134 @@
+// What the dlogits of a chunk give: gradients of h, head and bias.
+#include <algorithm>
+#include <array>
+
+#include "mudd/base/parallel.h"
+#include "mudd/graph/row_tasks.h"
+#include "mudd/ops/cross_entropy/node.h"
+
+namespace mudd {
+namespace {
+
+void add_rows(const float* from, int64_t rows, int64_t d, float* to, int64_t stride) {
+  parallel_rows(rows, d, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t c = 0; c < d; ++c) to[r * stride + c] += from[r * d + c];
+  });
+}
+
+template <class Body>
+void over_columns(int64_t vocabulary, Body body) {
+  constexpr int64_t kColumns = 1024;
+  parallel_for((vocabulary + kColumns - 1) / kColumns,
+               [&](int64_t task, int) { body(task * kColumns, std::min((task + 1) * kColumns, vocabulary)); });
+}
+
+}  // namespace
+
+void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+  const Tensor& dh = run.din(kH);
+  const Cells to = dh.cells() + chunk.begin * dh.stride;
+  over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, const void* panels) {
+    GemmBlock g;
+    g.compute = compute_;
+    g.a = w.dlogits() + begin;
+    g.lda = w.vocabulary;
+    g.b = panels;
+    g.c = to;
+    g.ldc = dh.stride;
+    g.m = chunk.rows();
+    g.n = w.d;
+    g.k = end - begin;
+    g.accumulate = begin > 0;  // one chain over the vocabulary
+    const bool waits = run.accumulate(kH) && end - begin < w.vocabulary;
+    if (waits) {
+      g.c = w.s.hidden;
+      g.ldc = w.d;
+    } else if (run.accumulate(kH)) {
+      g.epilogue.residual = to;
+      g.epilogue.residual_stride = dh.stride;
+    }
+    multiply(g);
+    if (waits && end == w.vocabulary) add_rows(w.s.hidden, chunk.rows(), w.d, to.f32(), dh.stride);
+  });
+}
+
+// Adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the sums
+// of levels 0 .. (trailing ones of i) - 1 are taken up by this one, which waits at the next level or, as the
+// last one, goes out with the adds of the sink.
+void CrossEntropy::head_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+  const GradSink& sink = run.sink(kHead);
+  const int64_t size = w.vocabulary * w.d;
+  const unsigned group = static_cast<unsigned>(chunk.first_shard / cut_.group);
+  const bool last_group = chunk.first_shard + chunk.shards == run.shards().count();
+  const int level = __builtin_ctz(~group);
+  float* own = w.s.waiting + level * size;  // free until this group is done
+  std::array<const float*, kMaxAdds> add{};
+  int n_add = 0;
+  if (chunk.last) {
+    for (int t = 0; t < level; ++t) add[n_add++] = w.s.waiting + t * size;
+    if (last_group) {
+      check(n_add + sink.n_add <= kMaxAdds, "cross_entropy", "head: expected at most ", kMaxAdds,
+            " sums to add, got ", n_add + sink.n_add);
+      for (int a = 0; a < sink.n_add; ++a) add[n_add++] = sink.add[a];
+    }
+  }
+  std::array<int64_t, kMaxShards + 1> cuts;
+  for (int s = 0; s <= chunk.shards; ++s)
+    cuts[s] =
+        std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
+  float* out = chunk.last && last_group ? sink.out : own;
+  GradBlock g;
+  g.x = w.dlogits();
+  g.ldx = w.vocabulary;
+  g.compute = compute_;
+  g.dy = w.h.cells() + chunk.begin * w.h.stride;
+  g.ldy = w.h.stride;
+  g.cuts = cuts.data();
+  g.shards = chunk.shards;
+  g.m = w.vocabulary;
+  g.n = w.d;
+  g.out = out;
+  g.ldo = w.d;
+  g.start = chunk.first ? nullptr : own;
+  g.add = add.data();
+  g.n_add = n_add;
+  g.scratch = w.s.gradient_scratch;
+  g.scratch_bytes = gradient_bytes_;
+  weight_gradient(g);
+}
+
+// Adds the chunk's dlogits, row by row, to the sums of its shards.
+void CrossEntropy::bias_gradient(const Run& run, const Work& w, const Chunk& chunk) {
+  over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
+    for (int s = chunk.first_shard; s < chunk.first_shard + chunk.shards; ++s) {
+      float* sum = w.s.bias_sums + s * w.vocabulary;
+      const int64_t first = run.shards().row_begin(s, w.rows);
+      if (chunk.begin <= first) std::fill(sum + begin, sum + end, 0.0f);
+      const int64_t stop = std::min(run.shards().row_begin(s + 1, w.rows), chunk.end);
+      for (int64_t r = std::max(first, chunk.begin); r < stop; ++r) {
+        const float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
+        for (int64_t v = begin; v < end; ++v) sum[v] += row[v];
+      }
+    }
+  });
+}
+
+// The balanced tree over shards, then the adds of the sink.
+void CrossEntropy::finish_bias(const Run& run, const Work& w) {
+  const GradSink& sink = run.sink(kBias);
+  const int shards = run.shards().count();
+  over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
+    for (int distance = 1; distance < shards; distance *= 2)
+      for (int s = 0; s + distance < shards; s += 2 * distance)
+        for (int64_t v = begin; v < end; ++v)
+          w.s.bias_sums[s * w.vocabulary + v] += w.s.bias_sums[(s + distance) * w.vocabulary + v];
+    for (int64_t v = begin; v < end; ++v) {
+      float sum = w.s.bias_sums[v];
+      for (int a = 0; a < sink.n_add; ++a) sum = sink.add[a][v] + sum;
+      sink.out[v] = sum;
+    }
+  });
+}
+
+}  // namespace mudd

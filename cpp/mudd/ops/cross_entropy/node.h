@@ -1,0 +1,104 @@
+// The node of cross_entropy: what it books (cross_entropy.cc), its two passes (passes.cc) and the gradients of a
+// chunk (gradients.cc). Private to this folder.
+#pragma once
+
+#include <algorithm>
+
+#include "mudd/graph/node.h"
+#include "mudd/ops/cross_entropy/cross_entropy.h"
+#include "mudd/ops/cross_entropy/loss_cut.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd {
+
+class CrossEntropy : public Node {
+ public:
+  explicit CrossEntropy(const Attributes& a);
+
+  const char* op() const override { return "cross_entropy"; }
+  bool native_bf16() const override { return true; }
+  bool weight_like(int i) const override { return i == kHead || i == kBias; }
+  bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
+
+  void infer(Inference& io) override;
+  void forward(const Run& run) override;
+  void backward(const Run& run) override;
+
+ private:
+  enum Input { kH, kHead, kTargets, kBias };
+
+  // Rows [begin, end) of a chunk and the shards it lies in.
+  struct Chunk {
+    int64_t begin, end;
+    int first_shard, shards;
+    bool first, last;  // of its group of shards
+
+    int64_t rows() const { return end - begin; }
+  };
+
+  // Scratch of one pass.
+  struct Layout {
+    int64_t bytes = 0, chunk_rows = 0, logit_rows = 0;
+    bf16* dlogits = nullptr;  // of a chunk; null: they replace the logits
+    float *logits = nullptr, *gradient_scratch = nullptr;
+    std::byte* packed = nullptr;  // a stripe of the head
+    float* hidden = nullptr;      // sums over stripes that wait for a gradient of h to be added to
+    float* bias_sums = nullptr;   // per shard
+    float* waiting = nullptr;     // levels of the binary counter over groups of shards, V x D each
+    RowSoftmax* stats = nullptr;
+    int32_t* targets = nullptr;  // of all rows, without gaps
+  };
+  // What both passes look at.
+  struct Work {
+    Tensor h, head;
+    const float* bias = nullptr;
+    int64_t rows = 0, vocabulary = 0, d = 0;
+    Layout s;
+
+    ConstCells dlogits() const { return s.dlogits ? ConstCells(s.dlogits) : ConstCells(s.logits); }
+  };
+
+  Layout layout(std::byte* base, int64_t rows, int64_t vocabulary, int64_t d, int shards, bool backward) const;
+  // V x D sums that wait at the same time: log2 of the groups, and one for the last group if it is cut.
+  int levels(int shards) const;
+  // A head that is packed when it is used goes by equal stripes of half the budget: their panels stay in the last
+  // cache. A gradient of h in bf16 would be rounded between stripes: there it is one.
+  int64_t stripe_rows(int64_t vocabulary, int64_t d) const;
+
+  Work work(const Run& run, bool backward) const;
+  static void collect_targets(const Run& run, const Work& w);
+  template <class Body>
+  void over_stripes(const Run& run, const Work& w, Pack how, Body body) const;
+  void logits(const Run& run, const Work& w, const Chunk& chunk) const;
+  void softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed = nullptr) const;
+  void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
+  static void sum_losses(const Run& run, const Work& w);
+
+  void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const;
+  void head_gradient(const Run& run, const Work& w, const Chunk& chunk) const;
+  static void bias_gradient(const Run& run, const Work& w, const Chunk& chunk);
+  static void finish_bias(const Run& run, const Work& w);
+
+  int64_t budget_;
+  DType compute_ = DType::f32;  // of the products; logits and their gradients lie in fp32
+  LossCut cut_;
+  int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
+  int64_t most_rows_ = 0;       // of a shard
+  int64_t stripe_ = 0;          // rows of the head that are packed at a time
+  bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
+  const CrossEntropyKernels* kernels_ = nullptr;
+};
+
+// body(begin, end, panels) for the stripes of the head, or once with what the store keeps.
+template <class Body>
+void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
+  if (const void* kept = run.packed(kHead, how)) return body(int64_t{0}, w.vocabulary, kept);
+  if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
+  for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {
+    const int64_t end = std::min(begin + stripe_, w.vocabulary);
+    pack_weight(w.head.f32() + begin * w.d, end - begin, w.d, how == Pack::transposed, w.s.packed, compute_);
+    body(begin, end, static_cast<const void*>(w.s.packed));
+  }
+}
+
+}  // namespace mudd

@@ -1,0 +1,133 @@
+// Forward and backward of cross_entropy, chunk of rows by chunk of rows.
+#include <algorithm>
+
+#include "mudd/base/math.h"
+#include "mudd/base/parallel.h"
+#include "mudd/ops/convert/convert.h"
+#include "mudd/ops/cross_entropy/node.h"
+
+namespace mudd {
+
+void CrossEntropy::collect_targets(const Run& run, const Work& w) {
+  const Tensor& in = run.in(kTargets);
+  for (int64_t r = 0; r < w.rows; ++r) {
+    const int64_t sample = r / in.cols, t = r % in.cols;
+    const int32_t target = in.i32()[sample * in.stride + t];
+    if (target >= w.vocabulary)
+      fail("cross_entropy", "targets: expected values below ", w.vocabulary, ", got ", target, " at [", sample,
+           ", ", t, "]");
+    w.s.targets[r] = target;
+  }
+}
+
+CrossEntropy::Work CrossEntropy::work(const Run& run, bool backward) const {
+  Work w;
+  w.h = run.in(kH);
+  w.head = run.in(kHead);
+  if (run.has_in(kBias)) w.bias = run.in(kBias).f32();
+  w.rows = w.h.rows;
+  w.vocabulary = w.head.rows;
+  w.d = w.head.cols;
+  w.s = layout(run.scratch(), w.rows, w.vocabulary, w.d, run.shards().count(), backward);
+  collect_targets(run, w);
+  return w;
+}
+
+void CrossEntropy::logits(const Run& run, const Work& w, const Chunk& chunk) const {
+  over_stripes(run, w, Pack::transposed, [&](int64_t begin, int64_t end, const void* panels) {
+    GemmBlock g;
+    g.compute = compute_;
+    g.a = w.h.cells() + chunk.begin * w.h.stride;
+    g.lda = w.h.stride;
+    g.b = panels;
+    g.c = w.s.logits + begin;
+    g.ldc = w.vocabulary;
+    g.m = chunk.rows();
+    g.n = end - begin;
+    g.k = w.d;
+    if (w.bias) g.epilogue.bias = w.bias + begin;
+    multiply(g);
+  });
+}
+
+// Row statistics of the chunk; with `run` the logits also become weighted dlogits, which `narrowed` gets in
+// bf16.
+void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed) const {
+  constexpr int64_t kRows = 4;
+  parallel_for((chunk.rows() + kRows - 1) / kRows, [&](int64_t task, int) {
+    const int64_t end = std::min(chunk.begin + (task + 1) * kRows, chunk.end);
+    for (int64_t r = chunk.begin + task * kRows; r < end; ++r) {
+      float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
+      if (!run) {
+        kernels_->fwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, w.s.stats + r);
+        continue;
+      }
+      int s = chunk.first_shard;
+      while (r >= run->shards().row_begin(s + 1, w.rows)) ++s;
+      const float weight =
+          run->dout(0) ? static_cast<float>(static_cast<const double*>(run->dout(0).data)[s]) : 1.0f;
+      kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
+      if (narrowed) convert_kernels().narrow(w.vocabulary, row, narrowed + (r - chunk.begin) * w.vocabulary);
+    }
+  });
+}
+
+// Weighted dlogits of the chunk, and what they add to the gradient of the bias.
+void CrossEntropy::make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const {
+  int64_t begin = chunk.begin;
+  do {
+    Chunk part = chunk;
+    part.begin = begin;
+    part.end = begin = std::min(begin + std::max<int64_t>(1, w.s.logit_rows), chunk.end);
+    logits(run, w, part);
+    softmax(w, part, &run, w.s.dlogits ? w.s.dlogits + (part.begin - chunk.begin) * w.vocabulary : nullptr);
+    if (run.wants(kBias)) bias_gradient(run, w, part);
+  } while (begin < chunk.end);
+}
+
+void CrossEntropy::sum_losses(const Run& run, const Work& w) {
+  for (int s = 0; s < run.shards().count(); ++s) {
+    double loss = 0, count = 0;
+    for (int64_t r = run.shards().row_begin(s, w.rows); r < run.shards().row_begin(s + 1, w.rows); ++r) {
+      if (w.s.targets[r] < 0) continue;
+      const RowSoftmax& row = w.s.stats[r];
+      loss += math::log(row.sum) + (static_cast<double>(row.max) - static_cast<double>(row.target));
+      count += 1;
+    }
+    static_cast<double*>(run.out(0).data)[s] = loss;
+    static_cast<double*>(run.out(1).data)[s] = count;
+  }
+}
+
+void CrossEntropy::forward(const Run& run) {
+  const Work w = work(run, false);
+  const int64_t step = w.s.chunk_rows;
+  for (int64_t begin = 0; begin < w.rows; begin += step) {
+    const Chunk chunk{begin, std::min(begin + step, w.rows), 0, 0, true, true};
+    logits(run, w, chunk);
+    softmax(w, chunk, nullptr);
+  }
+  sum_losses(run, w);
+}
+
+void CrossEntropy::backward(const Run& run) {
+  const Work w = work(run, true);
+  const int shards = run.shards().count();
+  for (int s = 0; s < shards; s += cut_.group) {
+    const int64_t begin = run.shards().row_begin(s, w.rows), end = run.shards().row_begin(s + cut_.group, w.rows);
+    const int64_t step = std::max<int64_t>(1, w.s.chunk_rows);
+    int64_t at = begin;
+    do {  // at least once: shards without rows still have a gradient of zero
+      const int64_t stop = std::min(at + step, end);
+      const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
+      make_dlogits(run, w, chunk);
+      if (run.wants(kH)) hidden_gradient(run, w, chunk);
+      if (run.wants(kHead)) head_gradient(run, w, chunk);
+      at = stop;
+    } while (at < end);
+  }
+  if (run.wants(kBias)) finish_bias(run, w);
+  if (computes_in_backward()) sum_losses(run, w);
+}
+
+}  // namespace mudd
