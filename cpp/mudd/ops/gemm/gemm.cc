@@ -101,8 +101,8 @@ class ProductTasks {
     block.b = static_cast<const char*>(whole_.b) + kernels_.panel_bytes(whole_.k, column);
     block.c += row * whole_.ldc + column;
     // The next tasks of these columns find B in L2, unless it fills that (1 MiB on most CPUs).
-    const int64_t next = row + num_threads() * grid_.step_m;  // tasks are dealt in turn
-    block.fetch_b = row < next - row || kernels_.panel_bytes(whole_.k, block.n) > (768 << 10);
+    const int64_t turn = num_threads() * grid_.step_m, next = row + turn;  // tasks are dealt in turn
+    block.fetch_b = row < turn || kernels_.panel_bytes(whole_.k, block.n) > (768 << 10);
     if (!whole_.a_rows && next + block.m <= whole_.m) block.next_a = whole_.a + next * whole_.lda;
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;
@@ -251,6 +251,10 @@ void weight_gradients(std::span<const GradBlock> wholes) {
 }
 
 void multiply_beside(const GemmBlock& whole, const GradBlock& gradient) {
+  if (gradient.out == whole.c.data) {
+    multiply(whole);
+    return weight_gradient(gradient);
+  }
   const ProductTasks product(whole);
   GradientTasks gradients({&gradient, 1});
   const int64_t workers = gradients.workers();

@@ -152,10 +152,8 @@ class Linear : public Node {
       g.epilogue.residual = dx.cells();
       g.epilogue.residual_stride = dx.stride;
     }
-    const bool same = wants_w && run.sink(kW).out == dx.data;  // x is w: dw is added to what dx left there
-    if (wants_w && !same) return multiply_beside(g, gradient_of_w(run, dpre).block);
-    multiply(g);
-    if (same) weight_gradient(gradient_of_w(run, dpre).block);
+    if (wants_w) multiply_beside(g, gradient_of_w(run, dpre).block);
+    else multiply(g);
   }
 
  private:
