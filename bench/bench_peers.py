@@ -48,6 +48,9 @@ STATE = ("weights", "first_moment", "second_moment")
 # Relative. Without decay the weights of 25 steps would be 4e-4 longer on 9M. PyTorch sums the gradient's norm in fp32,
 # off by 1e-4 of it on 9M, which scales its moments: 1e-3 after 25 steps; JAX's differ from ours by 4e-6.
 STATE_TOLERANCE = {"weights": 5e-5, "moments": 1e-2}
+# Of a loss. Rounding turns a top-k choice of a router now and then: over the 25 steps of Mixtral 9M PyTorch's eager
+# losses leave those of its own float64 run (--peers double) by 1.3e-4, ours by 3e-8 for 14 steps, later by 1.4e-4.
+LOSS_TOLERANCE = {"mixtral": 3e-4}
 WIDE_STATE = {"weights": 1e-3, "moments": 1e-1}
 Row = dict[str, Any]
 
@@ -133,7 +136,7 @@ def another_computation(row: Row, precision: str, loss_tolerance: float | None) 
     """In words what differs from ours by more than rounding; empty if the row took the same steps."""
     wide = precision == "bf16"
     allowed = {
-        "loss": loss_tolerance or (5e-2 if wide else 1e-4),
+        "loss": loss_tolerance or (5e-2 if wide else LOSS_TOLERANCE.get(row["family"], 1e-4)),
         **(WIDE_STATE if wide else STATE_TOLERANCE),
     }
     for what, tolerance in allowed.items():
@@ -194,7 +197,7 @@ def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=["transformer_pp"])
-    p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax"), default=["eager"])
+    p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax", "double"), default=["eager"])
     p.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in the peers"
     )
@@ -210,7 +213,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=20, help="timed steps of a run")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
     p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
-    p.add_argument("--loss-tolerance", type=float, help="default: 1e-4, in bf16 0.05")
+    p.add_argument("--loss-tolerance", type=float, help="default: 1e-4, of routed models 3e-4, in bf16 0.05")
     p.add_argument("--out", type=Path, help="append heading and table to this Markdown file")
     a = p.parse_args()
     if "jax" in a.peers:

@@ -180,7 +180,10 @@ def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
     p.add_argument("--shape", choices=SHAPES, default="9M")
-    p.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    p.add_argument(
+        "--mode", choices=("eager", "compile", "double"), default="eager",
+        help="double: eager in float64, to see what is rounding",
+    )  # fmt: skip
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
@@ -200,6 +203,8 @@ def main() -> int:
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
     s = SHAPES[a.shape]
+    if a.mode == "double":
+        torch.set_default_dtype(torch.float64)
     model, load = make(s, a.family)
     if a.weights is not None:
         with np.load(a.weights, allow_pickle=False) as z:

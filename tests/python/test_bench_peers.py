@@ -112,6 +112,8 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
         ({}, ""),
         ({"losses": [9.0, 8.00005]}, ""),
         ({"losses": [9.0, 8.0002]}, "loss"),
+        ({"losses": [9.0, 8.0002], "family": "mixtral"}, ""),
+        ({"losses": [9.0, 8.0004], "family": "mixtral"}, "loss"),
         ({"losses": [9.0, float("nan")]}, "loss"),
         ({"weights": 83.7}, "weights"),
         ({"first_moment": 0.36}, "moments"),
@@ -122,8 +124,9 @@ def test_a_peer_that_takes_another_step_is_named(change: dict[str, object], word
     ours: bench_peers.Row = {
         "losses": [9.0, 8.0], "state": {"weights": 83.6, "first_moment": 0.35, "second_moment": 0.01}
     }  # fmt: skip
-    peer: bench_peers.Row = {"losses": change.get("losses", ours["losses"])}
-    peer["state"] = {**ours["state"], **{k: v for k, v in change.items() if k != "losses"}}
+    peer: bench_peers.Row = {"losses": ours["losses"], "family": "transformer_pp"}
+    peer |= {k: v for k, v in change.items() if k in peer}
+    peer["state"] = {**ours["state"], **{k: v for k, v in change.items() if k not in peer}}
     bench_peers.compare(peer, ours)
     assert bench_peers.another_computation(peer, "fp32", None).partition(" ")[0] == word
 
