@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data import corpus as corpora
-from mudd_core.data.cache import TokenCache, build_cache, fingerprint_of, open_cache, way_out
+from mudd_core.data.cache import TokenCache, fingerprint_of, open_cache, way_out
+from mudd_core.data.cache_build import build_cache
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress

@@ -1,0 +1,184 @@
+"""Building a token cache (cache.py says what is in it).
+
+A build works in `<fingerprint>.tmp-<pid>`; one that was killed leaves only that, which the next start removes.
+Builds of equal text give equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
+from mudd_core.data.corpus import Corpus, Document, Progress, Split
+from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, read_tokenizer_json, train_bpe
+from mudd_core.errors import SaveError, UserError
+
+ENCODE_BYTES = 2**22  # text given to the tokenizer at once
+
+
+def build_cache(
+    root: Path, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
+) -> TokenCache:
+    """Builds the cache of a corpus below `root`. The caller holds the lock of its fingerprint.
+
+    SaveError if the disk is full or refuses; nothing half-made stays.
+    """
+    name = fingerprint_of(corpus.hash, identity)
+    try:
+        _build(root, name, corpus, tokenizer, vocab_size, identity, progress)
+    except OSError as e:
+        raise SaveError(
+            f"[data.cache_dir] the token cache {root / name} cannot be written: {e.strerror or e}; "
+            "free some space or choose another data.cache_dir"
+        ) from None
+    return open_cache(root / name)
+
+
+def _build(
+    root: Path, name: str, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
+) -> None:
+    from mudd_core import _core
+
+    _core.remove_dead_temporaries(str(root))
+    folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
+    work = root / f"{name}.tmp-{os.getpid()}"
+    data = _tokenizer_data(corpus, tokenizer, vocab_size, progress)
+    if data is not None:
+        _write_synced(work / "tokenizer.json", data)
+    maker = ByteTokenizer() if data is None else JsonTokenizer(data, tokenizer)
+    dtype = np.dtype(np.uint16 if maker.vocab_size <= 65536 else np.uint32)
+    spools = {s: _spool(work / f"{s}.spool", corpus.documents(s), maker, dtype, s, progress) for s in SPLITS}
+    facts: dict[str, str | int] = {
+        "fingerprint": name,
+        "corpus_hash": corpus.hash,
+        "tokenizer": identity,
+        "tokenizer_hash": hashlib.sha256(data or b"").hexdigest(),
+        "vocab_size": maker.vocab_size,
+        "eos_id": maker.eos_id,
+    }
+    _write_h5(work / "tokens.h5", corpus, spools, dtype, facts)
+    for s in SPLITS:
+        spools[s].file.unlink()
+    summary = {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
+    folder.commit("cache.json", json.dumps(summary, indent=1, ensure_ascii=True) + "\n")
+
+
+def _tokenizer_data(corpus: Corpus, tokenizer: str, vocab_size: int, progress: Progress) -> bytes | None:
+    if tokenizer == "bytes":
+        return None
+    if tokenizer != "bpe":
+        return read_tokenizer_json(tokenizer)
+
+    def texts() -> Iterator[bytes]:
+        for i, document in enumerate(corpus.train):
+            progress("training the tokenizer", i, len(corpus.train))
+            yield document.read()
+        progress("training the tokenizer", len(corpus.train), len(corpus.train))
+
+    return train_bpe(texts(), len(corpus.train), vocab_size)
+
+
+@dataclass(frozen=True)
+class _Spool:
+    """Ids of a split in a plain file: a contiguous dataset must know its length before its first byte."""
+
+    file: Path
+    tokens: int
+    starts: npt.NDArray[np.uint64]
+
+
+def _spool(
+    file: Path,
+    documents: tuple[Document, ...],
+    tokenizer: Tokenizer,
+    dtype: np.dtype[Any],
+    split: Split,
+    progress: Progress,
+) -> _Spool:
+    starts = np.zeros(len(documents), np.uint64)
+    tokens = done = 0
+    phase = f"encoding {'training' if split == 'train' else 'validation'} text"
+    with file.open("wb") as out:
+        for batch in _batches(documents):
+            for ids in tokenizer.encode_documents([d.read() for d in batch]):
+                if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.vocab_size:
+                    raise UserError(
+                        f"[data.tokenizer] expected ids in [0, {tokenizer.vocab_size}), "
+                        f"got {ids.min()} to {ids.max()}"
+                    )
+                out.write(np.append(ids, tokenizer.eos_id).astype(dtype).tobytes())
+                starts[done] = tokens
+                tokens += ids.size + 1
+                done += 1
+            progress(phase, done, len(documents))
+    return _Spool(file, tokens, starts)
+
+
+def _batches(documents: tuple[Document, ...]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += document.size
+        if size >= ENCODE_BYTES or len(batch) == 1024:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write_h5(
+    file: Path, corpus: Corpus, spools: dict[Split, _Spool], dtype: np.dtype[Any], facts: dict[str, str | int]
+) -> None:
+    """tokens.h5; adds the totals to `facts` and writes all of them last."""
+    from mudd_core import _core, _h5
+
+    content = hashlib.sha256()
+    with _h5.File.create(str(file)) as h5:
+        for s in SPLITS:
+            spool = spools[s]
+            h5.create_dataset(f"{s}/ids", dtype, spool.tokens)
+            crcs: list[int] = []
+            with spool.file.open("rb") as ids:
+                while block := ids.read(BLOCK_BYTES):
+                    h5.write(
+                        f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize)
+                    )
+                    crcs.append(_core.crc32c(block))
+                    content.update(block)
+            _write_array(h5, f"{s}/ids_crc32c", np.array(crcs, np.uint32))
+            _write_array(h5, f"{s}/document_starts", spool.starts)
+            starts_crcs = np.array(_core.crc32c_blocks(spool.starts), np.uint32)
+            _write_array(h5, f"{s}/document_starts_crc32c", starts_crcs)
+            facts[f"{s}_tokens"] = spool.tokens
+            facts[f"{s}_documents"] = len(spool.starts)
+            facts[f"{s}_text_bytes"] = corpus.size(s)
+        facts["content_hash"] = content.hexdigest()
+        for key, value in {**facts, "format": FORMAT}.items():
+            if isinstance(value, int):
+                h5.set_number(key, value)
+            else:
+                h5.set_text(key, value)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _write_array(h5: Any, name: str, values: npt.NDArray[Any]) -> None:
+    h5.create_dataset(name, values.dtype, values.size)
+    h5.write(name, values)
+
+
+def _write_synced(file: Path, data: bytes) -> None:
+    with file.open("xb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())

@@ -1,0 +1,117 @@
+"""Builds of token caches: equal bytes, kills, full disks, builders that wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mudd_core.data import TokenCache, prepare
+from mudd_core.errors import SaveError, UserError
+from text_settings import SOURCES, Settings, quiet
+
+
+def test_equal_text_gives_equal_bytes(cache: TokenCache, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    other = prepare(Settings(str(tmp_path / "elsewhere"), str(tmp_path / "cache")), progress=quiet)
+    assert other.fingerprint == cache.fingerprint
+    for name in ("tokens.h5", "tokenizer.json"):
+        assert (other.path / name).read_bytes() == (cache.path / name).read_bytes()
+
+
+KILLED = """
+import os, signal, sys
+from mudd_core.data import cache_build, loader
+where, n = sys.argv[3], int(sys.argv[4])
+count = 0
+class Settings: path, cache_dir, tokenizer, vocab_size = sys.argv[1], sys.argv[2], "bpe", 300
+def dying(module, name):
+    old = getattr(module, name)
+    def call(*args, **kwargs):
+        global count
+        count += 1
+        if count == n: os.kill(os.getpid(), signal.SIGKILL)
+        return old(*args, **kwargs)
+    setattr(module, name, call)
+if where: dying(cache_build, where)
+loader.prepare(Settings, progress=lambda *a: None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "n", "point"),
+    [
+        ("train_bpe", 1, ""), ("_spool", 1, ""), ("_spool", 2, ""), ("_write_h5", 1, ""),
+        ("_write_array", 1, ""),
+        ("_write_array", 4, ""), ("_write_array", 6, ""), ("", 0, "after_manifest_write"),
+        ("", 0, "before_rename"),
+        ("", 0, "after_rename"),
+    ],
+)  # fmt: skip
+def test_a_killed_build_is_built_again_to_the_same_bytes(
+    cache: TokenCache, folder: Path, tmp_path: Path, where: str, n: int, point: str
+) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SOURCES), "MUDD_KILL_AT": point}
+    if not point:
+        del env["MUDD_KILL_AT"]
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder), str(tmp_path), where, str(n)], env=env, check=False
+    )
+    assert run.returncode == -signal.SIGKILL
+    left = [p for p in tmp_path.iterdir() if ".tmp-" in p.name]
+    assert len(left) == (0 if point == "after_rename" else 1)  # the kill fell inside the build
+    again = prepare(Settings(str(folder), str(tmp_path)), progress=quiet)
+    for name in ("tokens.h5", "tokenizer.json"):
+        assert (again.path / name).read_bytes() == (cache.path / name).read_bytes()
+    assert not [p for p in tmp_path.iterdir() if ".tmp-" in p.name]
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UserError, match=r"data\.cache_dir"):
+        prepare(Settings(str(folder), str(tmp_path / "file")), progress=quiet)
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mudd_core.data.cache_build._spool", full)
+    with pytest.raises(SaveError, match="No space left"):
+        prepare(Settings(str(folder), str(tmp_path / "cache")), progress=quiet)
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing half-made is left
+
+
+def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
+    code = KILLED.replace(
+        "loader.prepare(Settings, progress=lambda *a: None)",
+        """
+import resource
+def limited(*args, old=cache_build._write_h5):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
+    return old(*args)
+cache_build._write_h5 = limited
+from mudd_core.errors import SaveError
+try: loader.prepare(Settings, progress=lambda *a: None)
+except SaveError as e: assert "cannot be written" in str(e) and "File too large" in str(e), e
+else: raise SystemExit("no error")
+""",
+    )
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path), "", "0"], env=env, check=True)
+    assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
+
+
+def test_builders_wait_for_each_other(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(folder), str(tmp_path), "", "0"]
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    runs = [subprocess.Popen(command, env=env) for _ in range(3)]
+    assert [r.wait(120) for r in runs] == [0, 0, 0]
+    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 1
