@@ -1,4 +1,4 @@
-"""A model: parameters in the core's store, and the graphs that were planned over them."""
+"""A model: parameters in the core's store, the graphs planned over them, and what users ask of both."""
 
 from __future__ import annotations
 
@@ -9,41 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core, tape
+from mudd_core.batch_check import checked_batch, checked_ids
 from mudd_core.generate import Generator
 from mudd_core.models import Batch, model_function
+from mudd_core.planned import Planned, plan_graph, tree_sum
 from mudd_core.recording import Immediate, Recorder, running
 from mudd_core.tape import shards as shard_cuts
 
 Array = npt.NDArray[Any]
-
-_OPTIONAL = ("positions", "segments", "key_mask")
-
-
-class Planned:
-    """A planned graph for one shape: fill(), run(), read."""
-
-    def __init__(
-        self,
-        executor: Any,
-        inputs: tuple[str, ...],
-        outputs: tuple[int, ...],
-        aux: int = -1,
-        figures: tuple[int, ...] = (),
-    ) -> None:
-        self.executor = executor
-        self.inputs = inputs
-        self.outputs = outputs  # logits, or the loss and the count
-        self.aux, self.figures = aux, figures  # of Hidden.aux; -1: none
-
-    def fill(self, batch: Mapping[str, Array]) -> None:
-        """Copies the arrays of a batch into the graph's inputs."""
-        for name in self.inputs:
-            self.executor.set(name, batch[name])
-
-    def sums(self) -> tuple[float, float]:
-        """(summed nats, the auxiliary ones included; counted targets) of the last run of a graph with a loss."""
-        loss, count = (_tree(self.executor.get(number)) for number in self.outputs)
-        return loss + (_tree(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
 
 class Model:
@@ -126,33 +99,10 @@ class Model:
         """
         key = (mode, samples, length, shards, optional, tuple(sorted(options.items())))
         if key not in self._plans:
-            self._plans[key] = self._record(mode, samples, length, shards, optional, options)
+            self._plans[key] = plan_graph(
+                self.config, self.store, mode, (samples, length), shards, optional, options
+            )
         return self._plans[key]
-
-    def _record(
-        self,
-        mode: str,
-        samples: int,
-        length: int,
-        shards: int,
-        optional: tuple[str, ...],
-        options: dict[str, Any],
-    ) -> Planned:
-        recorder = Recorder(self.store, training=mode == "train", samples=samples, shards=shards)
-        shape = (samples, length)
-        names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
-        batch = Batch(**{name: recorder.input(name, shape) for name in names})
-        with running(recorder):
-            hidden = model_function(self.config)(self.config, batch, None)
-            outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(batch.targets)
-            further = hidden.aux if mode != "logits" else None
-            aux = further.loss(batch.targets).number if further else -1
-        numbers = tuple(value.number for value in outputs)
-        figures = tuple(value.number for value in further.figures) if further else ()
-        kept = [*numbers, *([aux] if further else []), *figures]
-        losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
-        executor = _core.Executor(recorder.graph, self.store, losses=losses, keep=kept, **options)
-        return Planned(executor, names, numbers, aux, figures)
 
     # ---- what users ask -------------------------------------------------------------------------------------
 
@@ -170,7 +120,7 @@ class Model:
             planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
             planned.fill(arrays)
         else:
-            ids = self._ids(tokens, "tokens")
+            ids = checked_ids(tokens, "tokens", self.config)
             planned = self.plan("logits", *ids.shape)
             planned.fill({"inputs": ids})
         planned.executor.run()
@@ -182,7 +132,7 @@ class Model:
         planned = self.plan("evaluate", *batch["inputs"].shape)
         planned.fill(batch)
         planned.executor.run()
-        loss, count = (_tree(planned.executor.get(number)) for number in planned.outputs)
+        loss, count = (tree_sum(planned.executor.get(number)) for number in planned.outputs)
         return loss, int(count)
 
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
@@ -227,12 +177,12 @@ class Model:
             loss, count = hidden.loss(arrays["targets"])
             aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
             tape.backward(loss, *aux)
-        denominator = self._denominator(_tree(count.data), arrays)
+        denominator = self._denominator(tree_sum(count.data), arrays)
         scale = np.float32(1.0 / denominator)
         gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
-        total = _tree(loss.data)
+        total = tree_sum(loss.data)
         for further in aux:
-            total += _tree(further.data)
+            total += tree_sum(further.data)
         return total / denominator, gradients
 
     def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
@@ -259,7 +209,7 @@ class Model:
         """
         if self._generator is None:
             self._generator = Generator(self.config, self.store)
-        ids = self._ids(tokens, "tokens")
+        ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
         return self._generator.run(
@@ -272,45 +222,6 @@ class Model:
             ids_below=ids_below,
         )
 
-    def _ids(self, tokens: npt.ArrayLike, name: str) -> Array:
-        given = np.asarray(tokens)
-        if given.dtype.kind not in "iu":
-            raise TypeError(f"[model] {name}: expected integers, got {given.dtype}")
-        ids = np.atleast_2d(given)
-        if ids.ndim != 2 or ids.size == 0:
-            raise ValueError(
-                f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}"
-            )
-        if ids.shape[1] > self.config.max_seq_len:
-            raise ValueError(
-                f"[model] {name}: expected at most {self.config.max_seq_len} positions, got {ids.shape[1]}"
-            )
-        high = int(ids.max())
-        if high >= self.config.vocab_size or (name != "targets" and int(ids.min()) < 0):
-            raise ValueError(
-                f"[model] {name}: expected ids in [0, {self.config.vocab_size}), got up to {high}"
-            )
-        return np.ascontiguousarray(ids, dtype=np.int32)
-
     def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
         """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
-        unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
-        if unknown or not {"inputs", "targets"} <= set(batch):
-            raise ValueError(
-                f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
-                f"got {', '.join(sorted(batch))}"
-            )
-        arrays = {name: self._ids(batch[name], name) for name in ("inputs", "targets")}
-        optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
-        for name in optional:
-            arrays[name] = np.ascontiguousarray(np.atleast_2d(np.asarray(batch[name])), dtype=np.int32)
-        for name, array in arrays.items():
-            if array.shape != arrays["inputs"].shape:
-                raise ValueError(
-                    f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}"
-                )
-        return arrays, optional
-
-
-def _tree(values: Array) -> float:
-    return float(_core.tree_sum(values))
+        return checked_batch(batch, self.config)

@@ -1,0 +1,56 @@
+"""Token ids and batches that users give, checked and made int32 [B, T] for the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_OPTIONAL = ("positions", "segments", "key_mask")
+
+
+def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
+    """Ids [B, T] or [T] as int32 [B, T]; ValueError or TypeError for what a model of this config cannot take.
+
+    name: as the error calls them; those of `targets` may be negative.
+    """
+    given = np.asarray(tokens)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"[model] {name}: expected integers, got {given.dtype}")
+    ids = np.atleast_2d(given)
+    if ids.ndim != 2 or ids.size == 0:
+        raise ValueError(
+            f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}"
+        )
+    if ids.shape[1] > config.max_seq_len:
+        raise ValueError(
+            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}"
+        )
+    high = int(ids.max())
+    if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
+        raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
+    return np.ascontiguousarray(ids, dtype=np.int32)
+
+
+def checked_batch(
+    batch: Mapping[str, npt.ArrayLike], config: Any
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+    unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
+    if unknown or not {"inputs", "targets"} <= set(batch):
+        raise ValueError(
+            f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
+            f"got {', '.join(sorted(batch))}"
+        )
+    arrays = {name: checked_ids(batch[name], name, config) for name in ("inputs", "targets")}
+    optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
+    for name in optional:
+        arrays[name] = np.ascontiguousarray(np.atleast_2d(np.asarray(batch[name])), dtype=np.int32)
+    for name, array in arrays.items():
+        if array.shape != arrays["inputs"].shape:
+            raise ValueError(f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}")
+    return arrays, optional
