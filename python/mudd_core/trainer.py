@@ -7,7 +7,6 @@ decides the future is in the checkpoint, so that a resumed run gives the same bi
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,9 +20,10 @@ from mudd_core.errors import DivergedError, StopRequestedError
 from mudd_core.evaluate import evaluate
 from mudd_core.grow import start_from
 from mudd_core.optim import learning_rate
-from mudd_core.progress import Clock, Progress, step_line
+from mudd_core.progress import Progress, step_line
 from mudd_core.records import StepRecord, Summary, Validation
 from mudd_core.run_store import RunStore
+from mudd_core.tally import Tally
 
 
 class Trainer:
@@ -55,24 +55,14 @@ class Trainer:
             if self._store is not None:
                 self._need_text(fingerprint)
             self.engine = self._parts.engine
-            self.step_done = self._saved_step = 0
-            self._skipped: list[int] = []
-            self._skips_in_row = 0
-            self._earlier_seconds = 0.0
+            self._tally = Tally(self.config, self._parts)
             self._stop: str | None = None
-            self._last_record: StepRecord | None = None
-            self._last_validation: Validation | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._progress.say(start_from(self.config, self.engine))
         except BaseException:
             self.close()
             raise
-        self._begin = time.perf_counter()
-        self._logged_at = (self.step_done, 0.0)
-        self._train_seconds = 0.0
-        train = self.config.train
-        ratio = self._parts.n_targets / max(1, train.batch_size * train.seq_len)
-        self._clock = Clock(train.steps, train.eval_every, train.save_every, ratio)
+        self._tally.start()
 
     @property
     def model(self) -> Any:
@@ -86,9 +76,14 @@ class Trainer:
         return self._parts.tokenizer
 
     @property
+    def step_done(self) -> int:
+        """Updates made so far, parts before a resume included."""
+        return self._tally.step_done
+
+    @property
     def seconds(self) -> float:
         """Wall time of the run so far, parts before a resume included."""
-        return self._earlier_seconds + time.perf_counter() - self._begin
+        return self._tally.seconds
 
     # ---- one step -----------------------------------------------------------------------------------------
 
@@ -117,43 +112,20 @@ class Trainer:
         if report.stopped:
             return None
         self._judge(t, report.finite)
-        self.step_done = t + 1
-        seconds = time.perf_counter() - begin
-        self._train_seconds += seconds
-        self._clock.took_step(seconds)
-        # The rate over the steps since the last row: one step is too short to be measured well.
-        steps_since, seconds_before = self._logged_at
-        tokens_per_step = self.config.train.batch_size * self.config.train.seq_len
-        elapsed = self._train_seconds - seconds_before
-        rate = (self.step_done - steps_since) * tokens_per_step / max(elapsed, 1e-9)
-        self._last_record = StepRecord(
-            step=self.step_done,
-            tokens=self.step_done * tokens_per_step,
-            loss=report.loss,
-            lr=lr,
-            grad_norm=report.grad_norm,
-            tokens_per_second=rate,
-            peak_share=rate * self._parts.flops_per_token / self._parts.peak_flops,
-            seconds=self.seconds,
-            skipped=not report.finite,
-            figures=self.engine.figures(),
-        )
-        return self._last_record
+        return self._tally.took_step(report, lr, time.perf_counter() - begin, self.engine.figures())
 
     def _judge(self, t: int, finite: bool) -> None:
         """Count a skipped update; too many in a row end the run without a save."""
+        self._tally.judge(finite)
         if finite:
-            self._skips_in_row = 0
             return
-        self._skipped.append(t)
-        self._skips_in_row += 1
         self._progress.say(f"step {t + 1}: loss or gradient is not finite; the update is skipped")
-        if self._skips_in_row >= self.config.train.max_skips:
+        in_row = self._tally.skips_in_row
+        if in_row >= self.config.train.max_skips:
             where = self.engine.first_nonfinite(t)
             raise DivergedError(
-                f"[train] {self._skips_in_row} updates in a row without finite numbers, the last at step "
-                f"{t + 1}; "
-                f"the first bad number is in {where}. Nothing was saved since step {self._saved_step}; "
+                f"[train] {in_row} updates in a row without finite numbers, the last at step "
+                f"{t + 1}; the first bad number is in {where}. Nothing was saved since step {self._tally.saved_step}; "
                 "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
             )
 
@@ -198,7 +170,7 @@ class Trainer:
 
     def _validate_if_due(self) -> bool:
         """Validate once at this step if it is time; False if a stop broke it off."""
-        last = self._last_validation
+        last = self._tally.last_validation
         if not self._due(self.config.train.eval_every) or (last is not None and last.step == self.step_done):
             return True
         result = self._validate(stop=lambda: self._stop_reason() is not None)
@@ -216,32 +188,19 @@ class Trainer:
         train = self.config.train
         logged = record.step % train.log_every == 0 or record.step == train.steps
         self._progress.step(
-            step_line(record.row(), train.steps, self._clock.seconds_left(record.step)), logged=logged
+            step_line(record.row(), train.steps, self._tally.clock.seconds_left(record.step)), logged=logged
         )
         if logged:
             if self._store is not None:
                 self._store.log(record.row())
-            self._logged_at = (record.step, self._train_seconds)
+            self._tally.logged(record)
 
     def _end(self, stopped: str | None) -> Summary:
-        if self._saved_step != self.step_done:
+        if self._tally.saved_step != self.step_done:
             self.save()
         if self._store is not None and self._store.save_error is not None:
             raise self._store.save_error
-        last, valid = self._last_record, self._last_validation
-        summary = Summary(
-            name=self.config.name,
-            step=self.step_done,
-            steps=self.config.train.steps,
-            tokens=self.step_done * self.config.train.batch_size * self.config.train.seq_len,
-            loss=last.loss if last else None,
-            val_loss=valid.val_loss if valid else None,
-            val_bits_per_byte=valid.val_bits_per_byte if valid else None,
-            skipped_steps=len(self._skipped),
-            seconds=self.seconds,
-            final_hash=self.final_hash(),
-            stopped=stopped,
-        )
+        summary = self._tally.summary(self.final_hash(), stopped)
         if self._store is not None:
             self._store.event("stopped" if stopped else "finished", step=self.step_done, reason=stopped)
             self._store.finish(summary)
@@ -266,8 +225,7 @@ class Trainer:
             stop=stop,
         )
         if result is not None:
-            self._last_validation = result
-            self._clock.took("eval", result.seconds)
+            self._tally.validated(result)
         return result
 
     def final_hash(self) -> str:
@@ -280,24 +238,14 @@ class Trainer:
         if self._store is None:
             return True
         begin = time.perf_counter()
-        loss = self._last_record.loss if self._last_record else math.nan
-        state = {
-            "step": self.step_done,
-            "skipped_steps": self._skipped,
-            "skips_in_row": self._skips_in_row,
-            "last_loss": loss if math.isfinite(loss) else None,
-            "seconds": self.seconds,
-        }
-        if not self._store.save(self.step_done, self.engine.state_tensors(), state):
+        if not self._store.save(self.step_done, self.engine.state_tensors(), self._tally.state()):
             self._progress.say(f"warning: {self._store.save_error}")
             return False
-        self._saved_step = self.step_done
-        self._clock.took("save", time.perf_counter() - begin)
+        self._tally.saved(time.perf_counter() - begin)
         return True
 
     def _resume(self) -> bool:
         """Go on from the newest checkpoint; False if there is none."""
-        self._begin = time.perf_counter()
         if self._store is None:
             return False
         found = self._store.begin(self._parts.facts, self.engine.state_tensors(writable=True))
@@ -307,13 +255,10 @@ class Trainer:
         for passed in found.passed_over:
             self._progress.say(f"warning: {passed}")
         self.engine.load_state_tensors(found.tensors)
-        self.step_done = self._saved_step = int(found.state["step"])
-        self._skipped = [int(step) for step in found.state["skipped_steps"]]
-        self._skips_in_row = int(found.state["skips_in_row"])
-        self._earlier_seconds = float(found.state["seconds"])
+        self._tally.restore(found.state)
         row = self._store.last_validation(self.step_done)
         if row is not None:
-            self._last_validation = Validation(**row)
+            self._tally.last_validation = Validation(**row)
         changed = ", ".join(f"{change.path}={change.asked}" for change in self._changed)
         self._progress.say(
             f"resumed from step {found.step} ({found.path})" + (f" with {changed}" if changed else "")
