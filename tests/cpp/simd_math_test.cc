@@ -81,6 +81,7 @@ TEST_CASE("errors stay below those that math.h states") {
       CHECK(w.ulp <= bound);
     };
     holds("exp", worst(k.exp, exp, -87.33f, 88.72f), 1.2);
+    holds("exp <= 0", worst(k.exp_nonpositive, exp, -87.33f, -1e-38f), 1.2);
     holds("log", worst(k.log, log, kSmallest, 3.4e38f), 2.2);
     holds("log", worst(k.log, log, 0.7f, 1.5f, 61), 2.2);  // around its zero
     holds("tanh", worst(k.tanh, tanh, -3.4e38f, 3.4e38f), 1.8);
@@ -111,6 +112,19 @@ TEST_CASE("limits, zeros and NaN") {
     CHECK(at(k.sigmoid, 0.0f) == 0.5f);
     CHECK(at(k.sigmoid, INFINITY) == 1.0f);
     CHECK(at(k.sigmoid, -INFINITY) == 0.0f);
+  });
+}
+
+TEST_CASE("exp_nonpositive has the bits of exp") {
+  std::vector<float> x{-0.0f, 0.0f, -INFINITY, -87.33f, -87.33654f, -87.33655f, -88.0f, -1e30f, -1e-30f, -3.4e38f};
+  for (int i = 0; i < 65536; ++i) x.push_back(-0.0014f * static_cast<float>(i));
+  x.resize((x.size() + 15) / 16 * 16);
+  for_each_row(rows(), [&](const auto& row) {
+    std::vector<float> u(x.size()), v(x.size());
+    row.kernels->exp(x.data(), u.data(), static_cast<int64_t>(x.size()));
+    row.kernels->exp_nonpositive(x.data(), v.data(), static_cast<int64_t>(x.size()));
+    CHECK(std::memcmp(u.data(), v.data(), u.size() * sizeof(float)) == 0);
+    CHECK(std::isnan(at(row.kernels->exp_nonpositive, NAN)));
   });
 }
 

@@ -9,7 +9,7 @@ namespace mudd {
 
 struct MathKernels {
   using Function = void (*)(const float* x, float* y, int64_t n);  // n a multiple of 16
-  Function exp, log, tanh, erf, sigmoid;
+  Function exp, exp_nonpositive, log, tanh, erf, sigmoid;
 };
 
 #define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable) row(emu16)

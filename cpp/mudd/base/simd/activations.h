@@ -60,7 +60,7 @@ struct Logistic {
   Vec s, rest;
 };
 inline Logistic logistic(Vec z) {
-  const Vec e = exp(Vec::zero() - abs(z));
+  const Vec e = exp_nonpositive(Vec::zero() - abs(z));
   const Vec large = Vec::set1(1.0f) / (Vec::set1(1.0f) + e), small = e * large;
   const Mask negative = less(z, Vec::zero());
   return {select(negative, small, large), select(negative, large, small)};
@@ -81,7 +81,7 @@ inline ValueAndSlope activate_with_slope(Vec x) {
     const Logistic l = logistic(gelu_argument(x));
     return {x * l.s, l.s * fma(x * gelu_argument_derivative(x), l.rest, one)};
   } else if constexpr (A == Activation::gelu_erf) {
-    const Vec bell = exp(x * x * Vec::set1(-0.5f));
+    const Vec bell = exp_nonpositive(x * x * Vec::set1(-0.5f));
     const Vec phi = normal_distribution(x, bell);
     return {x * phi, fma(x * Vec::set1(0.3989422804f), bell, phi)};
   } else if constexpr (A == Activation::relu) {

@@ -8,14 +8,14 @@
 
 namespace mudd::MUDD_ISA {
 
-// e^x by x = n ln2 + r, |r| <= ln2/2, and 1 + r + r^2 q(r), q of degree 4 fitted by Lawson's iteration (relative
-// error 3e-9 before rounding); below -87.3 gives 0
-// (softmax needs an exact zero for masked scores), above 88.7 gives the largest finite steps then inf.
-inline Vec exp(Vec x) {
-  const Vec low = Vec::set1(-87.33654f), high = Vec::set1(88.72283f);
-  const Vec c = min(high, max(low, x));  // this order keeps NaN: x is the second operand
-  const Vec n = round(c * Vec::set1(1.44269504f));
-  Vec r = fnma(n, Vec::set1(0.693145751953125f), c);
+// e^x = p 2^n: x = n ln2 + r, |r| <= ln2/2, and p = 1 + r + r^2 q(r), q of degree 4 fitted by Lawson's iteration
+// (relative error 3e-9 before rounding).
+struct Exponential {
+  Vec p, n;
+};
+inline Exponential exponential(Vec x) {
+  const Vec n = round(x * Vec::set1(1.44269504f));
+  Vec r = fnma(n, Vec::set1(0.693145751953125f), x);
   r = fnma(n, Vec::set1(1.42860682030941723e-6f), r);
   Vec p = Vec::set1(1.381417411e-3f);
   p = fma(p, r, Vec::set1(8.368921844e-3f));
@@ -23,12 +23,27 @@ inline Vec exp(Vec x) {
   p = fma(p, r, Vec::set1(1.666651894e-1f));
   p = fma(p, r, Vec::set1(4.999999333e-1f));
   p = fma(p, r, Vec::set1(1.0f));
-  p = fma(p, r, Vec::set1(1.0f));
+  return {fma(p, r, Vec::set1(1.0f)), n};
+}
+
+constexpr float kLowestExp = -87.33654f;  // below it e^x counts as 0: softmax needs an exact zero for masked scores
+
+// e^x; below kLowestExp 0, above 88.7 the largest finite steps, then inf.
+inline Vec exp(Vec x) {
+  const Vec low = Vec::set1(kLowestExp), high = Vec::set1(88.72283f);
+  const Exponential e = exponential(min(high, max(low, x)));  // this order keeps NaN: x is the second operand
   // 2^n in two factors: n = 128 has no single fp32 power of two.
-  const Vec half = round(n * Vec::set1(0.5f));
-  const Vec y = p * pow2(half) * pow2(n - half);
+  const Vec half = round(e.n * Vec::set1(0.5f));
+  const Vec y = e.p * pow2(half) * pow2(e.n - half);
   const Vec bounded = select(less(high, x), Vec::set1(__builtin_inff()), y);
   return select(less(x, low), Vec::zero(), bounded);
+}
+
+// The bits of exp(x) for x <= 0, in half the time; for x > 0 any value.
+inline Vec exp_nonpositive(Vec x) {
+  const Vec low = Vec::set1(kLowestExp);
+  const Exponential e = exponential(max(low, x));
+  return select(less(x, low), Vec::zero(), e.p * pow2(e.n));
 }
 
 // ln x for positive normal x: mantissa folded into [sqrt(1/2), sqrt(2)), atanh series in s = f/(2+f).
@@ -81,7 +96,7 @@ inline Vec erf(Vec x) {
   q = fma(q, t, Vec::set1(-2.237637054e-1f));
   q = fma(q, t, Vec::set1(4.004876444e-1f));
   q = fma(q, t, Vec::set1(1.992588496e-1f));
-  const Vec large = fnma(q * t, exp(Vec::zero() - z), Vec::set1(1.0f));
+  const Vec large = fnma(q * t, exp_nonpositive(Vec::zero() - z), Vec::set1(1.0f));
   const Vec y = select(less(a, Vec::set1(1.0f)), a * p, large);
   return select(less(x, Vec::zero()), Vec::zero() - y, y);
 }

@@ -56,13 +56,13 @@ double row_exp(float* x, int64_t n, float largest) {
         begin, begin + kBlock < n ? begin + kBlock : n,
         [&](int64_t v) {
           for (int i = 0; i < kChains; ++i) {
-            const Vec e = exp(Vec::load(x + v + i * kLanes) - shift);
+            const Vec e = exp_nonpositive(Vec::load(x + v + i * kLanes) - shift);
             if constexpr (Store) e.store(x + v + i * kLanes);
             sum[i] = sum[i] + e;
           }
         },
         [&](int64_t v, int lanes) {
-          const Vec e = exp(load(x + v, lanes) - shift);
+          const Vec e = exp_nonpositive(load(x + v, lanes) - shift);
           if constexpr (Store) store(x + v, e, lanes);
           float piece[kLanes];
           e.store(piece);

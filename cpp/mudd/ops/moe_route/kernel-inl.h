@@ -17,11 +17,11 @@ void softmax(int64_t rows, int64_t experts, float* logits, RouteRow* stats) {
     float* z = logits + r * experts;
     const Vec max = Vec::set1(largest(experts, z));
     const float sum = row_sum(experts, [&](int64_t e, int n, Vec s) {
-                        return s + first_lanes(exp(load(z + e, n) - max), n);
+                        return s + first_lanes(exp_nonpositive(load(z + e, n) - max), n);
                       }).sum();
     const Vec scale = Vec::set1(1.0f / sum);
     const float mean = row_sum(experts, [&](int64_t e, int n, Vec s) {
-                         const Vec below = load(z + e, n) - max, p = exp(below) * scale;
+                         const Vec below = load(z + e, n) - max, p = exp_nonpositive(below) * scale;
                          store(z + e, p, n);
                          return s + first_lanes(p * below, n);
                        }).sum();

@@ -55,7 +55,7 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
     case SlotNorm::softmax: {
       const float most = row_max(n, a);
       const Vec sum = row_sum(
-          n, [&](int64_t d, int l, Vec s) { return s + first_lanes(exp(load(a + d, l) - Vec::set1(most)), l); });
+          n, [&](int64_t d, int l, Vec s) { return s + first_lanes(exp_nonpositive(load(a + d, l) - Vec::set1(most)), l); });
       return {most, 1.0f / sum.sum()};
     }
     case SlotNorm::gelu_layer_norm: {
@@ -86,7 +86,7 @@ void fwd_row(const Theta& t, int64_t n, const float* a, float scale, Stats stats
     case SlotNorm::gelu: return each([&](Vec v) { return f * activate<G>(v); });
     case SlotNorm::softmax: {
       const Vec share = f * Vec::set1(static_cast<float>(n)) * second;
-      return each([&](Vec v) { return share * exp(v - first); });
+      return each([&](Vec v) { return share * exp_nonpositive(v - first); });
     }
     case SlotNorm::gelu_layer_norm: return each([&](Vec v) { return f * ((activate<G>(v) - first) * second); });
   }
@@ -128,7 +128,7 @@ void l2_norm_gelu_bwd(const Theta& t, int64_t n, const float* a, float scale, fl
 void softmax_bwd(int64_t n, const float* a, float scale, Stats stats, float* ds, float* s) {
   const Vec f = Vec::set1(scale * static_cast<float>(n)), most = Vec::set1(stats.first);
   const auto share = [&](int64_t d, int l) {
-    return first_lanes(exp(load(a + d, l) - most) * Vec::set1(stats.second), l);
+    return first_lanes(exp_nonpositive(load(a + d, l) - most) * Vec::set1(stats.second), l);
   };
   const Vec sum = row_sum(n, [&](int64_t d, int l, Vec w) {
     const Vec p = share(d, l);
