@@ -12,7 +12,7 @@ void on_array(const float* x, float* y, int64_t n) {
 
 }  // namespace
 
-const MathKernels simd_math_f32 = {on_array<exp>,  on_array<exp_nonpositive>, on_array<log>,
-                                    on_array<tanh>, on_array<erf>,             on_array<sigmoid>};
+const MathKernels simd_math_f32 = {on_array<exp>, on_array<exp_nonpositive>, on_array<log>, on_array<tanh>,
+                                   on_array<erf>, on_array<sigmoid>};
 
 }  // namespace mudd::MUDD_ISA

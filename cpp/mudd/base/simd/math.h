@@ -26,7 +26,8 @@ inline Exponential exponential(Vec x) {
   return {fma(p, r, Vec::set1(1.0f)), n};
 }
 
-constexpr float kLowestExp = -87.33654f;  // below it e^x counts as 0: softmax needs an exact zero for masked scores
+// Below it e^x counts as 0: softmax needs an exact zero for masked scores.
+constexpr float kLowestExp = -87.33654f;
 
 // e^x; below kLowestExp 0, above 88.7 the largest finite steps, then inf.
 inline Vec exp(Vec x) {

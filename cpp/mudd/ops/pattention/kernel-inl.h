@@ -54,8 +54,9 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
     case SlotNorm::gelu: return {};
     case SlotNorm::softmax: {
       const float most = row_max(n, a);
-      const Vec sum = row_sum(
-          n, [&](int64_t d, int l, Vec s) { return s + first_lanes(exp_nonpositive(load(a + d, l) - Vec::set1(most)), l); });
+      const Vec sum = row_sum(n, [&](int64_t d, int l, Vec s) {
+        return s + first_lanes(exp_nonpositive(load(a + d, l) - Vec::set1(most)), l);
+      });
       return {most, 1.0f / sum.sum()};
     }
     case SlotNorm::gelu_layer_norm: {
