@@ -3,14 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
-#include "mudd/graph/node.h"
-#include "mudd/graph/row_sums.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/convert/convert.h"
-#include "mudd/ops/rope/heads.h"
+#include "mudd/base/rounding.h"
+#include "mudd/ops/attention/node.h"
 
 namespace mudd {
 
@@ -31,12 +26,6 @@ std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
 
 namespace {
 
-enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache };
-
-// Backward runs in waves over pairs of chunks of this many positions: wave w takes the pairs (keys c, queries c +
-// w), so no two tasks of a wave write the same gradient, and the order of every sum follows from T alone.
-constexpr int64_t kChunk = 288;
-
 Scores parse_scores(const std::string& name) {
   constexpr const char* kScores[] = {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"};
   for (uint8_t i = 0; i < std::size(kScores); ++i)
@@ -44,57 +33,23 @@ Scores parse_scores(const std::string& name) {
   fail("attention", "activation: expected softmax, sqrelu, elu, norm_sqrelu or norm_elu, got '", name, "'");
 }
 
-int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+}  // namespace
 
-class Attention : public Node {
- public:
-  explicit Attention(const Attributes& a)
-      : heads_(a.integer("n_head", 0)),
-        kv_heads_(a.integer("n_kv_head", 0)),
-        scale_(a.number("scale", 0.0)),
-        causal_(a.flag("causal", true)),
-        cached_(a.flag("cache", false)),
-        activation_(parse_scores(a.word("activation", "softmax"))),
-        divisor_(a.integer("divisor", 0)),
-        eps_(a.number("eps", 1e-5)) {
-    a.only("n_head,n_kv_head,scale,causal,cache,activation,divisor,eps");
-    check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
-    check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
-    check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
-    check(causal_ || !cached_, "attention", "cache: expected causal attention");
-  }
-
-  const char* op() const override { return "attention"; }
-  bool backward_reads_output(int i) const override { return i == 0; }
-  bool native_bf16() const override { return true; }
-  bool writes_input(int i) const override { return i == kKeyCache || i == kValueCache; }
-  void infer(Inference& io) override;
-  void forward(const Run& run) override;
-  void backward(const Run& run) override;
-
- private:
-  void check_masks(const Inference& io) const;
-  void check_caches(Inference& io);
-  void book(Inference& io);
-  AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
-  void extend_cache(const Run& run) const;
-  Tensor gradient_sums(const Run& run, int input) const;
-  void narrow_gradient(const Run& run, int input) const;
-  void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
-
-  int64_t heads_, kv_heads_;
-  double scale_;
-  bool causal_, cached_;
-  Scores activation_;
-  int64_t divisor_;
-  double eps_;
-  HeadShape q_, k_;
-  int64_t cache_rows_ = 0;                                   // Tmax
-  int64_t slots_ = 1;                                        // workers that scratch was booked for
-  int64_t fwd_bytes_ = 0, bwd_bytes_ = 0, delta_bytes_ = 0;  // per worker; of delta, for all
-  int64_t sums_at_[3] = {};  // in the scratch, of gradients that are stored in bf16
-  const AttentionKernels* kernels_ = nullptr;
-};
+Attention::Attention(const Attributes& a)
+    : heads_(a.integer("n_head", 0)),
+      kv_heads_(a.integer("n_kv_head", 0)),
+      scale_(a.number("scale", 0.0)),
+      causal_(a.flag("causal", true)),
+      cached_(a.flag("cache", false)),
+      activation_(parse_scores(a.word("activation", "softmax"))),
+      divisor_(a.integer("divisor", 0)),
+      eps_(a.number("eps", 1e-5)) {
+  a.only("n_head,n_kv_head,scale,causal,cache,activation,divisor,eps");
+  check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
+  check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
+  check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
+  check(causal_ || !cached_, "attention", "cache: expected causal attention");
+}
 
 void Attention::check_masks(const Inference& io) const {
   const auto expect = [&](int input, const char* name, int64_t length) {
@@ -151,9 +106,9 @@ void Attention::infer(Inference& io) {
 }
 
 void Attention::book(Inference& io) {
-  const auto bytes = [](int64_t floats) { return up(floats * 4, 64) * 64; };
+  const auto bytes = [](int64_t floats) { return round_up(floats * 4, 64); };
   slots_ = std::min<int64_t>(num_threads(),
-                             std::max<int64_t>(1, q_.batch * q_.heads * up(q_.time, kernels_->query_tile)));
+                             std::max<int64_t>(1, q_.batch * q_.heads * ceil_div(q_.time, kernels_->query_tile)));
   fwd_bytes_ = bytes(kernels_->fwd_scratch(q_.dim));
   io.scratch_forward(slots_ * fwd_bytes_);
   bwd_bytes_ = bytes(kernels_->bwd_scratch(q_.dim));
@@ -166,161 +121,6 @@ void Attention::book(Inference& io) {
   }
   io.scratch_backward(used);
 }
-
-AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
-  const Tensor &q = run.in(kQuery), &k = run.in(kKey), &v = run.in(kValue), &o = run.out(0);
-  AttentionSlice s;
-  s.group = q_.heads / k_.heads;
-  s.dim = q_.dim;
-  s.queries = s.keys = q_.time;
-  s.causal = causal_;
-  s.scale = static_cast<float>(scale_ > 0 ? scale_ : 1.0 / math::sqrt(static_cast<double>(q_.dim)));
-  s.activation = activation_;
-  s.divisor = static_cast<float>(divisor_ > 0 ? divisor_ : q_.time);
-  s.eps = static_cast<float>(eps_);
-  s.q_row = q_.row_stride(q), s.q_head = q_.head_stride(q);
-  s.o_row = q_.row_stride(o), s.o_head = q_.head_stride(o);
-  s.q = q.cells() + b * q_.time * s.q_row + g * s.group * s.q_head;
-  s.o = o.cells() + b * q_.time * s.o_row + g * s.group * s.o_head;
-  if (cached_) {
-    const Tensor &kc = run.in(kKeyCache), &vc = run.in(kValueCache);
-    s.first_query = run.step().cache_length;
-    s.keys = s.first_query + q_.time;
-    s.k_row = kc.stride, s.v_row = vc.stride;
-    s.k = kc.f32() + (b * k_.heads + g) * cache_rows_ * kc.stride;
-    s.v = vc.f32() + (b * k_.heads + g) * cache_rows_ * vc.stride;
-  } else {
-    s.k_row = k_.row_stride(k), s.v_row = k_.row_stride(v);
-    s.k = k.cells() + b * k_.time * s.k_row + g * k_.head_stride(k);
-    s.v = v.cells() + b * k_.time * s.v_row + g * k_.head_stride(v);
-    s.lse = run.saved_as<float>(0) + (b * q_.heads + g * s.group) * q_.time;
-  }
-  if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
-  if (run.has_in(kKeyMask)) s.key_mask = run.in(kKeyMask).i32() + b * (cached_ ? cache_rows_ : q_.time);
-  return s;
-}
-
-// Rows cache_length .. cache_length + T - 1 of the caches become the new keys and values.
-void Attention::extend_cache(const Run& run) const {
-  const int64_t begin = run.step().cache_length;
-  check(begin >= 0 && begin + q_.time <= cache_rows_, "attention", "cache_length: expected at most ",
-        cache_rows_ - q_.time, " (Tmax - T), got ", begin);
-  const auto copy = [&](Input from, Input to, int64_t slice_index) {
-    const Tensor &x = run.in(from), &cache = run.in(to);
-    const int64_t row = k_.row_stride(x), b = slice_index / k_.heads, g = slice_index % k_.heads;
-    const ConstCells src = x.cells() + (b * k_.time * row + g * k_.head_stride(x));
-    float* dst = cache.f32() + (slice_index * cache_rows_ + begin) * cache.stride;
-    for (int64_t t = 0; t < k_.time; ++t) {
-      const ConstCells from = src + t * row;
-      float* to = dst + t * cache.stride;
-      if (from.type == DType::bf16) convert_kernels().widen(k_.dim, from.b16(), to);
-      else std::copy_n(from.f32(), k_.dim, to);
-    }
-  };
-  const auto extend = [&](int64_t slice_index, int) {
-    copy(kKey, kKeyCache, slice_index);
-    copy(kValue, kValueCache, slice_index);
-  };
-  // Waking the threads takes longer than to copy the rows of one token.
-  constexpr int64_t kSmallCopy = 1 << 14;
-  const int64_t slices = k_.batch * k_.heads;
-  if (slices * k_.time * k_.dim > kSmallCopy) return parallel_for(slices, extend);
-  for (int64_t i = 0; i < slices; ++i) extend(i, 0);
-}
-
-void Attention::forward(const Run& run) {
-  if (q_.rows() == 0) return;
-  if (cached_) extend_cache(run);
-  const int64_t group = q_.heads / k_.heads, rows = kernels_->query_tile;
-  const int64_t together = std::min(group, std::max<int64_t>(1, rows / q_.time));  // heads in one tile
-  const int64_t head_tiles = up(group, together), time_tiles = up(q_.time, rows);
-  const int64_t tasks = q_.batch * k_.heads * head_tiles * time_tiles;
-  tasks_with_scratch(tasks, slots_, run.scratch(), fwd_bytes_, [&](int64_t task, float* scratch) {
-    const int64_t slice_index = task / (head_tiles * time_tiles), rest = task % (head_tiles * time_tiles);
-    const int64_t h = rest / time_tiles * together;
-    const int64_t t = (time_tiles - 1 - rest % time_tiles) * rows;  // the longest tiles first
-    const QueryTile tile{h, std::min(h + together, group), t, std::min(t + rows, q_.time)};
-    kernels_->fwd(slice(run, slice_index / k_.heads, slice_index % k_.heads), tile, scratch);
-  });
-}
-
-void Attention::backward(const Run& run) {
-  if (q_.rows() == 0) return;
-  auto* delta = reinterpret_cast<float*>(run.scratch());
-  const Tensor& dout = run.dout(0);
-  AttentionGrad grad;
-  grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
-  const int64_t blocks = up(q_.time, kRowBlock);
-  parallel_for(q_.batch * k_.heads * blocks, [&](int64_t task, int) {
-    const int64_t slice_index = task / blocks, t = task % blocks * kRowBlock;
-    const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
-    const AttentionSlice s = slice(run, b, g);
-    AttentionGrad own = grad;
-    own.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
-    kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), delta + slice_index * s.group * q_.time);
-  });
-  for (int64_t wave = 0; wave < up(q_.time, kChunk); ++wave)
-    backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
-  for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input);
-}
-
-// Where the gradient of an input is summed: in place, or in fp32 scratch where it is stored in bf16.
-Tensor Attention::gradient_sums(const Run& run, int input) const {
-  const Tensor& din = run.din(input);
-  if (din.dtype != DType::bf16) return din;
-  auto* sums = reinterpret_cast<float*>(run.scratch() + sums_at_[input]);
-  return {sums, din.rows, din.cols, din.cols, DType::f32};
-}
-
-void Attention::narrow_gradient(const Run& run, int input) const {
-  if (!run.wants(input) || run.din(input).dtype != DType::bf16) return;
-  const Tensor &din = run.din(input), sums = gradient_sums(run, input);
-  const bool add = run.accumulate(input);
-  parallel_rows(din.rows, din.cols, [&](int64_t begin, int64_t end) {
-    const NarrowRows to(din, begin, end, add);
-    for (int64_t r = begin; r < end; ++r) {
-      const float* from = sums.f32() + r * sums.stride;
-      for (int64_t j = 0; j < din.cols; ++j) to.row(r)[j] = add ? to.row(r)[j] + from[j] : from[j];
-    }
-  });
-}
-
-void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const {
-  const int64_t chunks = up(q_.time, kChunk), pairs = causal_ ? chunks - wave : chunks;
-  const Tensor& dout = run.dout(0);
-  tasks_with_scratch(q_.batch * k_.heads * pairs, slots_, scratch, bwd_bytes_, [&](int64_t task, float* own) {
-    const int64_t slice_index = task / pairs, keys = task % pairs, queries = (keys + wave) % chunks;
-    const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
-    const AttentionSlice s = slice(run, b, g);
-    AttentionGrad grad;
-    grad.key_begin = keys * kChunk, grad.key_end = std::min(grad.key_begin + kChunk, q_.time);
-    grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
-    grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
-    grad.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
-    grad.delta = delta + slice_index * s.group * q_.time;
-    if (run.wants(kQuery)) {
-      const Tensor dq = gradient_sums(run, kQuery);
-      grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
-      grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
-      grad.set_dq = wave == 0 && (dq.data != run.din(kQuery).data || !run.accumulate(kQuery));
-    }
-    if (run.wants(kKey)) {
-      const Tensor dk = gradient_sums(run, kKey);
-      grad.dk_row = k_.row_stride(dk);
-      grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
-      grad.set_dk = wave == 0 && (dk.data != run.din(kKey).data || !run.accumulate(kKey));
-    }
-    if (run.wants(kValue)) {
-      const Tensor dv = gradient_sums(run, kValue);
-      grad.dv_row = k_.row_stride(dv);
-      grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
-      grad.set_dv = wave == 0 && (dv.data != run.din(kValue).data || !run.accumulate(kValue));
-    }
-    kernels_->bwd(s, grad, own);
-  });
-}
-
-}  // namespace
 
 std::unique_ptr<Node> make_attention(const Attributes& a) { return std::make_unique<Attention>(a); }
 

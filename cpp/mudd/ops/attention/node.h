@@ -1,0 +1,50 @@
+// The node of attention: what it books (attention.cc) and its two passes (passes.cc). Private to this folder.
+#pragma once
+
+#include <string>
+
+#include "mudd/graph/node.h"
+#include "mudd/ops/attention/attention.h"
+#include "mudd/ops/rope/heads.h"
+
+namespace mudd {
+
+class Attention : public Node {
+ public:
+  explicit Attention(const Attributes& a);
+
+  const char* op() const override { return "attention"; }
+  bool backward_reads_output(int i) const override { return i == 0; }
+  bool native_bf16() const override { return true; }
+  bool writes_input(int i) const override { return i == kKeyCache || i == kValueCache; }
+  void infer(Inference& io) override;
+  void forward(const Run& run) override;
+  void backward(const Run& run) override;
+
+ private:
+  enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache };
+
+  void check_masks(const Inference& io) const;
+  void check_caches(Inference& io);
+  void book(Inference& io);
+  AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
+  void extend_cache(const Run& run) const;
+  Tensor gradient_sums(const Run& run, int input) const;
+  void narrow_gradient(const Run& run, int input) const;
+  void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
+
+  int64_t heads_, kv_heads_;
+  double scale_;
+  bool causal_, cached_;
+  Scores activation_;
+  int64_t divisor_;
+  double eps_;
+  HeadShape q_, k_;
+  int64_t cache_rows_ = 0;                                   // Tmax
+  int64_t slots_ = 1;                                        // workers that scratch was booked for
+  int64_t fwd_bytes_ = 0, bwd_bytes_ = 0, delta_bytes_ = 0;  // per worker; of delta, for all
+  int64_t sums_at_[3] = {};  // in the scratch, of gradients that are stored in bf16
+  const AttentionKernels* kernels_ = nullptr;
+};
+
+}  // namespace mudd
