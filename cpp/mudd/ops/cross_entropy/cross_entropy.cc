@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mudd/base/rounding.h"
 #include "mudd/graph/arena.h"
 #include "mudd/ops/cross_entropy/node.h"
 
@@ -20,8 +21,6 @@ namespace {
 
 constexpr int64_t kDefaultBudget = 16ll << 20;
 constexpr int64_t kStripeMultiple = 64;  // of the rows of a stripe: whole panels of every level
-
-int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 int64_t largest_shard(const Shards& shards, int64_t rows) {
   int64_t most = 0;
@@ -114,8 +113,7 @@ int CrossEntropy::levels(int shards) const {
 int64_t CrossEntropy::stripe_rows(int64_t vocabulary, int64_t d) const {
   const int64_t most = std::max<int64_t>(1, budget_ / 2 / (d * static_cast<int64_t>(sizeof(float))));
   if (!packs_ || compute_ != DType::f32 || vocabulary <= most) return vocabulary;
-  const int64_t stripes = (vocabulary + most - 1) / most;
-  return round_up((vocabulary + stripes - 1) / stripes, kStripeMultiple);
+  return round_up(ceil_div(vocabulary, ceil_div(vocabulary, most)), kStripeMultiple);
 }
 
 std::unique_ptr<Node> make_cross_entropy(const Attributes& a) { return std::make_unique<CrossEntropy>(a); }

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "mudd/base/parallel.h"
+#include "mudd/base/rounding.h"
 
 namespace mudd {
 
@@ -28,9 +29,6 @@ const GemmKernels& gemm_kernels(DType compute) {
 }
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
 // A grid of tasks over C [m, n], row blocks fastest: threads that follow each other share columns of B.
 struct Grid {

@@ -1,0 +1,121 @@
+// The passes of moe_route: products of the router, its noise, and the work on rows in between.
+#include <array>
+
+#include "mudd/base/parallel.h"
+#include "mudd/base/rng.h"
+#include "mudd/graph/row_tasks.h"
+#include "mudd/graph/wide_rows.h"
+#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/moe_route/node.h"
+
+namespace mudd {
+
+const float* MoeRoute::packed_w(const Run& run, Pack how) const {
+  if (const void* packed = run.packed(kW, how)) return static_cast<const float*>(packed);
+  if (!packs_) throw StateError("[moe_route] w: a parameter came without its packed copy");
+  pack_weight(run.in(kW).f32(), d_, experts_, how == Pack::transposed, run.scratch_as<float>());
+  return run.scratch_as<float>();
+}
+
+void MoeRoute::with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const {
+  const PhiloxKey key = philox_key(run.step().seed, "moe.jitter");
+  const auto sample = static_cast<uint32_t>(run.step().first_sample + row / length_);
+  for (int64_t d = 0; d < d_; ++d) {
+    const auto element = static_cast<uint32_t>(row % length_ * d_ + d);
+    const PhiloxBlock words =
+        philox({static_cast<uint32_t>(run.step().step), sample, static_cast<uint32_t>(layer_), element / 4}, key);
+    const float noise = 1.0f + static_cast<float>(jitter_) * (2.0f * uniform(words[element % 4]) - 1.0f);
+    to[d] = add ? to[d] + from[d] * noise : from[d] * noise;
+  }
+}
+
+Tensor MoeRoute::router_input(const Run& run) const {
+  const Tensor& x = run.in(kX);
+  if (jitter_ == 0) return x;
+  float* noisy = reinterpret_cast<float*>(run.scratch() + x_at_);
+  parallel_rows(x.rows, 16 * d_, [&](int64_t begin, int64_t end) {
+    const WideRows from(x, begin, end);
+    for (int64_t r = begin; r < end; ++r) with_noise(run, r, from.row(r), noisy + r * d_, false);
+  });
+  return {noisy, x.rows, d_, d_};
+}
+
+void MoeRoute::forward(const Run& run) {
+  const Tensor x = router_input(run);
+  float* p = run.saved_as<float>(kProbabilities);
+  GemmBlock g;
+  g.a = x.cells();
+  g.lda = x.stride;
+  g.b = packed_w(run, Pack::plain);
+  g.c = p;
+  g.ldc = g.n = experts_;
+  g.m = x.rows;
+  g.k = d_;
+  multiply(g);
+  RouteRow* stats = run.saved_as<RouteRow>(kStats);
+  parallel_rows(x.rows, 64 * experts_, [&](int64_t begin, int64_t end) {
+    kernels_->softmax(end - begin, experts_, p + begin * experts_, stats + begin);
+    for (int64_t r = begin; r < end; ++r) choose_experts(run, r);
+  });
+  if (capacity_.limited()) drop(run);
+  parallel_for(samples_, [&](int64_t sample, int) { finish_sample(run, sample); });
+}
+
+void MoeRoute::weight_gradient_of(const Run& run, const float* dz) const {
+  const Tensor x = router_input(run);
+  const GradSink& sink = run.sink(kW);
+  check(run.shards().count() <= kMaxShards, "moe_route", "shards: expected at most ", kMaxShards, ", got ",
+        run.shards().count());
+  std::array<int64_t, kMaxShards + 1> cuts;
+  for (int s = 0; s <= run.shards().count(); ++s) cuts[s] = run.shards().row_begin(s, x.rows);
+  GradBlock g;
+  g.x = x.cells();
+  g.ldx = x.stride;
+  g.dy = dz;
+  g.ldy = g.n = g.ldo = experts_;
+  g.cuts = cuts.data();
+  g.shards = run.shards().count();
+  g.m = d_;
+  g.out = sink.out;
+  g.add = sink.add.data();
+  g.n_add = sink.n_add;
+  g.scratch = reinterpret_cast<float*>(run.scratch() + work_at_);
+  g.scratch_bytes = product_bytes_;
+  weight_gradient(g);
+}
+
+void MoeRoute::input_gradient(const Run& run, const float* dz) const {
+  const Tensor& dx = run.din(kX);
+  float* noisy = reinterpret_cast<float*>(run.scratch() + x_at_);
+  GemmBlock g;
+  g.a = dz;
+  g.lda = g.k = experts_;
+  g.b = packed_w(run, Pack::transposed);
+  g.c = jitter_ > 0 ? Cells(noisy) : dx.cells();
+  g.ldc = jitter_ > 0 ? d_ : dx.stride;
+  g.m = dx.rows;
+  g.n = d_;
+  if (run.accumulate(kX) && jitter_ == 0) {
+    g.epilogue.residual = dx.cells();
+    g.epilogue.residual_stride = dx.stride;
+  }
+  multiply(g);
+  if (jitter_ == 0) return;
+  parallel_rows(dx.rows, 16 * d_, [&](int64_t begin, int64_t end) {
+    const bool add = run.accumulate(kX);
+    const NarrowRows to(dx, begin, end, add);
+    for (int64_t r = begin; r < end; ++r) with_noise(run, r, noisy + r * d_, to.row(r), add);
+  });
+}
+
+void MoeRoute::backward(const Run& run) {
+  const int64_t rows = samples_ * length_;
+  float* dz = run.scratch_as<float>() + x_at_ / kFloat - rows * experts_;
+  parallel_rows(rows, 64 * experts_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) logit_gradient(run, r, dz + r * experts_);
+  });
+  if (run.wants(kW)) weight_gradient_of(run, dz);  // first: with jitter dx' takes the place of x'
+  if (run.wants(kX)) input_gradient(run, dz);
+}
+
+}  // namespace mudd
