@@ -1,10 +1,10 @@
 """Whole training steps of mudd_core against PyTorch, interleaved, each run in a process of its own.
 
-    python bench/bench_peers.py --peers eager compile jax --rounds 3 --out bench/results/peers_<cpu>_<date>.md
+    python bench/bench_peers.py --peers eager compile jax --out bench/results/peers_<cpu>_<date>.md
 
-One round runs every program once per shape, in turn, so that a slow minute of the machine hits all of them.
-Reported: median over rounds of each run's median step; tokens per second; share of the measured fp32 peak by
-the FLOP formula of bench/shapes.py; peak resident memory (VmHWM).
+All programs of a shape live side by side and take their steps in turn, so that a slow second of the machine hits all of
+them; between the steps the limit of the cores is measured too. Reported: median over rounds of each run's median step;
+tokens per second; share of that limit by the FLOP formula of bench/shapes.py; peak resident memory (VmHWM).
 
 A timed step counts only if it is the same step. All programs start from one file of weights and see the same tokens;
 the losses of all steps must agree within --loss-tolerance, and after the last one the lengths of all weights and of the
@@ -17,7 +17,6 @@ MUDD_BENCH_JAX_PYTHON.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from shapes import FAMILIES, SHAPES, commit, cpu_flags, cpu_name, usable_cores
+from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
@@ -43,7 +43,9 @@ PEER_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
 }
-ATTEMPTS = 3  # of a peer: torch.compile ends with a segmentation fault now and then where the machine is busy
+ATTEMPTS = (
+    3  # of a round: torch.compile ends with a segmentation fault now and then where the machine is busy
+)
 STATE = ("weights", "first_moment", "second_moment")
 # Relative. Without decay the weights of 25 steps would be 4e-4 longer on 9M. PyTorch sums the gradient's norm in fp32,
 # off by 1e-4 of it on 9M, which scales its moments: 1e-3 after 25 steps; JAX's differ from ours by 4e-6.
@@ -55,10 +57,15 @@ WIDE_STATE = {"weights": 1e-3, "moments": 1e-1}
 Row = dict[str, Any]
 
 
+def lengths(a: argparse.Namespace) -> list[str]:
+    """Options that every program has."""
+    return ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup)]
+
+
 def command(program: str, family: str, shape: str, weights: Path, a: argparse.Namespace) -> list[str]:
     """Argument list of one run: "ours", "jax", or a mode of bench/peers/torch_step.py."""
     common = ["--family", family, "--shape", shape, "--weights", str(weights), "--json"]
-    common += ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup)]
+    common += lengths(a)
     if program == "jax":
         cap = os.environ.get("MUDD_MAX_ISA")
         common += ["--max-isa", cap] if cap in PEER_CAPS else []
@@ -75,23 +82,26 @@ def environment(program: str, threads: int) -> dict[str, str]:
     return {**os.environ, **caps, "OMP_NUM_THREADS": str(threads)}
 
 
-def run_once(program: str, family: str, shape: str, weights: Path, a: argparse.Namespace) -> Row:
-    """Run one program; its last output line is a JSON object."""
-    env = environment(program, a.threads)
-    argv = [*shlex.split(a.prefix), *command(program, family, shape, weights, a)]
-    for _ in range(1 if program == "ours" else ATTEMPTS):
-        done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == 0:
-            break
-    if done.returncode != 0:
-        raise SystemExit(f"{program} on {shape} {family} ended with {done.returncode}: {' '.join(argv)}")
-    row: Row = json.loads(done.stdout.strip().splitlines()[-1])
-    print(
-        f"  {row['name']:<28} {row['tokens_per_second']:>8.0f} tokens/s  {row['peak_rss_mib']:>6.0f} MiB  "
-        f"spread {row['spread']:.0%}",
-        flush=True,
-    )
-    return row
+def run_round(
+    programs: list[str], family: str, shape: str, weights: Path, a: argparse.Namespace
+) -> list[Row]:
+    """All programs step by step in turn, and the limit of the cores between them: their rows and the limit's."""
+    argv = {p: [*command(p, family, shape, weights, a), "--in-turn"] for p in programs}
+    argv["limit"] = [sys.executable, str(HERE / "peers" / "limit.py"), *lengths(a), "--in-turn"]
+    for _ in range(ATTEMPTS):
+        started = [Program([*shlex.split(a.prefix), *v], environment(p, a.threads)) for p, v in argv.items()]
+        rows = take_turns(started, a.warmup + a.steps)
+        for row in rows[:-1]:
+            if row:
+                print(
+                    f"  {row['name']:<28} {row['tokens_per_second']:>8.0f} tokens/s  "
+                    f"{row['peak_rss_mib']:>6.0f} MiB  spread {row['spread']:.0%}",
+                    flush=True,
+                )
+        if all(rows):
+            return [row for row in rows if row]
+    failed = [" ".join(v) for v, row in zip(argv.values(), rows, strict=True) if row is None]
+    raise SystemExit(f"{family} {shape}: a program failed {ATTEMPTS} times: {'; '.join(failed)}")
 
 
 def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -> list[Row]:
@@ -101,17 +111,18 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
     programs = [*(["ours"] if not a.no_ours else []), *a.peers]
     if family not in JAX_FAMILIES:
         programs = [p for p in programs if p != "jax"]
-    runs: dict[str, list[Row]] = {p: [] for p in programs}
+    rounds: list[list[Row]] = []
     for n in range(a.rounds):
         print(f"{family} {shape}, round {n + 1} of {a.rounds}", flush=True)
-        for program in programs:
-            runs[program].append(run_once(program, family, shape, weights, a))
+        rounds.append(run_round(programs, family, shape, weights, a))
+    peak = statistics.median(r[-1]["gflops"] for r in rounds)
     rows = []
-    for program in programs:
-        row = dict(runs[program][0], program=program, family=family, shape=shape)
+    for i, program in enumerate(programs):
+        runs = [r[i] for r in rounds]
+        row = dict(runs[0], program=program, family=family, shape=shape, peak_gflops=peak)
         for key in ("tokens_per_second", "peak_rss_mib", "spread"):
-            row[key] = statistics.median(r[key] for r in runs[program])
-        row["best_tokens_per_second"] = max(r["tokens_per_second"] for r in runs[program])
+            row[key] = statistics.median(r[key] for r in runs)
+        row["best_tokens_per_second"] = max(r["tokens_per_second"] for r in runs)
         rows.append(row)
     for row in rows[1:]:
         compare(row, rows[0])
@@ -146,27 +157,24 @@ def another_computation(row: Row, precision: str, loss_tolerance: float | None) 
     return ""
 
 
-def measured_peak(threads: int) -> float:
-    """fp32 GFLOP/s that `threads` cores reach on register-resident multiply-adds, in a process of its own."""
-    code = f"from mudd_core import _core; print(_core.peak_gflops({threads}))"
-    env = dict(os.environ, PYTHONPATH=str(HERE.parent / "python"))
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def share_of_peak(row: Row) -> float:
+    """By the model's FLOPs and the limit measured between the steps."""
+    flops = SHAPES[row["shape"]].flops_per_token(row["family"]) * row["tokens_per_second"]
+    return float(flops / row["peak_gflops"] / 1e9)
 
 
-def heading(a: argparse.Namespace, peak: float) -> str:
+def heading(a: argparse.Namespace) -> str:
     """What a result must carry to be compared with another."""
     levels = [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
     return (
         f"{cpu_name()}, {usable_cores()} cores, {a.threads} threads, flags {' '.join(levels)}, "
         f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, Python {platform.python_version()}, "
         f"commit {commit()}, {time.strftime('%Y-%m-%d')}; {a.precision}; "
-        f"measured peak {peak:.0f} GFLOP/s; "
         f"{a.rounds} {'round' if a.rounds == 1 else 'rounds'} of {a.steps} steps after {a.warmup}\n"
     )
 
 
-def table(rows: list[Row], peak: float) -> str:
+def table(rows: list[Row]) -> str:
     """Markdown table: speed, share of peak, memory, and our ratios to each peer."""
     out = [
         "| family | shape (V, L, D, H, F, T, B) | program | ISA | tokens/s | best | share of peak "
@@ -177,7 +185,6 @@ def table(rows: list[Row], peak: float) -> str:
     for r in rows:
         s = SHAPES[r["shape"]]
         ours = r if r["program"] == "ours" else ours
-        flops = s.flops_per_token(r["family"]) * r["tokens_per_second"]
         dims = f"{s.V}, {s.L}, {s.D}, {s.H}, {s.inner(r['family'])}, {s.T}, {s.B}"
         ratios = " | "
         if ours and r is not ours:
@@ -186,7 +193,8 @@ def table(rows: list[Row], peak: float) -> str:
         differences = ", ".join(f"{r.get(k + '_difference', 0.0):.0e}" for k in ("loss", *STATE_TOLERANCE))
         out.append(
             f"| {r['family']} | {s.name}: {dims} | {r['name']} | {r['isa']} | {r['tokens_per_second']:.0f} "
-            f"| {r['best_tokens_per_second']:.0f} | {flops / peak / 1e9:.0%} | {r['peak_rss_mib']:.0f} "
+            f"| {r['best_tokens_per_second']:.0f} | {share_of_peak(r):.0%} of {r['peak_gflops']:.0f} "
+            f"| {r['peak_rss_mib']:.0f} "
             f"| {ratios} | {differences} |"
         )
     return "\n".join(out) + "\n"
@@ -209,7 +217,7 @@ def parse() -> argparse.Namespace:
     )
     p.add_argument("--no-ours", action="store_true", help="run the peers alone")
     p.add_argument("--threads", type=int, default=usable_cores())
-    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--steps", type=int, default=20, help="timed steps of a run")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
     p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
@@ -245,13 +253,12 @@ def missing_jax(interpreter: Path | None) -> str:
 def main() -> int:
     """Run the cases, print the table, and fail if the losses disagree."""
     a = parse()
-    peak = measured_peak(a.threads)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for family in a.families:
             for shape in a.shapes:
                 rows += measure_case(family, shape, a, Path(folder))
-    text = heading(a, peak) + "\n" + table(rows, peak)
+    text = heading(a) + "\n" + table(rows)
     print("\n" + text)
     if a.out is not None:
         a.out.parent.mkdir(parents=True, exist_ok=True)

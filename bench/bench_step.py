@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from shapes import AUX, EXPERTS, FAMILIES, SHAPES, TOP_K, Shape, peak_rss_mib, usable_cores
+from turns import turns
 from workload import (
     BETAS,
     CLIP,
@@ -113,7 +114,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     micro_batch = max(1, s.B // 2) if a.micro_batch is None else a.micro_batch
     engine = make_engine(s, family, micro_batch, a.weights, a.precision, a.recompute)
     losses, seconds = [], []
-    for step in range(a.warmup + a.steps):
+    for step in turns(a.warmup + a.steps, a.in_turn):
         window = batch_tokens(s, step).astype(np.int32)
         batch = {
             k: np.ascontiguousarray(w) for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
@@ -145,6 +146,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--threads", type=int, default=usable_cores())
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument(
         "--micro-batch",
         type=int,

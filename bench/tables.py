@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,9 +28,10 @@ from typing import Any
 import bench_peers
 import tables_page
 from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
+from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
-STEPS = {"9M": (20, 5), "55M": (4, 2), "162M": (3, 1)}  # timed and warm-up steps of a run
+STEPS = (20, 5)  # timed and warm-up steps of a run
 QUICK = {"9M": (4, 2), "55M": (2, 1), "162M": (1, 1)}
 MIXTRAL_SHAPES = ("9M", "55M")  # 162M would need 8.4 GiB of state on either side
 Row = dict[str, Any]
@@ -47,14 +47,13 @@ def lines_of(argv: list[str], a: argparse.Namespace, **environment: str) -> list
 
 def lengths_of(shape: str, a: argparse.Namespace) -> tuple[int, int]:
     """Timed and warm-up steps of a run."""
-    timed, warm = (QUICK if a.quick else STEPS)[shape]
+    timed, warm = QUICK[shape] if a.quick else STEPS
     return a.steps or timed, a.warmup or warm
 
 
 def steps(a: argparse.Namespace) -> dict[str, Row]:
     """Whole steps of every family, shape and program, interleaved."""
     rows: dict[str, Row] = {}
-    peak = bench_peers.measured_peak(a.threads)
     for shape in a.shapes:
         timed, warm = lengths_of(shape, a)
         one = argparse.Namespace(**{**vars(a), "steps": timed, "warmup": warm})
@@ -63,13 +62,12 @@ def steps(a: argparse.Namespace) -> dict[str, Row]:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 for row in bench_peers.measure_case(family, shape, one, Path(folder)):
-                    s = SHAPES[shape]
-                    flops = s.flops_per_token(family) * row["tokens_per_second"] / (1e9 * peak)
                     words = bench_peers.another_computation(row, a.precision, None)
                     if words:
                         print(f"{family} {shape} {row['program']}: {words}", file=sys.stderr)
                     kept = {k: v for k, v in row.items() if k not in ("losses", "state", "memory")}
-                    kept |= {"precision": a.precision, "share_of_peak": flops, "other_steps": words}
+                    kept |= {"precision": a.precision, "other_steps": words}
+                    kept["share_of_peak"] = bench_peers.share_of_peak(row)
                     kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
                     rows[f"{a.precision} {shape} {family} {row['program']}"] = kept
     return rows
@@ -92,14 +90,18 @@ def threads(a: argparse.Namespace) -> dict[str, Row]:
     """One thread against all, bound to cores, in turn."""
     shape = "9M" if a.quick else "55M"
     timed, warm = lengths_of(shape, a)
-    speed: dict[int, list[float]] = {1: [], a.threads: []}
-    for _ in range(a.rounds):
-        for count in speed:
-            argv = ["bench_step.py", "--shape", shape, "--threads", str(count), "--steps", str(timed)]
-            bound = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(count)}
-            speed[count].append(lines_of([*argv, "--warmup", str(warm)], a, **bound)[0]["tokens_per_second"])
-    row = {str(count): statistics.median(values) for count, values in speed.items()}
-    return {shape: {"shape": shape, "tokens_per_second": row, "speedup": row[str(a.threads)] / row["1"]}}
+    programs = []
+    for count in (1, a.threads):
+        argv = ["bench_step.py", "--shape", shape, "--threads", str(count), "--json", "--in-turn"]
+        argv += ["--steps", str(timed), "--warmup", str(warm)]
+        bound = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(count)}
+        whole = [*shlex.split(a.prefix), sys.executable, str(HERE / argv[0]), *argv[1:]]
+        programs.append(Program(whole, {**os.environ, **bound}))
+    found = [row["tokens_per_second"] for row in take_turns(programs, warm + timed) if row]
+    if len(found) < len(programs):
+        raise SystemExit("[tables] threads: a run of bench_step.py failed")
+    row = {"1": found[0], str(a.threads): found[-1]}
+    return {shape: {"shape": shape, "tokens_per_second": row, "speedup": found[-1] / found[0]}}
 
 
 def startup(a: argparse.Namespace) -> dict[str, Row]:
@@ -146,7 +148,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
     a = p.parse_args()
     a.shapes = a.shapes or (["9M"] if a.quick else list(SHAPES))
-    a.rounds = a.rounds or (1 if a.quick else 3)
+    a.rounds = a.rounds or 1
     a.jax_python, a.no_ours = os.environ.get("MUDD_BENCH_JAX_PYTHON"), False
     jax = a.precision == "fp32" and not bench_peers.missing_jax(a.jax_python)
     a.peers = ["eager", "compile", *(["jax"] if jax else [])] if a.peers is None else a.peers

@@ -24,6 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from shapes import SHAPES, Shape, peak_rss_mib
+from turns import turns
 from workload import (
     BETAS,
     CLIP,
@@ -142,6 +143,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
     p.add_argument("--max-isa", choices=("avx2", "avx512"), help="highest instruction set of XLA's code")
     p.add_argument(
@@ -176,7 +178,7 @@ def main() -> int:
     moments = tuple({name: jnp.zeros_like(w) for name, w in p.items()} for _ in range(2))
     run = jax.jit(partial(update, s=s), donate_argnums=(0, 1))
     losses, seconds = [], []
-    for step in range(a.warmup + a.steps):
+    for step in turns(a.warmup + a.steps, a.in_turn):
         window = batch_tokens(s, step).astype(np.int32)
         start = time.perf_counter()
         p, moments, loss = run(p, moments, jnp.float32(step + 1), window[:, :-1], window[:, 1:])

@@ -29,6 +29,7 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib
+from turns import turns
 from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, spread
 
 # Families whose compiled step gives NaN losses at AVX2 where Inductor vectorises the ends of loops with masks (seen on
@@ -187,6 +188,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast around forward"
     )
@@ -216,7 +218,7 @@ def main() -> int:
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
     run = compiled(model, a.family) if a.mode == "compile" else model
     losses, seconds = [], []
-    for step in range(a.warmup + a.steps):
+    for step in turns(a.warmup + a.steps, a.in_turn):
         window = torch.from_numpy(batch_tokens(s, step))
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)

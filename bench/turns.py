@@ -1,0 +1,87 @@
+"""Programs that take their steps in turn, so that a slow second of the machine hits all of them alike.
+
+A program waits before each step for a line on its standard input (`turns`); who measures holds the other end
+(`Program`) and lets one program step at a time, while the others sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+WAITING = "waiting for a turn"
+PAUSE = 0.02  # seconds after a turn: idle threads of the program that had it may spin for some milliseconds
+
+
+def turns(count: int, in_turn: bool) -> Iterator[int]:
+    """Numbers of the steps to take, each when it is allowed; without `in_turn` all at once."""
+    for step in range(count):
+        if in_turn:
+            print(WAITING, flush=True)
+            if not sys.stdin.readline():
+                raise SystemExit("[turns] whoever gave the turns is gone")
+        yield step
+
+
+class Program:
+    """A process whose loop is `turns`. Its last line of output is a JSON object."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
+        """Starts it and waits until it could take its first step."""
+        self.argv = argv
+        self._last = ""
+        self._process = subprocess.Popen(
+            argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._until_waiting()
+
+    def _until_waiting(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == WAITING:
+                return
+            self._last = line
+        self._process.wait()
+
+    def step(self) -> None:
+        """One step; behind the last one the program ends. BrokenPipeError if it ended before."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self._until_waiting()
+        time.sleep(PAUSE)
+
+    def report(self) -> dict[str, Any] | None:
+        """What it printed last; None if it failed."""
+        if self._process.wait() != 0:
+            return None
+        found: dict[str, Any] = json.loads(self._last)
+        return found
+
+    def stop(self) -> None:
+        """Ends it early."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # a turn that it did not take any more
+                    pipe.close()
+
+
+def take_turns(programs: list[Program], count: int) -> list[dict[str, Any] | None]:
+    """`count` steps of each, one after another in the given order; their reports."""
+    try:
+        for _ in range(count):
+            for program in programs:
+                program.step()
+        return [program.report() for program in programs]
+    except BrokenPipeError:
+        return [None for _ in programs]
+    finally:
+        for program in programs:
+            program.stop()
