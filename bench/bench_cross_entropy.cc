@@ -62,8 +62,8 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
 
   std::vector<float> h = filled(rows * s.d, 1e-3f), head = filled(s.vocabulary * s.d, 1e-4f), dh(h.size()),
                      dhead(training ? head.size() : 0);
-  std::vector<float> plain(static_cast<size_t>(packed_size(s.vocabulary, s.d))),
-      transposed(static_cast<size_t>(packed_size(s.d, s.vocabulary)));
+  std::vector<float> plain(static_cast<size_t>(packed_bytes(s.vocabulary, s.d)) / sizeof(float)),
+      transposed(static_cast<size_t>(packed_bytes(s.d, s.vocabulary)) / sizeof(float));
   pack_weight(head.data(), s.vocabulary, s.d, false, plain.data());
   pack_weight(head.data(), s.vocabulary, s.d, true, transposed.data());
   std::vector<int32_t> targets(static_cast<size_t>(rows));

@@ -27,8 +27,8 @@ struct Store {
         v(w.size()),
         g0(numbers(seed + 1, rows * cols)),
         g1(numbers(seed + 2, rows * cols)),
-        plain(plain_pack ? static_cast<size_t>(packed_size(rows, cols)) : 0),
-        transposed(transposed_pack ? static_cast<size_t>(packed_size(cols, rows)) : 0) {}
+        plain(plain_pack ? static_cast<size_t>(packed_bytes(rows, cols)) / sizeof(float) : 0),
+        transposed(transposed_pack ? static_cast<size_t>(packed_bytes(cols, rows)) / sizeof(float) : 0) {}
 
   UpdateParameter parameter(int uses) {
     UpdateParameter p;

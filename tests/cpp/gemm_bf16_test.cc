@@ -107,16 +107,7 @@ TEST_CASE("a row depends neither on its neighbours nor on the way to it") {
       const Packed packed(kernels, numbers(2, k * n), k, n, false);
       Matrix a(type, numbers(1, m * k), m, k, 0);
       Floats together(static_cast<size_t>(m * n)), alone = together, gathered = together;
-      GemmBlock g{.a = a.cells(),
-                  .lda = k,
-                  .b = packed.bytes.data(),
-                  .c = together.data(),
-                  .ldc = n,
-                  .m = m,
-                  .n = n,
-                  .k = k,
-                  .compute = compute,
-                  .epilogue = {}};
+      GemmBlock g = product_of(a.cells(), packed.bytes.data(), together.data(), m, n, k, compute);
       kernels.multiply(g);
       for (int64_t i = 0; i < m; ++i) {
         g.a = a.cells() + i * k;

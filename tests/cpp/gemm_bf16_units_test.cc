@@ -49,30 +49,11 @@ TEST_CASE("the bf16 units give the bits of their emulation") {
           c[i].resize(static_cast<size_t>(m * n));
           half[i].resize(c[i].size());
           for (Cells out : {Cells(c[i].data()), Cells(half[i].data())})
-            kernels.multiply({.a = a.data(),
-                              .lda = k,
-                              .b = packed.bytes.data(),
-                              .c = out,
-                              .ldc = n,
-                              .m = m,
-                              .n = n,
-                              .k = k,
-                              .compute = DType::bf16,
-                              .epilogue = {}});
+            kernels.multiply(product_of(a.data(), packed.bytes.data(), out, m, n, k, DType::bf16));
           dw[i].resize(static_cast<size_t>(m * n));
           Floats scratch(static_cast<size_t>(kernels.grad_scratch(m, n, 2)));
-          kernels.weight_gradient({.x = x.data(),
-                                   .ldx = m,
-                                   .dy = dy.data(),
-                                   .ldy = n,
-                                   .cuts = cuts,
-                                   .shards = 2,
-                                   .m = m,
-                                   .n = n,
-                                   .out = dw[i].data(),
-                                   .ldo = n,
-                                   .scratch = scratch.data(),
-                                   .compute = DType::bf16});
+          kernels.weight_gradient(
+              gradient_of(x.data(), dy.data(), cuts, 2, m, n, dw[i].data(), scratch.data(), DType::bf16));
         }
         CHECK(std::memcmp(half[0].data(), half[1].data(), half[0].size() * sizeof(bf16)) == 0);
         CHECK(same(c[0], c[1]));

@@ -1,14 +1,14 @@
 // Rows of bf16 whose pairs are words already are read where they lie. They give the bits of rows that are copied.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
+#include "gemm_operands.h"
 #include "mudd/ops/gemm/gemm.h"
 
 using namespace mudd;
+using namespace mudd::test;
 
 namespace {
 
@@ -27,19 +27,9 @@ std::vector<float> product(const GemmKernels& kernels, int64_t m, int64_t n, int
     for (int64_t j = 0; j < k; ++j) a[static_cast<size_t>(offset + i * stride + j)] = half_of(i * k + j);
   std::vector<float> w(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n));
   for (size_t i = 0; i < w.size(); ++i) w[i] = 0.02f * static_cast<float>(i * 31 % 57) - 0.5f;
-  const int64_t panels = (n + kernels.nr - 1) / kernels.nr;
-  std::vector<float> packed(static_cast<size_t>(kernels.panel_bytes(k, panels * kernels.nr)) / sizeof(float));
-  kernels.pack(w.data(), n, k, n, 0, panels, packed.data());
-  GemmBlock g;
-  g.a = a.data() + offset;
+  const Packed packed(kernels, w, k, n, false);
+  GemmBlock g = product_of(a.data() + offset, packed.bytes.data(), c.data(), m, n, k, DType::bf16);
   g.lda = stride;
-  g.b = packed.data();
-  g.c = c.data();
-  g.ldc = n;
-  g.m = m;
-  g.n = n;
-  g.k = k;
-  g.compute = DType::bf16;
   kernels.multiply(g);
   return c;
 }

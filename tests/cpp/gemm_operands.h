@@ -1,4 +1,5 @@
-// Shared by the tests of gemm: operands in either type, packed or spread out, and what to run over.
+// Shared by the tests of gemm: operands in either type, packed or spread out, products of them, and what to run
+// over.
 #pragma once
 
 #include <cmath>
@@ -76,6 +77,29 @@ struct Packed {
           stored.data(), transposed ? k : n, k, n, part ? middle : 0, part ? panels : middle, bytes.data());
   }
 };
+
+// A product of operands without gaps: a [m, k] and c [m, n].
+inline GemmBlock product_of(ConstCells a, const void* b, Cells c, int64_t m, int64_t n, int64_t k,
+                            DType compute = DType::f32) {
+  return {.a = a, .lda = k, .b = b, .c = c, .ldc = n, .m = m, .n = n, .k = k, .compute = compute, .epilogue = {}};
+}
+
+// dW [m, n] over rows of x [rows, m] and dy [rows, n] without gaps. cuts: shards + 1 row numbers.
+inline GradBlock gradient_of(ConstCells x, ConstCells dy, const int64_t* cuts, int shards, int64_t m, int64_t n,
+                             float* out, float* scratch, DType compute = DType::f32) {
+  return {.x = x,
+          .ldx = m,
+          .dy = dy,
+          .ldy = n,
+          .cuts = cuts,
+          .shards = shards,
+          .m = m,
+          .n = n,
+          .out = out,
+          .ldo = n,
+          .scratch = scratch,
+          .compute = compute};
+}
 
 // Both compute types' rows; those of f32 only see bf16 operands here.
 template <class Body>

@@ -101,7 +101,8 @@ TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread co
       for (int threads : {1, 2, 3}) {
         set_num_threads(threads);
         const int64_t rows = 200, cols = 1500;
-        std::vector<float> w = numbers(1, rows * cols), packed(static_cast<size_t>(packed_size(rows, cols)));
+        std::vector<float> w = numbers(1, rows * cols),
+                           packed(static_cast<size_t>(packed_bytes(rows, cols)) / sizeof(float));
         std::vector<float> m(w.size()), g = numbers(2, rows * cols);
         UpdateParameter p;
         p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;

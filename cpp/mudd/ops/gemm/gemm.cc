@@ -5,6 +5,7 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
+#include "mudd/ops/gemm/grid.h"
 
 namespace mudd {
 
@@ -28,43 +29,10 @@ const GemmKernels& gemm_kernels(DType compute) {
   return compute == DType::bf16 ? b16 : f32;
 }
 
-namespace {
-
-// A grid of tasks over C [m, n], row blocks fastest: threads that follow each other share columns of B.
-struct Grid {
-  int64_t m, n, step_m, step_n;
-
-  int64_t tasks() const { return m == 0 || n == 0 ? 0 : ceil_div(m, step_m) * ceil_div(n, step_n); }
-  int64_t row(int64_t task) const { return task % ceil_div(m, step_m) * step_m; }
-  int64_t column(int64_t task) const { return task / ceil_div(m, step_m) * step_n; }
-  int64_t rows(int64_t task) const { return std::min(step_m, m - row(task)); }
-  int64_t columns(int64_t task) const { return std::min(step_n, n - column(task)); }
-};
-
-// Multiply-adds below which a task is not worth handing to another thread.
-constexpr int64_t kSmallTask = 1 << 16;
-
-Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
-  // Multiples of every mr (2, 6, 12) and nr (16, 32); many enough that 2 to 16 threads end together.
-  Grid grid{m, n, 96, 256};
-  // Units of bf16 are twice as fast, and where rows of A are copied every task does it again: as few tasks as keep
-  // all busy. How C is cut never enters a sum.
-  const int64_t enough = kernels.packed == DType::bf16 ? 8 * num_threads() : 64;
-  if (grid.tasks() < enough) grid.step_m = 48;
-  if (grid.tasks() < enough) grid.step_n = 128;
-  const int64_t rows = std::max<int64_t>(1, std::min(m, grid.step_m));
-  grid.step_n = std::max(grid.step_n, round_up(kSmallTask / std::max<int64_t>(1, rows * k), 4 * kernels.nr));
-  return grid;
-}
-
-}  // namespace
-
 int64_t packed_bytes(int64_t k, int64_t n, DType compute) {
   const GemmKernels& kernels = gemm_kernels(compute);
   return kernels.panel_bytes(k, round_up(n, kernels.nr));
 }
-
-int64_t packed_size(int64_t k, int64_t n) { return packed_bytes(k, n, DType::f32) / size_of(DType::f32); }
 
 void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed, DType compute) {
   const GemmKernels& kernels = gemm_kernels(compute);
@@ -123,37 +91,6 @@ void multiply(const GemmBlock& whole) {
   const ProductTasks product(whole);
   parallel_for(product.count(), [&](int64_t task, int) { product.run(task); });
 }
-
-namespace {
-
-// Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, so many that `threads` end
-// together at the least cost. How dW is cut never enters a sum, so it may follow the number of threads.
-Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t threads) {
-  constexpr int64_t kPack = 16;  // multiply-adds in the time that packs an element
-  const auto pieces = [](int64_t size, int64_t most) { return std::max<int64_t>(1, ceil_div(size, most)); };
-  const auto piece = [](int64_t size, int64_t count, int64_t unit) {
-    return round_up(std::max<int64_t>(1, ceil_div(size, count)), unit);
-  };
-  const int64_t least_m = pieces(m, kernels.grad_m), least_n = pieces(n, kernels.grad_n);
-  Grid best{m, n, piece(m, least_m, kernels.mr), piece(n, least_n, kernels.nr)};
-  int64_t best_cost = INT64_MAX;
-  for (int64_t a = least_m; a <= least_m + threads; ++a)
-    for (int64_t b = least_n; b <= least_n + threads; ++b) {
-      const Grid grid{m, n, piece(m, a, kernels.mr), piece(n, b, kernels.nr)};
-      const int64_t one = grid.step_m * grid.step_n + kPack * (grid.step_m + grid.step_n);
-      const int64_t cost = ceil_div(grid.tasks(), threads) * one;
-      if (cost >= best_cost) continue;
-      best = grid;
-      best_cost = cost;
-    }
-  return best;
-}
-
-int64_t slot_floats(const GemmKernels& kernels, const Grid& grid, int shards) {
-  return round_up(kernels.grad_scratch(std::min(grid.m, grid.step_m), std::min(grid.n, grid.step_n), shards), 16);
-}
-
-}  // namespace
 
 int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products, DType compute) {
   const GemmKernels& kernels = gemm_kernels(compute);

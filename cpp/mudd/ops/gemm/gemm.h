@@ -119,9 +119,7 @@ std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute = DType::f32);
 const GemmKernels& gemm_kernels(DType compute = DType::f32);
 
 // Bytes of a packed B[k, n].
-int64_t packed_bytes(int64_t k, int64_t n, DType compute);
-// Floats of one for compute type f32.
-int64_t packed_size(int64_t k, int64_t n);
+int64_t packed_bytes(int64_t k, int64_t n, DType compute = DType::f32);
 
 // Threaded drivers used by ops (gemm.cc): they cut M and N into blocks by shape.
 // Packs stored matrix w [rows, cols] for products that sum over its rows (plain) or its columns (transposed).

@@ -67,7 +67,7 @@ void MoeRoute::infer(Inference& io) {
   packs_ = !io.input_is_parameter(kW) || io.compute() != DType::f32;
   if (!packs_) io.pack(kW, Pack::plain);
   if (!packs_ && io.wants_gradient(kX)) io.pack(kW, Pack::transposed);
-  const int64_t packed = packs_ ? std::max(packed_size(d_, experts_), packed_size(experts_, d_)) * kFloat : 0;
+  const int64_t packed = packs_ ? std::max(packed_bytes(d_, experts_), packed_bytes(experts_, d_)) : 0;
   const int64_t noisy = jitter_ > 0 ? rows * d_ * kFloat : 0;
   // Forward: [packed w][x'][work of dropping]. Backward: [packed w][dz][x', then dx'][scratch of dw].
   x_at_ = packed + rows * experts_ * kFloat;
