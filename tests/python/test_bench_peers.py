@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig
 from reference.torch_mup import Mup
@@ -61,7 +62,7 @@ def test_peer_matches_reference(family: str) -> None:
     load(peer, weights)
     window = workload.batch_tokens(TINY, 3)
     loss = peer(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
-    want = tm.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
     assert abs(loss.item() - want.loss) < 1e-6  # the peer's rope tables are float32
     peer_count = sum(p.numel() for p in peer.parameters())
     assert peer_count == sum(int(np.prod(s)) for s in shapes.values())
@@ -92,7 +93,7 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
     weights = workload.random_weights(workload.parameter_shapes(TINY, family))
     cfg = reference(family)
     windows = [workload.batch_tokens(TINY, step) for step in range(3)]
-    _, losses, _ = tm.adamw_steps(
+    _, losses, _ = tt.adamw_steps(
         weights,
         [(w[:, :-1], w[:, 1:]) for w in windows],
         cfg,

@@ -10,7 +10,7 @@ import torch
 
 import mudd_core as mc
 from mudd_core import ops, tape
-from op_cases import normal
+from op_case import normal
 from reference.torch_muddformer import depth_mix
 
 # streams, states, D, K (0: static), generator gain, gains, newest, options

@@ -13,6 +13,7 @@ from mudd_core import interop
 from mudd_core.config import TransformerPPConfig
 from reference import muddformer_originals as orig
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_muddformer import MuddConfig
 
 SOURCES = ((0, 1), (0, 1, 2), (0, 1, 2, 3))
@@ -64,7 +65,7 @@ def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
     batch = {"tokens": ids}
     ours = {key: np.array(view) for key, view in model.parameters.items()}
     targets = np.where(ids[:, 1:] == 0, -100, ids[:, 1:])
-    want = tm.loss_and_grads(ours, ids[:, :-1], targets, cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(ours, ids[:, :-1], targets, cfg, dtype=torch.float64)
     np.testing.assert_allclose(
         model.logits(batch), want.logits, rtol=0, atol=2e-5 * np.abs(want.logits).max()
     )

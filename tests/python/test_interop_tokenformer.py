@@ -12,6 +12,7 @@ from mudd_core.config import TokenFormerConfig
 from mudd_core.interop import export_original, load_original
 from mudd_core.model import Model
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_tokenformer import Tokenformer
 from small_models import CASES
 
@@ -176,7 +177,7 @@ def test_the_neox_program(prefix: str) -> None:
     }
     cfg = Tokenformer(61, 2, 32, 4, (12, 9, 40), 24, gelu="none", eps=0.0, positions="rotary", gain_offset=0.0,
                       divide_logits=False)  # fmt: skip
-    want = tm.loss_and_grads(ours, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(ours, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
     assert np.abs(model.logits(batch) - want.logits).max() <= 1e-5 * np.abs(want.logits).max()
     loss, gradients = model.loss_and_gradients(batch)
     assert loss == pytest.approx(want.loss, rel=2e-6)

@@ -19,6 +19,7 @@ from mudd_core.expert_load import WINDOW, ExpertLoad, StepFigures
 from mudd_core.metrics import read_rows
 from mudd_core.progress import step_line
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_mixtral import Mixtral
 from small_models import make_batch
 
@@ -57,7 +58,7 @@ def test_every_policy_equals_autograd(name: str) -> None:
     batch = make_batch(61, 3, 17)
     extra = {"key_mask": np.ones((3, 17), np.int32)}
     extra["key_mask"][1, 12:] = 0
-    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], twin, dtype=torch.float64, **extra)
+    want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], twin, dtype=torch.float64, **extra)
     loss, gradients = model.loss_and_gradients({**batch, **extra})
     assert loss == pytest.approx(want.loss, rel=20 * EPSILON)
     largest = max(np.abs(g).max() for g in want.grads.values())

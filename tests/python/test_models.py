@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mudd_core.model import Model
-from reference import torch_models as tm
+from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
 # Largest difference over the largest entry of the reference, in epsilons of float32 times the growth of the sums.
@@ -27,7 +27,7 @@ def worst(got: Any, want: Any) -> float:
 def test_logits_loss_and_gradients_equal_autograd(name: str, shape: tuple[int, int]) -> None:
     model, cfg, params = make(name)
     batch = make_batch(cfg.vocab_size, *shape)
-    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
     assert worst(model.logits(batch["inputs"]), want.logits) <= LOGITS
     loss, gradients = model.loss_and_gradients(batch)
     assert loss == pytest.approx(want.loss, rel=LOSS)
@@ -49,7 +49,7 @@ def test_positions_segments_and_masks(name: str) -> None:
         "segments": np.sort(rng.integers(0, 4, (3, 12)), 1).astype(np.int32),
         "key_mask": (rng.random((3, 12)) < 0.8).astype(np.int32),
     }
-    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64, **extra)
+    want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64, **extra)
     loss, gradients = model.loss_and_gradients({**batch, **extra})
     assert loss == pytest.approx(want.loss, rel=LOSS)
     largest = max(np.abs(g).max() for g in want.grads.values())
@@ -69,7 +69,7 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
     assert [int(row.argmax()) for row in logits[10:-1]] == out
     # Not only the argmax: the cached path gives the very bits of the full pass.
     assert np.array_equal(model._generator.feed(full, 0), logits)  # type: ignore[union-attr]
-    assert out == list(tm.greedy(params, prompt, 20, cfg)[0])
+    assert out == list(tt.greedy(params, prompt, 20, cfg)[0])
 
 
 def test_sampling_depends_on_seed_only() -> None:

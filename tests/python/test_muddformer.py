@@ -14,6 +14,7 @@ import mudd_core as mc
 from mudd_core.config import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.model import Model
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_muddformer import MuddConfig
 from small_models import make_batch
 
@@ -68,7 +69,7 @@ def test_logits_loss_and_gradients_equal_autograd(name: str) -> None:
     for key, value in params.items():
         model.set_parameter(key, value)
     batch = make_batch(V, 2, 9)
-    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
     got = model.logits(batch["inputs"])
     assert np.abs(got - want.logits).max() <= 3e-5 * np.abs(want.logits).max()
     loss, gradients = model.loss_and_gradients(batch, shards=2)

@@ -11,7 +11,8 @@ import pytest
 import mudd_core as mc
 from mudd_core import ops, tape
 from mudd_core._core import op_names
-from op_cases import Case, cases, integers, normal
+from op_case import Case, integers, normal
+from op_cases import cases
 
 CASES = cases()
 LOSSES = ("cross_entropy", "moe_balance")  # their gradient is a weight of the summed loss, 1 by default

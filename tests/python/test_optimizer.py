@@ -12,7 +12,7 @@ import mudd_core as mc
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.engine import Engine, cut_batch
 from mudd_core.errors import UserError
-from reference import torch_models as tm
+from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -37,7 +37,7 @@ def test_steps_equal_torch_adamw(name: str) -> None:
     model, cfg, params = make(name, whole_batch=True)
     data = batches(cfg.vocab_size, 5)
     matrices = {k for k in params if k.endswith((".w", ".key", ".value", ".w1", ".w2"))}
-    want, losses, norms = tm.adamw_steps(
+    want, losses, norms = tt.adamw_steps(
         params,
         [(b["inputs"], b["targets"]) for b in data],
         cfg,

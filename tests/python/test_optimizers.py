@@ -11,8 +11,8 @@ import torch
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.engine import Engine
 from mudd_core.model import Model
-from reference import numpy_ops as ref
-from reference import torch_models as tm
+from reference import numpy_updates
+from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
 NAME, BATCH, LENGTH, LR = "llama_gqa", 4, 9, 2e-2
@@ -33,7 +33,7 @@ def batches(count: int) -> list[dict[str, Any]]:
 
 def clipped(params: dict[str, Any], cfg: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """Gradients of the reference, clipped by global norm."""
-    grads = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64).grads
+    grads = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64).grads
     norm = float(np.sqrt(sum((g**2).sum() for g in grads.values())))
     return {key: g * min(1.0, 0.5 / norm) for key, g in grads.items()}
 
@@ -49,11 +49,11 @@ def test_steps_follow_the_formulas(name: str) -> None:
         assert engine.train_step(step, lr, batch).finite
         for key, g in clipped(want, cfg, batch).items():
             if name == "lion":
-                want[key], moments[key] = ref.lion(
+                want[key], moments[key] = numpy_updates.lion(
                     want[key], g, moments[key], lr=lr, beta1=0.9, beta2=0.98, decay=0.1 * lr
                 )
             else:
-                want[key], moments[key] = ref.sgd(
+                want[key], moments[key] = numpy_updates.sgd(
                     want[key], g, moments[key], lr=lr, momentum=0.9, decay=0.1 * lr
                 )
     for key, value in want.items():

@@ -11,6 +11,7 @@ import transformers
 from numpy.typing import NDArray
 
 from reference import torch_models as tm
+from reference import torch_training as tt
 
 LLAMA = tm.LlamaConfig(vocab_size=37, layers=3, d_model=24, heads=6, kv_heads=2, ffn=40)
 GPT2 = tm.Gpt2Config(vocab_size=37, layers=3, d_model=24, heads=6, ffn=96, max_positions=16)
@@ -98,7 +99,7 @@ def load(model: Any, params: dict[str, NDArray[Any]], names: dict[str, tuple[str
 def hf_result(model: Any, tokens: NDArray[Any], targets: NDArray[Any]) -> tuple[Any, float, dict[str, Any]]:
     model.eval()
     logits = model(torch.from_numpy(tokens)).logits
-    loss = tm.mean_loss(logits, torch.from_numpy(targets))
+    loss = tt.mean_loss(logits, torch.from_numpy(targets))
     loss.backward()  # type: ignore[no-untyped-call]
     return logits.detach().numpy(), loss.item(), {k: p.grad.numpy() for k, p in model.named_parameters()}
 
@@ -118,7 +119,7 @@ def split_qkv(grads: dict[str, NDArray[Any]], cfg: tm.Gpt2Config) -> dict[str, N
 def test_matches_transformers(cfg: tm.Config) -> None:
     params = tm.random_params(cfg, seed=1)
     tokens, targets = data(cfg)
-    ours = tm.loss_and_grads(params, tokens, targets, cfg)
+    ours = tt.loss_and_grads(params, tokens, targets, cfg)
     model, names = hf_gpt2(cfg, params) if isinstance(cfg, tm.Gpt2Config) else hf_llama(cfg, params)
     logits, loss, grads = hf_result(model, tokens, targets)
     np.testing.assert_allclose(ours.logits, logits, rtol=0, atol=3e-5)
@@ -136,9 +137,9 @@ def test_segments_are_separate_documents(cfg: tm.Config) -> None:
     tokens, targets = data(cfg, B=1, T=11)
     positions = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6]])
     segments = np.array([[1] * 4 + [2] * 7])
-    packed = tm.loss_and_grads(params, tokens, targets, cfg, positions=positions, segments=segments).logits
+    packed = tt.loss_and_grads(params, tokens, targets, cfg, positions=positions, segments=segments).logits
     for part in (slice(0, 4), slice(4, 11)):
-        alone = tm.loss_and_grads(params, tokens[:, part], targets[:, part], cfg).logits
+        alone = tt.loss_and_grads(params, tokens[:, part], targets[:, part], cfg).logits
         np.testing.assert_allclose(packed[:, part], alone, rtol=0, atol=1e-5)
 
 
@@ -150,8 +151,8 @@ def test_key_mask_hides_padding() -> None:
     ignored = np.concatenate([np.full((1, 3), -100), targets], 1)
     mask = np.array([[0] * 3 + [1] * 8])
     positions = np.array([[0] * 3 + list(range(8))])
-    got = tm.loss_and_grads(params, padded, ignored, LLAMA, positions=positions, key_mask=mask)
-    want = tm.loss_and_grads(params, tokens, targets, LLAMA)
+    got = tt.loss_and_grads(params, padded, ignored, LLAMA, positions=positions, key_mask=mask)
+    want = tt.loss_and_grads(params, tokens, targets, LLAMA)
     np.testing.assert_allclose(got.logits[:, 3:], want.logits, rtol=0, atol=1e-5)
     for name, grad in want.grads.items():
         np.testing.assert_allclose(got.grads[name], grad, rtol=0, atol=1e-5, err_msg=name)
@@ -164,12 +165,12 @@ def test_double_precision_derivative(cfg: tm.Config) -> None:
     tokens, targets = data(cfg)
     rng = np.random.default_rng(0)
     direction = {k: rng.normal(size=v.shape) for k, v in sorted(params.items())}
-    grads = tm.loss_and_grads(params, tokens, targets, cfg, dtype=torch.float64).grads
+    grads = tt.loss_and_grads(params, tokens, targets, cfg, dtype=torch.float64).grads
     slope = sum(float((grads[k] * direction[k]).sum()) for k in params)
     h = 1e-6
 
     def loss(step: float) -> float:
         moved = {k: v + step * direction[k] for k, v in params.items()}
-        return tm.loss_and_grads(moved, tokens, targets, cfg, dtype=torch.float64).loss
+        return tt.loss_and_grads(moved, tokens, targets, cfg, dtype=torch.float64).loss
 
     assert abs((loss(h) - loss(-h)) / (2 * h) / slope - 1) < 1e-6

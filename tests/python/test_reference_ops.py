@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from reference import numpy_attention, numpy_updates
 from reference import numpy_ops as ops
 from reference import torch_models as tm
+from reference import torch_training as tt
 
 rng = np.random.default_rng(7)
 TOL = 1e-11
@@ -108,16 +110,20 @@ def test_attention(kv_heads: int, masked: bool) -> None:
     key_mask = np.array([[1, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 1, 1]]) if masked else None
     batch = tm.make_batch(np.zeros((B, T)), segments=segments, key_mask=key_mask)
     y, grads = autograd(lambda q, k, v: tm.causal_attention(q, k, v, batch).view(B, T, H, d), dy, q, k, v)
-    close("attention", ops.attention(q, k, v, segments=segments, key_mask=key_mask), y)
+    close("attention", numpy_attention.attention(q, k, v, segments=segments, key_mask=key_mask), y)
     for a, b in zip(
-        ops.attention_backward(dy, q, k, v, segments=segments, key_mask=key_mask), grads, strict=True
+        numpy_attention.attention_backward(dy, q, k, v, segments=segments, key_mask=key_mask),
+        grads,
+        strict=True,
     ):
         close("attention grad", a, b)
     if masked:  # row 0 of batch 1 sees only its own masked key: nothing
-        got = ops.attention(q, k, v, segments=segments, key_mask=key_mask)
-        sums = ops.attention_log_sums(q, k, None, segments, key_mask)
+        got = numpy_attention.attention(q, k, v, segments=segments, key_mask=key_mask)
+        sums = numpy_attention.attention_log_sums(q, k, None, segments, key_mask)
         assert (got[1, 0] == 0).all() and np.isneginf(sums[1, :, 0]).all()
-    close("last rows", ops.attention(q[:, 5:], k, v, segments=segments, key_mask=key_mask), y[:, 5:])
+    close(
+        "last rows", numpy_attention.attention(q[:, 5:], k, v, segments=segments, key_mask=key_mask), y[:, 5:]
+    )
 
 
 def test_attention_without_masks_is_sdpa() -> None:
@@ -125,7 +131,7 @@ def test_attention_without_masks_is_sdpa() -> None:
     t = [torch.tensor(x).transpose(1, 2) for x in (q, k, v)]
     close(
         "sdpa",
-        ops.attention(q, k, v),
+        numpy_attention.attention(q, k, v),
         F.scaled_dot_product_attention(t[0], t[1], t[2], is_causal=True).transpose(1, 2),
     )
 
@@ -133,7 +139,7 @@ def test_attention_without_masks_is_sdpa() -> None:
 def test_cross_entropy() -> None:
     h, w, t = rng.normal(size=(6, 4)), rng.normal(size=(9, 4)) * 3, np.array([3, -1, 8, 0, -100, 3])
     th, tw = torch.tensor(h, requires_grad=True), torch.tensor(w, requires_grad=True)
-    loss = tm.mean_loss(th @ tw.T, torch.from_numpy(t))
+    loss = tt.mean_loss(th @ tw.T, torch.from_numpy(t))
     loss.backward()  # type: ignore[no-untyped-call]
     sums = ops.cross_entropy(h, w, t)
     assert sums.targets == 4
@@ -153,8 +159,8 @@ def test_adamw_and_clip() -> None:
         p.grad = torch.tensor(g)
         norm = float(torch.nn.utils.clip_grad_norm_([p], 1.0))
         optimizer.step()
-        close("norm", ops.global_norm({"w": g}), norm)
-        scale = ops.clip_scale(norm, 1.0)
-        w, m, v = ops.adamw(w, m, v, g, step, 3e-2, 0.8, 0.9, 1e-6, 0.3, scale)
+        close("norm", numpy_updates.global_norm({"w": g}), norm)
+        scale = numpy_updates.clip_scale(norm, 1.0)
+        w, m, v = numpy_updates.adamw(w, m, v, g, step, 3e-2, 0.8, 0.9, 1e-6, 0.3, scale)
         # torch's clip adds 1e-6 to the norm, hence the wider tolerance.
         np.testing.assert_allclose(w, p.detach().numpy(), rtol=0, atol=2e-7)

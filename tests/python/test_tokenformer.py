@@ -14,6 +14,7 @@ from mudd_core.config import Config, OptimConfig, TokenFormerConfig, TrainConfig
 from mudd_core.engine import Engine
 from mudd_core.errors import UserError
 from reference import torch_models as tm
+from reference import torch_training as tt
 from reference.torch_tokenformer import Tokenformer
 from small_models import make_batch
 
@@ -105,7 +106,7 @@ def test_other_normalisations_and_positions_equal_autograd(norm: str, positions:
     for name, value in params.items():
         model.set_parameter(name, value)
     batch = make_batch(61, 3, 11)
-    want = tm.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
     loss, gradients = model.loss_and_gradients(batch)
     assert loss == pytest.approx(want.loss, rel=3e-6)
     largest = max(np.abs(g).max() for g in want.grads.values())

@@ -6,7 +6,7 @@ yml files; sizes are read off the tensors. Positions of padding (segment 0 of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,15 @@ from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.system import Shapes, agree, as_ids
+from mudd_core.interop.tokenformer_jax_layout import (
+    ATTENTION,
+    LAYERS,
+    dense_block,
+    dense_shapes,
+    slot_block,
+    slot_shapes,
+)
 
-_LAYERS = "decoder/layers/"
-_ATTENTION = _LAYERS + "self_attention/"
-_ALL = slice(None)
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu_tanh", "squared_relu": "squared_relu"
 }  # fmt: skip
@@ -43,7 +48,7 @@ class TokenFormerJax:
             raise ValueError("[tokenformer_jax] expected scan_layers true and global_parameter_scale 1")
         try:
             vocab, width = shapes["token_embedder/embedding"]
-            dense = _ATTENTION + "query/kernel" in shapes
+            dense = ATTENTION + "query/kernel" in shapes
             fields = self._dense(config, shapes) if dense else self._slots(config, shapes)
         except KeyError as error:
             raise ValueError(f"[tokenformer_jax] weights: {error} is missing") from None
@@ -70,20 +75,20 @@ class TokenFormerJax:
         )
 
     def _dense(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, layers, heads, width = shapes[_ATTENTION + "query/kernel"]
+        _, layers, heads, width = shapes[ATTENTION + "query/kernel"]
         names = config.get("mlp_activations", ["silu"])
         if len(names) != 1 or names[0] not in _ACTIVATIONS:
             raise ValueError(
                 f"[tokenformer_jax] mlp_activations: expected one of {', '.join(_ACTIVATIONS)}, got {names}"
             )
-        inner = shapes[_LAYERS + "mlp/wi/kernel"][2]
+        inner = shapes[LAYERS + "mlp/wi/kernel"][2]
         activation = _ACTIVATIONS[names[0]]
         return {"block": "dense", "n_layer": layers, "n_head": heads, "d_head": width, "d_ff": inner,
                 "mlp_activation": activation}  # fmt: skip
 
     def _slots(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, layers, _, slots = shapes[_ATTENTION + "qkv_key_slot/kernel"]
-        attention_width = shapes[_ATTENTION + "q_value_slot/kernel"][2]
+        _, layers, _, slots = shapes[ATTENTION + "qkv_key_slot/kernel"]
+        attention_width = shapes[ATTENTION + "q_value_slot/kernel"][2]
         heads = config.get("base_num_query_heads", config.get("num_query_heads"))
         width = config.get("head_dim")
         if heads is None and width is None:
@@ -108,8 +113,8 @@ class TokenFormerJax:
             "n_head": heads,
             "d_head": attention_width // heads,
             "slot_num": slots,
-            "proj_slot_num": shapes[_ATTENTION + "proj_key_slot/kernel"][2],
-            "ffn_slot_num": shapes[_LAYERS + "mlp/wi/kernel"][2],
+            "proj_slot_num": shapes[ATTENTION + "proj_key_slot/kernel"][2],
+            "ffn_slot_num": shapes[LAYERS + "mlp/wi/kernel"][2],
             **given,
         }
 
@@ -161,7 +166,7 @@ class TokenFormerJax:
             entries.append(Entry("head", "decoder/logits_dense/kernel", axes=(1, 0)))
         if model.positions == "learned":
             entries.append(Entry("pos_embed", _POSITIONS))
-        block = _dense_block if model.block == "dense" else _slot_block
+        block = dense_block if model.block == "dense" else slot_block
         for layer in range(model.n_layer):
             entries += block(model, layer)
         return entries
@@ -180,8 +185,8 @@ class TokenFormerJax:
             shapes[_POSITIONS] = (model.max_seq_len, d)
         heads = (model.n_head, head_width(model))
         if model.block == "dense":
-            return shapes | _dense_shapes(d, layers, heads, model.inner())
-        return shapes | _slot_shapes(model, heads[0] * heads[1])
+            return shapes | dense_shapes(d, layers, heads, model.inner())
+        return shapes | slot_shapes(model, heads[0] * heads[1])
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
@@ -228,85 +233,6 @@ def _has_positions(config: Mapping[str, Any]) -> bool:
         bool(config.get("use_untrainable_positional_embedding"))
         or config.get("trainable_position_size", -1) > 0
     )
-
-
-def _slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
-    for i, name in enumerate("qkv"):
-        key = f"{ours}attn.{name}.key"
-        yield Entry(key, _ATTENTION + "qkv_key_slot/kernel", index=(_ALL, layer, i, _ALL), axes=(1, 0))
-        yield Entry(f"{ours}attn.{name}.value", f"{_ATTENTION}{name}_value_slot/kernel", index=of_layer)
-        if model.qkv_bias:
-            yield Entry(f"{key}_bias", _ATTENTION + "qkv_key_slot/bias", index=(i, layer))
-            yield Entry(
-                f"{ours}attn.{name}.value_bias", f"{_ATTENTION}{name}_value_slot/bias", index=of_layer
-            )
-    for group, part, keys, values in (
-        ("proj", "attn.o", _ATTENTION + "proj_key_slot", _ATTENTION + "proj_value_slot"),
-        ("ffn", "ffn", _LAYERS + "mlp/wi", _LAYERS + "mlp/wo"),
-    ):
-        yield Entry(f"{ours}{part}.key", f"{keys}/kernel", index=of_layer, axes=(1, 0))
-        yield Entry(f"{ours}{part}.value", f"{values}/kernel", index=of_layer)
-        if getattr(model, f"{group}_bias"):
-            yield Entry(f"{ours}{part}.key_bias", f"{keys}/bias", index=of_layer)
-            yield Entry(f"{ours}{part}.value_bias", f"{values}/bias", index=of_layer)
-
-
-def _slot_shapes(model: TokenFormerConfig, width: int) -> dict[str, tuple[int, ...]]:
-    d, layers, slots = model.d_model, model.n_layer, model.slots("qkv")
-    proj, ffn = model.slots("proj"), model.slots("ffn")
-    shapes: dict[str, tuple[int, ...]] = {
-        _ATTENTION + "qkv_key_slot/kernel": (d, layers, 3, slots),
-        **{f"{_ATTENTION}{name}_value_slot/kernel": (slots, layers, width) for name in "qkv"},
-        _ATTENTION + "proj_key_slot/kernel": (width, layers, proj),
-        _ATTENTION + "proj_value_slot/kernel": (proj, layers, d),
-        _LAYERS + "mlp/wi/kernel": (d, layers, ffn),
-        _LAYERS + "mlp/wo/kernel": (ffn, layers, d),
-    }
-    if model.qkv_bias:
-        shapes[_ATTENTION + "qkv_key_slot/bias"] = (3, layers, slots)
-        shapes |= {f"{_ATTENTION}{name}_value_slot/bias": (width, layers) for name in "qkv"}
-    if model.proj_bias:
-        shapes[_ATTENTION + "proj_key_slot/bias"] = (proj, layers)
-        shapes[_ATTENTION + "proj_value_slot/bias"] = (d, layers)
-    if model.ffn_bias:
-        shapes |= {_LAYERS + "mlp/wi/bias": (ffn, layers), _LAYERS + "mlp/wo/bias": (d, layers)}
-    return shapes
-
-
-_DENSE_NORMS = {"attn.norm": "pre_self_attention_norm", "ffn.norm": "mlp/mlp_layer_norm"}
-_DENSE_PARTS = {
-    "attn.q": "self_attention/query", "attn.k": "self_attention/key", "attn.v": "self_attention/value",
-    "attn.o": "self_attention/out", "ffn.up": "mlp/wi", "ffn.down": "mlp/wo",
-}  # fmt: skip
-
-
-def _dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
-    for part, theirs in _DENSE_NORMS.items():
-        yield Entry(f"{ours}{part}.gain", f"{_LAYERS}{theirs}/scale", index=of_layer)
-        yield Entry(f"{ours}{part}.bias", f"{_LAYERS}{theirs}/bias", index=of_layer)
-    for part, theirs in _DENSE_PARTS.items():
-        yield Entry(f"{ours}{part}.w", f"{_LAYERS}{theirs}/kernel", index=of_layer)
-        yield Entry(f"{ours}{part}.b", f"{_LAYERS}{theirs}/bias", index=of_layer)
-
-
-def _dense_shapes(d: int, layers: int, heads: tuple[int, int], inner: int) -> dict[str, tuple[int, ...]]:
-    count, width = heads
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in _DENSE_NORMS.values():
-        shapes |= {f"{_LAYERS}{name}/scale": (d, layers), f"{_LAYERS}{name}/bias": (d, layers)}
-    for name in ("query", "key", "value"):
-        shapes[f"{_ATTENTION}{name}/kernel"] = (d, layers, count, width)
-        shapes[f"{_ATTENTION}{name}/bias"] = (count, layers, width)
-    return shapes | {
-        _ATTENTION + "out/kernel": (count, layers, width, d),
-        _ATTENTION + "out/bias": (d, layers),
-        _LAYERS + "mlp/wi/kernel": (d, layers, inner),
-        _LAYERS + "mlp/wi/bias": (inner, layers),
-        _LAYERS + "mlp/wo/kernel": (inner, layers, d),
-        _LAYERS + "mlp/wo/bias": (d, layers),
-    }
 
 
 SYSTEM = TokenFormerJax()

@@ -1,0 +1,65 @@
+"""Float64 NumPy optimizers: one update of each, the norm of gradients and its clip."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from reference.numpy_ops import F64, f64
+
+
+def global_norm(grads: dict[str, Any]) -> float:
+    """Square root of the sum of squares over all tensors."""
+    return math.sqrt(sum(float((f64(g) ** 2).sum()) for g in grads.values()))
+
+
+def clip_scale(norm: float, max_norm: float) -> float:
+    """min(1, max_norm / norm): what gradients are multiplied with; 1 when max_norm is 0 (off)."""
+    return 1.0 if max_norm <= 0.0 or norm <= max_norm else max_norm / norm
+
+
+def adamw(
+    w: ArrayLike,
+    m: ArrayLike,
+    v: ArrayLike,
+    grad: ArrayLike,
+    step: int,
+    lr: float,
+    beta1: float = 0.9,
+    beta2: float = 0.95,
+    eps: float = 1e-8,
+    decay: float = 0.0,
+    grad_scale: float = 1.0,
+) -> tuple[F64, F64, F64]:
+    """One decoupled AdamW update (Loshchilov and Hutter 2019); step counts from 1. Returns (w, m, v).
+
+    w <- w - lr * (mhat / (sqrt(vhat) + eps) + decay * w), decay applied to the old w as in torch.optim.AdamW.
+    """
+    g = f64(grad) * grad_scale
+    w_ = f64(w) * (1.0 - lr * decay)
+    m_ = beta1 * f64(m) + (1.0 - beta1) * g
+    v_ = beta2 * f64(v) + (1.0 - beta2) * g * g
+    m_hat = m_ / (1.0 - beta1**step)
+    v_hat = v_ / (1.0 - beta2**step)
+    return w_ - lr * m_hat / (np.sqrt(v_hat) + eps), m_, v_
+
+
+def lion(
+    w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, beta1: float, beta2: float, decay: float
+) -> tuple[F64, F64]:
+    """One update of Lion (Chen et al. 2023): (w, m). decay is the share of w taken away."""
+    w_, g, m_ = f64(w), f64(grad), f64(m)
+    direction = np.sign(beta1 * m_ + (1.0 - beta1) * g)
+    return np.asarray(w_ - lr * direction - decay * w_), np.asarray(beta2 * m_ + (1.0 - beta2) * g)
+
+
+def sgd(
+    w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, momentum: float, decay: float
+) -> tuple[F64, F64]:
+    """One update of SGD with Nesterov momentum: (w, m). decay is the share of w taken away."""
+    w_, g = f64(w), f64(grad)
+    m_ = np.asarray(momentum * f64(m) + g)
+    return np.asarray(w_ - lr * (g + momentum * m_) - decay * w_), m_
