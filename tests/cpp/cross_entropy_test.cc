@@ -1,123 +1,19 @@
-// levels: cross_entropy rows and node against the double reference; one set of bits for every way to run it.
-#include "mudd/ops/cross_entropy/cross_entropy.h"
-
+// levels: cross_entropy rows and node against the double reference, and what else it promises of numbers.
 #include <algorithm>
 #include <complex>
-#include <cstring>
 #include <string>
 
 #include "compare.h"
-#include "mudd/base/parallel.h"
-#include "mudd/graph/node.h"
-#include "mudd/ops/cross_entropy/loss_cut.h"
+#include "cross_entropy_runner.h"
+#include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/cross_entropy/reference.h"
-#include "mudd/ops/gemm/gemm.h"
 
 using namespace mudd;
 using namespace mudd::test;
+using namespace mudd::test::loss;
 using C = std::complex<double>;
 
 namespace {
-
-struct Case {
-  int64_t samples = 1, positions = 1, d = 1, vocabulary = 1;
-  int shards = 1;
-  int64_t chunk_bytes = 16 << 20;
-  bool training = true, parameter = true;
-  DType compute = DType::f32;
-
-  int64_t rows() const { return samples * positions; }
-};
-
-struct Numbers {
-  std::vector<float> h, head;
-  std::vector<int32_t> targets;
-};
-
-// Every fifth target or so is ignored.
-Numbers numbers_of(const Case& c, float scale = 1.0f) {
-  Numbers n{numbers(1, c.rows() * c.d), numbers(2, c.vocabulary * c.d), std::vector<int32_t>(c.rows())};
-  for (float& x : n.h) x *= scale;
-  for (int64_t r = 0; r < c.rows(); ++r) {
-    const double u = (number(3, r) + 1) / 2;
-    n.targets[r] = u < 0.2 ? -100 : static_cast<int32_t>((u - 0.2) / 0.8 * c.vocabulary);
-  }
-  return n;
-}
-
-struct Result {
-  std::vector<double> loss, count;
-  std::vector<float> dh, dhead;
-};
-
-struct Options {
-  std::vector<double> dloss;       // dout(0), empty: absent
-  std::vector<const float*> adds;  // of the head's sink
-  std::vector<float> dh_before;    // accumulate onto these
-  bool in_place = false;           // the head's gradient goes where adds[last] is
-};
-
-// The node as an executor runs it: forward unless it computes in backward, then backward.
-Result run(const Case& c, Numbers n, const Options& o = {}) {
-  const Shards shards = Shards::cut(c.samples, c.shards);
-  Attributes a;
-  a.values["chunk_bytes"] = c.chunk_bytes;
-  const auto node = make_node("cross_entropy", a);
-  const std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
-                                      {{c.vocabulary, c.d}, DType::f32},
-                                      {{c.samples, c.positions}, DType::i32}};
-  Inference needs;
-  for (const TensorSpec& s : specs) needs.inputs_.push_back(&s);
-  needs.parameter_ = {false, c.parameter, false};
-  needs.wants_ = {true, true, false};
-  needs.training_ = c.training;
-  needs.shards_ = &shards;
-  needs.compute_ = c.compute;
-  node->infer(needs);
-
-  Result result;
-  result.loss.assign(shards.count(), -1);
-  result.count.assign(shards.count(), -1);
-  result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
-  result.dhead.assign(c.vocabulary * c.d, 1e30f);
-  std::vector<std::byte> plain(c.parameter ? packed_bytes(c.vocabulary, c.d, c.compute) : 0),
-      transposed(c.parameter ? packed_bytes(c.d, c.vocabulary, c.compute) : 0);
-  if (c.parameter) {
-    pack_weight(n.head.data(), c.vocabulary, c.d, false, plain.data(), c.compute);
-    pack_weight(n.head.data(), c.vocabulary, c.d, true, transposed.data(), c.compute);
-  }
-  const auto all = [&] {
-    return std::vector<std::byte>(needs.scratch_backward_ + needs.scratch_forward_ + 64, std::byte{0x7f});
-  };
-  std::vector<std::byte> scratch = all();
-  StepInput step;
-  std::vector<double> dloss = o.dloss;
-  Run r;
-  r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
-           Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}};
-  const int64_t s = shards.count();
-  r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64}};
-  r.scratch_ = scratch.data();
-  r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr};
-  r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr};
-  r.shards_ = &shards;
-  r.step_ = &step;
-  CHECK(node->computes_in_backward() == c.training);
-  if (!node->computes_in_backward()) node->forward(r);
-  std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
-  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}};
-  r.din_ = {Tensor{result.dh.data(), c.rows(), c.d, c.d}, Tensor{}, Tensor{}};
-  r.accumulate_ = {!o.dh_before.empty(), 0, 0};
-  r.sink_.assign(3, GradSink{});
-  r.sink_[1].out = result.dhead.data();
-  for (const float* add : o.adds) r.sink_[1].add[r.sink_[1].n_add++] = add;
-  if (o.in_place) {
-    std::copy_n(o.adds.back(), result.dhead.size(), result.dhead.data());
-    r.sink_[1].add[r.sink_[1].n_add - 1] = result.dhead.data();
-  }
-  node->backward(r);
-  return result;
-}
 
 // Loss and gradients in double: softmax - onehot written out.
 struct Wanted {
@@ -148,22 +44,6 @@ Wanted wanted(const Case& c, const Numbers& n) {
     }
   }
   return w;
-}
-
-double total(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x;
-  return sum;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-bool same_bits(const Result& a, const Result& b) {
-  return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.dh, b.dh) &&
-         same_bits(a.dhead, b.dhead);
 }
 
 }  // namespace
@@ -232,68 +112,6 @@ TEST_CASE("loss and gradients equal the reference") {
     }
 }
 
-TEST_CASE("one set of bits: modes, packing, chunks, threads, gradients added") {
-  for (Case c : {Case{8, 12, 24, 150, 8}, Case{5, 40, 16, 65, 4}, Case{2, 150, 8, 37, 2}, Case{1, 200, 12, 90}}) {
-    const Numbers n = numbers_of(c);
-    const Result want = run(c, n);
-    for (int64_t chunk_bytes : {1, 64 * 37 * 4, 30000, 60000})
-      for (bool training : {false, true})
-        for (bool parameter : {false, true})
-          for (int threads : {1, 2, 3}) {
-            c.chunk_bytes = chunk_bytes;
-            c.training = training;
-            c.parameter = parameter;
-            set_num_threads(threads);
-            CHECK(same_bits(run(c, n), want));
-          }
-    set_num_threads(0);
-    // Adds, in another place and in place; dh on top of what was there.
-    const auto a0 = numbers(8, want.dhead.size()), a1 = numbers(9, want.dhead.size());
-    const auto before = numbers(7, want.dh.size());
-    for (bool in_place : {false, true}) {
-      c.parameter = in_place;  // or packed stripe by stripe
-      c.chunk_bytes = 1;
-      const Result got = run(c, n, {{}, {a0.data(), a1.data()}, before, in_place});
-      bool head = true, hidden = true;
-      for (size_t i = 0; i < a0.size(); ++i) head = head && got.dhead[i] == a1[i] + (a0[i] + want.dhead[i]);
-      for (size_t i = 0; i < before.size(); ++i) hidden = hidden && got.dh[i] == before[i] + want.dh[i];
-      CHECK(head);
-      CHECK(hidden);
-    }
-  }
-}
-
-TEST_CASE("micro-batches: one run of eight shards equals two of four and eight of one") {
-  for (int64_t chunk_bytes : {1ll, 8000ll, 1ll << 24}) {
-    const Case c{16, 40, 16, 70, 8, chunk_bytes};
-    const Numbers n = numbers_of(c);
-    const Result whole = run(c, n);
-    for (int runs : {2, 8}) {
-      Case part = c;
-      part.samples = c.samples / runs;
-      part.shards = 8 / runs;
-      Result joined;
-      std::vector<std::vector<float>> waiting;
-      for (int i = 0; i < runs; ++i) {
-        const int64_t rows = part.rows(), at = i * rows;
-        const Numbers own{{n.h.begin() + at * c.d, n.h.begin() + (at + rows) * c.d},
-                          n.head,
-                          {n.targets.begin() + at, n.targets.begin() + at + rows}};
-        std::vector<const float*> adds;
-        for (int t = 0; i >> t & 1; ++t) adds.push_back(waiting[waiting.size() - 1 - t].data());
-        const Result got = run(part, own, {{}, adds, {}, false});
-        waiting.resize(waiting.size() - adds.size());
-        waiting.push_back(got.dhead);
-        joined.loss.insert(joined.loss.end(), got.loss.begin(), got.loss.end());
-        joined.count.insert(joined.count.end(), got.count.begin(), got.count.end());
-        joined.dh.insert(joined.dh.end(), got.dh.begin(), got.dh.end());
-      }
-      joined.dhead = waiting[0];
-      CHECK(same_bits(joined, whole));
-    }
-  }
-}
-
 TEST_CASE("dout scales the gradients of its shard") {
   const Case c{2, 6, 8, 20, 2};
   const Numbers n = numbers_of(c);
@@ -333,43 +151,6 @@ TEST_CASE("huge logits neither overflow nor lose the loss; a NaN shows") {
   }
 }
 
-TEST_CASE("bf16: few rows of logits at a time, dlogits in bf16, one set of bits near those of fp32") {
-  for (Case c : {Case{8, 12, 24, 150, 8}, Case{4, 70, 40, 65, 4}, Case{2, 150, 8, 37, 2}, Case{1, 200, 12, 90}}) {
-    const Numbers n = numbers_of(c);
-    const Result near = run(c, n);
-    c.compute = DType::bf16;
-    const Result want = run(c, n);
-    CHECK(std::fabs(total(want.loss) - total(near.loss)) <= 0.01 * total(near.loss));
-    CHECK(distance(want.dh, widen(near.dh), near.dh.size()) <= 0.02);
-    CHECK(distance(want.dhead, widen(near.dhead), near.dhead.size()) <= 0.02);
-    for (int64_t chunk_bytes : {1, 64 * 37 * 4, 30000})
-      for (bool training : {false, true})
-        for (bool parameter : {false, true})
-          for (int threads : {1, 3}) {
-            c.chunk_bytes = chunk_bytes;
-            c.training = training;
-            c.parameter = parameter;
-            set_num_threads(threads);
-            CHECK(same_bits(run(c, n), want));
-          }
-    set_num_threads(0);
-  }
-}
-
-TEST_CASE("a row does not depend on its company") {
-  const Case c{1, 130, 24, 333};
-  const Numbers n = numbers_of(c);
-  const Result all = run(c, n);
-  double sum = 0;
-  for (int64_t r = 0; r < c.rows(); ++r) {
-    const Case one{1, 1, c.d, c.vocabulary};
-    const Result got = run(one, {{n.h.begin() + r * c.d, n.h.begin() + (r + 1) * c.d}, n.head, {n.targets[r]}});
-    sum += got.loss[0];
-    CHECK(std::equal(got.dh.begin(), got.dh.end(), all.dh.begin() + r * c.d));
-  }
-  CHECK(sum == all.loss[0]);
-}
-
 TEST_CASE("a target outside the vocabulary fails with its value and place") {
   Case c{2, 3, 4, 10};
   Numbers n = numbers_of(c);
@@ -384,24 +165,4 @@ TEST_CASE("a target outside the vocabulary fails with its value and place") {
     }
     CHECK(message.find("got 10 at [1, 1]") != std::string::npos);
   }
-}
-
-TEST_CASE("cuts: whole shards in groups, long shards in chunks, never more than the budget asks without need") {
-  const int64_t mib = 1 << 20;
-  LossCut cut = LossCut::choose(256, 8, 8192, 256, 16 * mib);  // 8 MiB a shard
-  CHECK(cut.group == 2);
-  CHECK(cut.chunk_rows == 512);
-  cut = LossCut::choose(512, 2, 50304, 768, 16 * mib);  // no longer than D: whole
-  CHECK(cut.group == 1);
-  CHECK(cut.chunk_rows == 512);
-  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib);
-  CHECK(cut.group == 1);
-  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib, DType::bf16);  // 16 MiB more of dlogits, 32 less that wait
-  CHECK(cut.group == 2);
-  cut = LossCut::choose(256, 8, 8192, 256, 16 * mib, DType::bf16);
-  CHECK(cut.group == 2);
-  cut = LossCut::choose(8192, 1, 8192, 256, 16 * mib);
-  CHECK(cut.chunk_rows == 480);
-  cut = LossCut::choose(8192, 1, 50304, 768, 1);
-  CHECK(cut.chunk_rows == 64);
 }

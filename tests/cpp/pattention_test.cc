@@ -1,96 +1,16 @@
-// levels: Theta rows and the node against the double reference, gradients by complex step, threads, blocks of
-// rows, recomputed scores and micro-batches bit-equal, rows of zero norm, dropped samples.
+// levels: Theta rows and the node against the double reference, gradients by complex step, rows of zero norm,
+// dropped samples.
 #include <complex>
 
-#include "mudd/base/parallel.h"
 #include "mudd/ops/pattention/pattention.h"
 #include "mudd/ops/pattention/reference.h"
-#include "node_runner.h"
+#include "pattention_runner.h"
 
 using namespace mudd;
 using namespace mudd::test;
-using C = std::complex<double>;
-using Floats = std::vector<float>;
+using namespace mudd::test::pattention;
 
 namespace {
-
-constexpr const char* kNorms[] = {"l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm"};
-
-struct Case {
-  int64_t samples = 4, t = 3, d_in = 11, n = 17, d_out = 9;
-  SlotNorm norm = SlotNorm::l2_norm_gelu;
-  Activation gelu = Activation::gelu_tanh;
-  bool biases = true, residual = true, keep_scores = true;
-  double zoom = 0, drop_path = 0;
-  int groups = 1;
-  int64_t rows() const { return samples * t; }
-
-  Theta theta() const {
-    return {norm, gelu, static_cast<float>(std::sqrt(zoom > 0 ? zoom : double(n))), 1e-3f, 1.3f};
-  }
-  Attributes attributes() const {
-    Attributes a;
-    a.values["norm"] = std::string(kNorms[static_cast<int>(norm)]);
-    a.values["gelu"] = std::string(name_of(gelu));
-    a.values["eps"] = 1e-3;
-    a.values["scale_factor"] = 1.3;
-    a.values["zoom"] = zoom;
-    a.values["keep_scores"] = keep_scores;
-    a.values["drop_path"] = drop_path;
-    return a;
-  }
-};
-
-// x, the first projection's key, value, key bias, value bias, the residual, further projections; absent ones are
-// empty.
-std::vector<Floats> inputs(const Case& c) {
-  std::vector<Floats> in{numbers(1, c.rows() * c.d_in)};
-  for (int g = 0; g < c.groups; ++g) {
-    const uint64_t seed = 10 * static_cast<uint64_t>(g);
-    in.push_back(numbers(seed + 3, c.n * c.d_in));
-    in.push_back(numbers(seed + 4, c.n * c.d_out));
-    in.push_back(c.biases ? numbers(seed + 5, c.n) : Floats{});
-    in.push_back(c.biases ? numbers(seed + 6, c.d_out) : Floats{});
-    if (g == 0) in.push_back(c.residual ? numbers(2, c.rows() * c.d_out) : Floats{});
-  }
-  return in;
-}
-
-// narrow: x, y and their gradients lie in memory in bf16.
-NodeRunner runner(const Case& c, const std::vector<Floats>& in, int shards = 4, int64_t padding = 3,
-                  DType compute = DType::f32, bool narrow = false) {
-  const std::vector<int64_t> shapes[4] = {{c.n, c.d_in}, {c.n, c.d_out}, {c.n}, {c.d_out}};
-  std::vector<NodeRunner::Input> given{{{c.samples, c.t, c.d_in}, in[0], true, narrow}};
-  for (size_t i = 1; i < in.size(); ++i) {
-    if (i == 5) given.push_back({{c.samples, c.t, c.d_out}, in[5], false});
-    else given.push_back({shapes[(i < 5 ? i - 1 : i - 6) % 4], in[i]});
-  }
-  return {"pattention", c.attributes(), given, Shards::cut(c.samples, shards), padding, {compute, !narrow}};
-}
-
-template <class N>
-std::vector<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in) {
-  std::vector<N> y(static_cast<size_t>(c.rows() * c.d_out));
-  const auto given = [&](size_t i) { return in[i].empty() ? nullptr : in[i].data(); };
-  reference::pattention<N>(c.theta(), c.rows(), c.d_in, c.n, c.d_out, in[0].data(), in[1].data(), in[2].data(),
-                           given(3), given(4), given(5), y.data());
-  return y;
-}
-
-// d(sum dy*y)/d(input of) by the complex step on the reference.
-std::vector<double> gradient(const Case& c, const std::vector<Floats>& at, const Floats& dy, size_t of) {
-  const double h = 1e-30;
-  std::vector<std::vector<C>> in;
-  for (const Floats& v : at) in.emplace_back(v.begin(), v.end());
-  std::vector<double> g(in[of].size());
-  for (size_t i = 0; i < g.size(); ++i) {
-    in[of][i] += C(0, h);
-    const std::vector<C> y = reference_of(c, in);
-    in[of][i] -= C(0, h);
-    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
-  }
-  return g;
-}
 
 void check_case(const Case& c) {
   const auto in = inputs(c);
@@ -110,28 +30,6 @@ void check_case(const Case& c) {
   const auto added = run.backward(dy, in);
   for (size_t i : {0, 1, 2, 3, 4})
     for (size_t j = 0; j < got[i].size(); ++j) CHECK(added[i][j] == in[i][j] + got[i][j]);
-}
-
-// y and all gradients of one run.
-std::vector<Floats> everything(const Case& c, const std::vector<Floats>& in, const Floats& dy,
-                               int64_t padding = 3) {
-  NodeRunner run = runner(c, in, 4, padding);
-  std::vector<Floats> out{run.forward()};
-  for (Floats& g : run.backward(dy)) out.push_back(g);
-  return out;
-}
-
-// Every output and gradient in bf16; dy for each output. Of fp32 memory, what would be stored in bf16 is rounded.
-std::vector<Floats> everything_bf16(const Case& c, const std::vector<Floats>& in, const Floats& dy, bool narrow,
-                                    int64_t padding = 3) {
-  NodeRunner run = runner(c, in, 4, padding, DType::bf16, narrow);
-  std::vector<Floats> out{run.forward()};
-  for (int g = 1; g < c.groups; ++g) out.push_back(run.forward(g));
-  if (!c.residual)
-    for (Floats& y : out) y = rounded(y);
-  for (Floats& g : run.backward_all(std::vector<Floats>(static_cast<size_t>(c.groups), dy))) out.push_back(g);
-  out[static_cast<size_t>(c.groups)] = rounded(out[static_cast<size_t>(c.groups)]);  // dx
-  return out;
 }
 
 }  // namespace
@@ -234,69 +132,6 @@ TEST_CASE("tiny and huge scores keep their direction without eps") {
   }
 }
 
-TEST_CASE("the same bits for any thread count, block of rows, stride, and with scores computed again") {
-  Case c{.samples = 4, .t = 150, .d_in = 40, .n = 70, .d_out = 50};
-  const auto in = inputs(c);
-  const Floats dy = numbers(7, c.rows() * c.d_out);
-  std::vector<Floats> first;
-  for (int threads : {1, 2, 3, 8}) {  // 600 rows: blocks of 48 on few threads, one block on eight
-    set_num_threads(threads);
-    for (bool keep : {true, false}) {
-      c.keep_scores = keep;
-      const auto got = everything(c, in, dy, threads);
-      if (first.empty()) first = got;
-      CHECK(got == first);
-    }
-  }
-  set_num_threads(0);
-}
-
-TEST_CASE("projections of one x are the projections alone, and their dx is the sum") {
-  const Case c{.residual = false, .groups = 3};
-  const auto in = inputs(c);
-  const Floats dy = numbers(7, c.rows() * c.d_out);
-  NodeRunner all = runner(c, in);
-  for (int g = 0; g < 3; ++g) {
-    Case one = c;
-    one.groups = 1;
-    std::vector<Floats> own{in[0]};
-    for (int i = 0; i < 4; ++i) own.push_back(in[static_cast<size_t>((g == 0 ? 1 : 2 + 4 * g) + i)]);
-    own.push_back({});
-    NodeRunner alone = runner(one, own);
-    CHECK(all.forward(g) == alone.forward());
-    if (g > 0) continue;  // only the first output has a gradient here: the others count as zero
-    const auto got = all.backward(dy), want = alone.backward(dy);
-    for (size_t i : {0, 1, 2, 3, 4}) CHECK(got[i] == want[i]);
-    for (size_t i = 6; i < got.size(); ++i) CHECK(got[i] == Floats(got[i].size(), 0.0f));
-  }
-}
-
-TEST_CASE("two runs of half the shards add up to the bits of one run") {
-  Case whole;
-  const auto in = inputs(whole);
-  const Floats dy = numbers(7, whole.rows() * whole.d_out);
-  const auto want = everything(whole, in, dy);
-  Case half = whole;
-  half.samples = 2;
-  std::vector<Floats> sum(6);
-  for (int64_t h = 0; h < 2; ++h) {
-    const auto part = [&](const Floats& v, int64_t cols) {
-      const int64_t size = half.rows() * cols;
-      return Floats(v.begin() + h * size, v.begin() + (h + 1) * size);
-    };
-    auto own = in;
-    own[0] = part(in[0], whole.d_in);
-    own[5] = part(in[5], whole.d_out);
-    NodeRunner run = runner(half, own, 2);
-    CHECK(run.forward() == part(want[0], whole.d_out));
-    sum[0].clear();
-    const auto got = run.backward(part(dy, whole.d_out), sum);
-    CHECK(got[0] == part(want[1], whole.d_in));
-    sum = {{}, got[1], got[2], got[3], got[4], {}};
-  }
-  for (size_t i = 1; i < 5; ++i) CHECK(sum[i] == want[i + 1]);
-}
-
 TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
   Case c{.samples = 64, .t = 2, .drop_path = 0.25};
   const auto in = inputs(c);
@@ -324,53 +159,6 @@ TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
     if (!gone) sum += dy[r * c.d_out] / 0.75;
   }
   CHECK(got[5][0] == doctest::Approx(sum).epsilon(1e-4));
-}
-
-TEST_CASE("bf16: near the reference of rounded operands; memory in bf16 gives the bits of fp32 rounded once") {
-  for (int kind = 0; kind < 12; ++kind) {
-    CAPTURE(kind);
-    const Case c{.t = 5,
-                 .n = 33,
-                 .norm = static_cast<SlotNorm>(kind / 2),
-                 .gelu = kind % 2 ? Activation::gelu_erf : Activation::gelu_tanh,
-                 .biases = kind % 3 != 0,
-                 .residual = kind % 4 == 0};
-    auto in = inputs(c);
-    for (size_t i : {0, 1, 2}) in[i] = rounded(in[i]);
-    const Floats dy = rounded(numbers(7, c.rows() * c.d_out));
-    const auto got = everything_bf16(c, in, dy, true);
-    CHECK(got == everything_bf16(c, in, dy, false));
-    std::vector<std::vector<double>> wide;
-    for (const Floats& v : in) wide.push_back(widen(v));
-    // Roundings of A, S and y; then of dA and dx.
-    CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= bf16_tolerance(3));
-    for (size_t i : {0, 1, 2, 3, 4}) {
-      if (in[i].empty()) continue;
-      CAPTURE(i);
-      CHECK(distance(got[i + 1], gradient(c, in, dy, i), got[i + 1].size()) <= bf16_tolerance(8));
-    }
-  }
-}
-
-TEST_CASE("bf16: several projections, dropped samples, scores computed again, blocks of rows, threads") {
-  const auto check = [](Case c) {
-    auto in = inputs(c);
-    in[0] = rounded(in[0]);
-    const Floats dy = rounded(numbers(7, c.rows() * c.d_out));
-    const auto want = everything_bf16(c, in, dy, false);
-    for (int threads : {1, 3})
-      for (bool keep : {true, false}) {
-        set_num_threads(threads);
-        c.keep_scores = keep;
-        CHECK(everything_bf16(c, in, dy, true, threads) == want);
-      }
-    set_num_threads(0);
-  };
-  check({.samples = 1, .t = 1, .d_in = 1, .n = 1, .d_out = 1, .residual = false});
-  check({.residual = false, .groups = 3});
-  check({.samples = 8, .t = 2, .residual = false, .drop_path = 0.4});
-  check({.samples = 8, .t = 2, .drop_path = 0.4});
-  check({.samples = 4, .t = 150, .d_in = 40, .n = 70, .d_out = 50, .residual = false, .groups = 2});
 }
 
 TEST_CASE("mistakes are named") {

@@ -1,0 +1,131 @@
+// Runs cross_entropy by itself, as an executor would: loss, counts and gradients of a case.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "compare.h"
+#include "mudd/graph/node.h"
+#include "mudd/ops/cross_entropy/cross_entropy.h"
+#include "mudd/ops/gemm/gemm.h"
+
+namespace mudd::test::loss {
+
+struct Case {
+  int64_t samples = 1, positions = 1, d = 1, vocabulary = 1;
+  int shards = 1;
+  int64_t chunk_bytes = 16 << 20;
+  bool training = true, parameter = true;
+  DType compute = DType::f32;
+
+  int64_t rows() const { return samples * positions; }
+};
+
+struct Numbers {
+  std::vector<float> h, head;
+  std::vector<int32_t> targets;
+};
+
+// Every fifth target or so is ignored.
+inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
+  Numbers n{numbers(1, c.rows() * c.d), numbers(2, c.vocabulary * c.d), std::vector<int32_t>(c.rows())};
+  for (float& x : n.h) x *= scale;
+  for (int64_t r = 0; r < c.rows(); ++r) {
+    const double u = (number(3, r) + 1) / 2;
+    n.targets[r] = u < 0.2 ? -100 : static_cast<int32_t>((u - 0.2) / 0.8 * c.vocabulary);
+  }
+  return n;
+}
+
+struct Result {
+  std::vector<double> loss, count;
+  std::vector<float> dh, dhead;
+};
+
+struct Options {
+  std::vector<double> dloss;       // dout(0), empty: absent
+  std::vector<const float*> adds;  // of the head's sink
+  std::vector<float> dh_before;    // accumulate onto these
+  bool in_place = false;           // the head's gradient goes where adds[last] is
+};
+
+// The node as an executor runs it: forward unless it computes in backward, then backward.
+inline Result run(const Case& c, Numbers n, const Options& o = {}) {
+  const Shards shards = Shards::cut(c.samples, c.shards);
+  Attributes a;
+  a.values["chunk_bytes"] = c.chunk_bytes;
+  const auto node = make_node("cross_entropy", a);
+  const std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
+                                      {{c.vocabulary, c.d}, DType::f32},
+                                      {{c.samples, c.positions}, DType::i32}};
+  Inference needs;
+  for (const TensorSpec& s : specs) needs.inputs_.push_back(&s);
+  needs.parameter_ = {false, c.parameter, false};
+  needs.wants_ = {true, true, false};
+  needs.training_ = c.training;
+  needs.shards_ = &shards;
+  needs.compute_ = c.compute;
+  node->infer(needs);
+
+  Result result;
+  result.loss.assign(shards.count(), -1);
+  result.count.assign(shards.count(), -1);
+  result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
+  result.dhead.assign(c.vocabulary * c.d, 1e30f);
+  std::vector<std::byte> plain(c.parameter ? packed_bytes(c.vocabulary, c.d, c.compute) : 0),
+      transposed(c.parameter ? packed_bytes(c.d, c.vocabulary, c.compute) : 0);
+  if (c.parameter) {
+    pack_weight(n.head.data(), c.vocabulary, c.d, false, plain.data(), c.compute);
+    pack_weight(n.head.data(), c.vocabulary, c.d, true, transposed.data(), c.compute);
+  }
+  const auto all = [&] {
+    return std::vector<std::byte>(needs.scratch_backward_ + needs.scratch_forward_ + 64, std::byte{0x7f});
+  };
+  std::vector<std::byte> scratch = all();
+  StepInput step;
+  std::vector<double> dloss = o.dloss;
+  Run r;
+  r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
+           Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}};
+  const int64_t s = shards.count();
+  r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64}};
+  r.scratch_ = scratch.data();
+  r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr};
+  r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr};
+  r.shards_ = &shards;
+  r.step_ = &step;
+  CHECK(node->computes_in_backward() == c.training);
+  if (!node->computes_in_backward()) node->forward(r);
+  std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
+  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}};
+  r.din_ = {Tensor{result.dh.data(), c.rows(), c.d, c.d}, Tensor{}, Tensor{}};
+  r.accumulate_ = {!o.dh_before.empty(), 0, 0};
+  r.sink_.assign(3, GradSink{});
+  r.sink_[1].out = result.dhead.data();
+  for (const float* add : o.adds) r.sink_[1].add[r.sink_[1].n_add++] = add;
+  if (o.in_place) {
+    std::copy_n(o.adds.back(), result.dhead.size(), result.dhead.data());
+    r.sink_[1].add[r.sink_[1].n_add - 1] = result.dhead.data();
+  }
+  node->backward(r);
+  return result;
+}
+
+inline double total(const std::vector<double>& v) {
+  double sum = 0;
+  for (double x : v) sum += x;
+  return sum;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+inline bool same_bits(const Result& a, const Result& b) {
+  return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.dh, b.dh) &&
+         same_bits(a.dhead, b.dhead);
+}
+
+}  // namespace mudd::test::loss
