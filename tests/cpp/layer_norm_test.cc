@@ -1,15 +1,13 @@
 // levels: layer_norm rows against the double reference, gradients by complex step, threads bit-equal.
-#include <complex>
-
-#include "compare.h"
-#include "mudd/base/parallel.h"
 #include "mudd/ops/layer_norm/layer_norm.h"
+#include "compare.h"
+#include "complex_step.h"
+#include "mudd/base/parallel.h"
 #include "mudd/ops/layer_norm/reference.h"
 #include "node_runner.h"
 
 using namespace mudd;
 using namespace mudd::test;
-using C = std::complex<double>;
 
 namespace {
 
@@ -19,17 +17,11 @@ enum Of { kX, kGain, kBias };
 std::vector<double> gradient(const std::vector<float>& x, const std::vector<float>& gain,
                              const std::vector<float>& bias, const std::vector<float>& dy, int64_t rows, int64_t d,
                              Of of) {
-  const double h = 1e-30;
-  std::vector<C> in[] = {{x.begin(), x.end()}, {gain.begin(), gain.end()}, {bias.begin(), bias.end()}},
-                 y(x.size());
-  std::vector<double> g(in[of].size());
-  for (size_t i = 0; i < g.size(); ++i) {
-    in[of][i] += C(0, h);
-    reference::layer_norm<C>(rows, d, in[0].data(), in[1].data(), in[2].data(), 1e-5, y.data());
-    in[of][i] -= C(0, h);
-    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
-  }
-  return g;
+  return complex_step({x, gain, bias}, of, dy, [&](const auto& in) {
+    auto y = in[kX];
+    reference::layer_norm(rows, d, in[kX].data(), in[kGain].data(), in[kBias].data(), 1e-5, y.data());
+    return y;
+  });
 }
 
 }  // namespace

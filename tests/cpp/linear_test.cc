@@ -1,15 +1,13 @@
 // levels: linear rows and node against the double reference, gradients by complex step, threads bit-equal,
 // micro-batches of whole shards bit-equal.
-#include <complex>
-
-#include "mudd/base/parallel.h"
 #include "mudd/ops/linear/linear.h"
+#include "complex_step.h"
+#include "mudd/base/parallel.h"
 #include "mudd/ops/linear/reference.h"
 #include "node_runner.h"
 
 using namespace mudd;
 using namespace mudd::test;
-using C = std::complex<double>;
 using Floats = std::vector<float>;
 
 namespace {
@@ -54,17 +52,7 @@ std::vector<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in
 
 // d(sum dy*y)/d(input of) by the complex step on the reference.
 std::vector<double> gradient(const Case& c, const Floats& dy, size_t of) {
-  const double h = 1e-30;
-  std::vector<std::vector<C>> in;
-  for (const Floats& v : inputs(c)) in.emplace_back(v.begin(), v.end());
-  std::vector<double> g(in[of].size());
-  for (size_t i = 0; i < g.size(); ++i) {
-    in[of][i] += C(0, h);
-    const std::vector<C> y = reference_of(c, in);
-    in[of][i] -= C(0, h);
-    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
-  }
-  return g;
+  return complex_step(inputs(c), of, dy, [&](const auto& in) { return reference_of(c, in); });
 }
 
 void check_case(const Case& c) {

@@ -1,17 +1,16 @@
 // Cases of pattention: their inputs, the node that runs them, the double reference and its gradients.
 #pragma once
 
-#include <complex>
 #include <string>
 #include <vector>
 
+#include "complex_step.h"
 #include "mudd/ops/pattention/pattention.h"
 #include "mudd/ops/pattention/reference.h"
 #include "node_runner.h"
 
 namespace mudd::test::pattention {
 
-using C = std::complex<double>;
 using Floats = std::vector<float>;
 
 constexpr const char* kNorms[] = {"l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm"};
@@ -79,17 +78,7 @@ std::vector<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in
 
 // d(sum dy*y)/d(input of) by the complex step on the reference.
 inline std::vector<double> gradient(const Case& c, const std::vector<Floats>& at, const Floats& dy, size_t of) {
-  const double h = 1e-30;
-  std::vector<std::vector<C>> in;
-  for (const Floats& v : at) in.emplace_back(v.begin(), v.end());
-  std::vector<double> g(in[of].size());
-  for (size_t i = 0; i < g.size(); ++i) {
-    in[of][i] += C(0, h);
-    const std::vector<C> y = reference_of(c, in);
-    in[of][i] -= C(0, h);
-    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
-  }
-  return g;
+  return complex_step(at, of, dy, [&](const auto& in) { return reference_of(c, in); });
 }
 
 // y and all gradients of one run.

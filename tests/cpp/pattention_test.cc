@@ -9,6 +9,7 @@
 using namespace mudd;
 using namespace mudd::test;
 using namespace mudd::test::pattention;
+using C = std::complex<double>;
 
 namespace {
 

@@ -1,31 +1,23 @@
 // levels: rms_norm rows against the double reference, gradients by complex step.
-#include <algorithm>
-#include <complex>
-
-#include "compare.h"
-#include "mudd/ops/rms_norm/reference.h"
 #include "mudd/ops/rms_norm/rms_norm.h"
+#include <algorithm>
+#include "compare.h"
+#include "complex_step.h"
+#include "mudd/ops/rms_norm/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;
-using C = std::complex<double>;
 
 namespace {
 
 // d(sum dy*y)/d(input i) by the complex step on the reference.
 std::vector<double> gradient(const std::vector<float>& x, const std::vector<float>& gain,
                              const std::vector<float>& dy, int64_t rows, int64_t d, bool of_gain) {
-  const double h = 1e-30;
-  std::vector<C> xc(x.begin(), x.end()), gc(gain.begin(), gain.end()), y(x.size());
-  std::vector<C>& moved = of_gain ? gc : xc;
-  std::vector<double> g(moved.size());
-  for (size_t i = 0; i < moved.size(); ++i) {
-    moved[i] += C(0, h);
-    reference::rms_norm<C>(rows, d, xc.data(), gc.data(), 1e-6, y.data());
-    moved[i] -= C(0, h);
-    for (size_t j = 0; j < y.size(); ++j) g[i] += dy[j] * y[j].imag() / h;
-  }
-  return g;
+  return complex_step({x, gain}, of_gain, dy, [&](const auto& in) {
+    auto y = in[0];
+    reference::rms_norm(rows, d, in[0].data(), in[1].data(), 1e-6, y.data());
+    return y;
+  });
 }
 
 }  // namespace
