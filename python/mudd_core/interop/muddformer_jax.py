@@ -1,9 +1,10 @@
 """The authors' JAX program for MUDDFormer and its Transformer++ baseline (spec/muddformer.md, sections a to d).
 
-Settings are those of its configuration classes; sizes are read off the tensors. Targets with id 0 carry no loss unless
-`zero_loss` is set. The program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they stay as
-they are (spec/muddformer.md h.18). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the
-head reads the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
+Settings are those of its configuration classes; sizes are read off the tensors, whose layers have a name each or,
+without connections, may be stacked (scan_layers). Targets with id 0 carry no loss unless `zero_loss` is set. The
+program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they stay as they are
+(spec/muddformer.md h.18). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the head reads
+the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.muddformer_connections import connections, expansion, fixed_last, mixing, mixing_shapes
+from mudd_core.interop.scan import apart, as_they_lie, shapes_as_they_lie
 from mudd_core.interop.system import Shapes, agree, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
@@ -40,6 +42,7 @@ class MuddformerJax:
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
                 raise ValueError(f"[muddformer_jax] {name}: expected {allowed[0]}, got {config[name]!r}")
+        shapes = apart("muddformer_jax", config, shapes)
         try:
             sizes = _sizes(config, shapes)
         except KeyError as error:
@@ -70,6 +73,7 @@ class MuddformerJax:
             "mlp_activations": ["silu", "linear"],
             "zero_loss": False,
             "dense_conn": False,
+            "scan_layers": False,
         }
         if isinstance(model, TransformerPPConfig):
             return settings
@@ -104,7 +108,7 @@ class MuddformerJax:
             entries += _block(model, layer)
         if isinstance(model, MUDDFormerConfig) and model.mix != "none":
             entries += mixing(model, fixed=fixed_last(config))
-        return entries
+        return as_they_lie(config, entries)
 
     def shapes(self, model: MuddModel, config: Mapping[str, Any]) -> Shapes:
         """Shapes of all their tensors by name."""
@@ -131,7 +135,7 @@ class MuddformerJax:
                 }.get(part, (model.d_model,))
         if mudd and mudd.mix != "none":
             shapes.update(mixing_shapes(mudd, fixed=fixed_last(config)))
-        return shapes
+        return shapes_as_they_lie(config, shapes)
 
     def unused(self, config: Mapping[str, Any], name: str) -> bool:
         """Whether a tensor takes no part: the gain of a dead stream behind the last layer."""

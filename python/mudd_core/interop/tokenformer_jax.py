@@ -1,7 +1,8 @@
 """The authors' JAX program for TokenFormer and its baseline gpt2.yml (spec/tokenformer.md, sections 1 to 3).
 
-Layers are stacked along axis 1 of every tensor (scan_layers); keys lie as [d, ..., slots]. Settings are those of its
-yml files; sizes are read off the tensors. Positions of padding (segment 0 of the target) carry no loss.
+Layers are stacked along axis 1 of every tensor (scan_layers), or have a name each; keys lie as [d, ..., slots].
+Settings are those of its yml files; sizes are read off the tensors. Positions of padding (segment 0 of the target)
+carry no loss.
 """
 
 from __future__ import annotations
@@ -15,16 +16,11 @@ import numpy.typing as npt
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.scan import apart, as_they_lie, shapes_as_they_lie
 from mudd_core.interop.system import Shapes, agree, as_ids
-from mudd_core.interop.tokenformer_jax_layout import (
-    ATTENTION,
-    LAYERS,
-    dense_block,
-    dense_shapes,
-    slot_block,
-    slot_shapes,
-)
+from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 
+_FIRST = "decoder/layers_0/"
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu_tanh", "squared_relu": "squared_relu"
 }  # fmt: skip
@@ -44,11 +40,12 @@ class TokenFormerJax:
         """Settings and sizes as our config; ValueError for what we do not have."""
         if config.get("dropout_rate", 0):
             raise ValueError("[tokenformer_jax] dropout_rate: expected 0, there is no dropout here")
-        if not config.get("scan_layers", True) or config.get("global_parameter_scale", 1) != 1:
-            raise ValueError("[tokenformer_jax] expected scan_layers true and global_parameter_scale 1")
+        if config.get("global_parameter_scale", 1) != 1:
+            raise ValueError("[tokenformer_jax] expected global_parameter_scale 1")
+        shapes = apart("tokenformer_jax", config, shapes)
         try:
             vocab, width = shapes["token_embedder/embedding"]
-            dense = ATTENTION + "query/kernel" in shapes
+            dense = _FIRST + "self_attention/query/kernel" in shapes
             fields = self._dense(config, shapes) if dense else self._slots(config, shapes)
         except KeyError as error:
             raise ValueError(f"[tokenformer_jax] weights: {error} is missing") from None
@@ -75,20 +72,20 @@ class TokenFormerJax:
         )
 
     def _dense(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, layers, heads, width = shapes[ATTENTION + "query/kernel"]
+        _, heads, width = shapes[_FIRST + "self_attention/query/kernel"]
         names = config.get("mlp_activations", ["silu"])
         if len(names) != 1 or names[0] not in _ACTIVATIONS:
             raise ValueError(
                 f"[tokenformer_jax] mlp_activations: expected one of {', '.join(_ACTIVATIONS)}, got {names}"
             )
-        inner = shapes[LAYERS + "mlp/wi/kernel"][2]
+        inner = shapes[_FIRST + "mlp/wi/kernel"][1]
         activation = _ACTIVATIONS[names[0]]
-        return {"block": "dense", "n_layer": layers, "n_head": heads, "d_head": width, "d_ff": inner,
+        return {"block": "dense", "n_layer": _layers(shapes), "n_head": heads, "d_head": width, "d_ff": inner,
                 "mlp_activation": activation}  # fmt: skip
 
     def _slots(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, layers, _, slots = shapes[ATTENTION + "qkv_key_slot/kernel"]
-        attention_width = shapes[ATTENTION + "q_value_slot/kernel"][2]
+        _, _, slots = shapes[_FIRST + "self_attention/qkv_key_slot/kernel"]
+        attention_width = shapes[_FIRST + "self_attention/q_value_slot/kernel"][1]
         heads = config.get("base_num_query_heads", config.get("num_query_heads"))
         width = config.get("head_dim")
         if heads is None and width is None:
@@ -109,12 +106,12 @@ class TokenFormerJax:
         given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
         given.setdefault("drop_path", 0.0)
         return {
-            "n_layer": layers,
+            "n_layer": _layers(shapes),
             "n_head": heads,
             "d_head": attention_width // heads,
             "slot_num": slots,
-            "proj_slot_num": shapes[ATTENTION + "proj_key_slot/kernel"][2],
-            "ffn_slot_num": shapes[LAYERS + "mlp/wi/kernel"][2],
+            "proj_slot_num": shapes[_FIRST + "self_attention/proj_key_slot/kernel"][1],
+            "ffn_slot_num": shapes[_FIRST + "mlp/wi/kernel"][1],
             **given,
         }
 
@@ -142,6 +139,7 @@ class TokenFormerJax:
             "max_target_length": model.max_seq_len,
             "logits_via_embedding": model.tie_embeddings,
             "normalize_embedding_logits": model.normalize_logits,
+            "scan_layers": True,
             "normalization_layer_epsilon": model.norm_eps,
             "use_untrainable_positional_embedding": model.positions == "sinusoidal",
             "trainable_position_size": model.max_seq_len if model.positions == "learned" else -1,
@@ -169,11 +167,11 @@ class TokenFormerJax:
         block = dense_block if model.block == "dense" else slot_block
         for layer in range(model.n_layer):
             entries += block(model, layer)
-        return entries
+        return as_they_lie(config, entries)
 
-    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> Shapes:
         """Shapes of all their tensors."""
-        d, layers, vocab = model.d_model, model.n_layer, model.vocab_size
+        d, vocab = model.d_model, model.vocab_size
         shapes: dict[str, tuple[int, ...]] = {
             "token_embedder/embedding": (vocab, d),
             "decoder/decoder_norm/scale": (d,),
@@ -185,8 +183,12 @@ class TokenFormerJax:
             shapes[_POSITIONS] = (model.max_seq_len, d)
         heads = (model.n_head, head_width(model))
         if model.block == "dense":
-            return shapes | dense_shapes(d, layers, heads, model.inner())
-        return shapes | slot_shapes(model, heads[0] * heads[1])
+            layer_shapes = dense_shapes(d, heads, model.inner())
+        else:
+            layer_shapes = slot_shapes(model, heads[0] * heads[1])
+        for layer in range(model.n_layer):
+            shapes |= {f"decoder/layers_{layer}/{name}": shape for name, shape in layer_shapes.items()}
+        return shapes_as_they_lie(config, shapes)
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
@@ -233,6 +235,13 @@ def _has_positions(config: Mapping[str, Any]) -> bool:
         bool(config.get("use_untrainable_positional_embedding"))
         or config.get("trainable_position_size", -1) > 0
     )
+
+
+def _layers(shapes: Shapes) -> int:
+    layers = 0
+    while f"decoder/layers_{layers}/mlp/wi/kernel" in shapes:
+        layers += 1
+    return layers
 
 
 SYSTEM = TokenFormerJax()

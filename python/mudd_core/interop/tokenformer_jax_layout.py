@@ -1,6 +1,6 @@
-"""Where the parameters of a block lie in the JAX program for TokenFormer, and their shapes.
+"""Where the parameters of a block lie in the JAX program for TokenFormer, and their shapes (spec/tokenformer.md 1, 3).
 
-Layers are stacked along axis 1 of every tensor; keys lie as [d, ..., slots].
+Layers have a name each here (interop/scan.py stacks them); keys lie as [d, ..., slots].
 """
 
 from __future__ import annotations
@@ -10,52 +10,50 @@ from collections.abc import Iterator
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.interop.layout import Entry
 
-LAYERS = "decoder/layers/"
-ATTENTION = LAYERS + "self_attention/"
 _ALL = slice(None)
 
 
 def slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    """Parameters of a block of token-parameter attention, ours beside theirs."""
-    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
+    """The parameters of a block of Pattentions."""
+    ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
+    attention = theirs + "self_attention/"
     for i, name in enumerate("qkv"):
         key = f"{ours}attn.{name}.key"
-        yield Entry(key, ATTENTION + "qkv_key_slot/kernel", index=(_ALL, layer, i, _ALL), axes=(1, 0))
-        yield Entry(f"{ours}attn.{name}.value", f"{ATTENTION}{name}_value_slot/kernel", index=of_layer)
+        yield Entry(key, attention + "qkv_key_slot/kernel", index=(_ALL, i), axes=(1, 0))
+        yield Entry(f"{ours}attn.{name}.value", f"{attention}{name}_value_slot/kernel")
         if model.qkv_bias:
-            yield Entry(f"{key}_bias", ATTENTION + "qkv_key_slot/bias", index=(i, layer))
-            yield Entry(f"{ours}attn.{name}.value_bias", f"{ATTENTION}{name}_value_slot/bias", index=of_layer)
+            yield Entry(f"{key}_bias", attention + "qkv_key_slot/bias", index=(i,))
+            yield Entry(f"{ours}attn.{name}.value_bias", f"{attention}{name}_value_slot/bias")
     for group, part, keys, values in (
-        ("proj", "attn.o", ATTENTION + "proj_key_slot", ATTENTION + "proj_value_slot"),
-        ("ffn", "ffn", LAYERS + "mlp/wi", LAYERS + "mlp/wo"),
+        ("proj", "attn.o", attention + "proj_key_slot", attention + "proj_value_slot"),
+        ("ffn", "ffn", theirs + "mlp/wi", theirs + "mlp/wo"),
     ):
-        yield Entry(f"{ours}{part}.key", f"{keys}/kernel", index=of_layer, axes=(1, 0))
-        yield Entry(f"{ours}{part}.value", f"{values}/kernel", index=of_layer)
+        yield Entry(f"{ours}{part}.key", f"{keys}/kernel", axes=(1, 0))
+        yield Entry(f"{ours}{part}.value", f"{values}/kernel")
         if getattr(model, f"{group}_bias"):
-            yield Entry(f"{ours}{part}.key_bias", f"{keys}/bias", index=of_layer)
-            yield Entry(f"{ours}{part}.value_bias", f"{values}/bias", index=of_layer)
+            yield Entry(f"{ours}{part}.key_bias", f"{keys}/bias")
+            yield Entry(f"{ours}{part}.value_bias", f"{values}/bias")
 
 
 def slot_shapes(model: TokenFormerConfig, width: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of all blocks' tensors; width: of all heads."""
-    d, layers, slots = model.d_model, model.n_layer, model.slots("qkv")
-    proj, ffn = model.slots("proj"), model.slots("ffn")
+    """Shapes of the tensors of one layer, named behind it."""
+    d, slots, proj, ffn = model.d_model, model.slots("qkv"), model.slots("proj"), model.slots("ffn")
     shapes: dict[str, tuple[int, ...]] = {
-        ATTENTION + "qkv_key_slot/kernel": (d, layers, 3, slots),
-        **{f"{ATTENTION}{name}_value_slot/kernel": (slots, layers, width) for name in "qkv"},
-        ATTENTION + "proj_key_slot/kernel": (width, layers, proj),
-        ATTENTION + "proj_value_slot/kernel": (proj, layers, d),
-        LAYERS + "mlp/wi/kernel": (d, layers, ffn),
-        LAYERS + "mlp/wo/kernel": (ffn, layers, d),
+        "self_attention/qkv_key_slot/kernel": (d, 3, slots),
+        **{f"self_attention/{name}_value_slot/kernel": (slots, width) for name in "qkv"},
+        "self_attention/proj_key_slot/kernel": (width, proj),
+        "self_attention/proj_value_slot/kernel": (proj, d),
+        "mlp/wi/kernel": (d, ffn),
+        "mlp/wo/kernel": (ffn, d),
     }
     if model.qkv_bias:
-        shapes[ATTENTION + "qkv_key_slot/bias"] = (3, layers, slots)
-        shapes |= {f"{ATTENTION}{name}_value_slot/bias": (width, layers) for name in "qkv"}
+        shapes["self_attention/qkv_key_slot/bias"] = (3, slots)
+        shapes |= {f"self_attention/{name}_value_slot/bias": (width,) for name in "qkv"}
     if model.proj_bias:
-        shapes[ATTENTION + "proj_key_slot/bias"] = (proj, layers)
-        shapes[ATTENTION + "proj_value_slot/bias"] = (d, layers)
+        shapes["self_attention/proj_key_slot/bias"] = (proj,)
+        shapes["self_attention/proj_value_slot/bias"] = (d,)
     if model.ffn_bias:
-        shapes |= {LAYERS + "mlp/wi/bias": (ffn, layers), LAYERS + "mlp/wo/bias": (d, layers)}
+        shapes |= {"mlp/wi/bias": (ffn,), "mlp/wo/bias": (d,)}
     return shapes
 
 
@@ -67,30 +65,28 @@ _DENSE_PARTS = {
 
 
 def dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    """Parameters of a block of the baseline, ours beside theirs."""
-    ours, of_layer = f"blocks.{layer}.", (_ALL, layer)
-    for part, theirs in _DENSE_NORMS.items():
-        yield Entry(f"{ours}{part}.gain", f"{LAYERS}{theirs}/scale", index=of_layer)
-        yield Entry(f"{ours}{part}.bias", f"{LAYERS}{theirs}/bias", index=of_layer)
-    for part, theirs in _DENSE_PARTS.items():
-        yield Entry(f"{ours}{part}.w", f"{LAYERS}{theirs}/kernel", index=of_layer)
-        yield Entry(f"{ours}{part}.b", f"{LAYERS}{theirs}/bias", index=of_layer)
+    """The parameters of a block of the baseline."""
+    ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
+    for part, name in _DENSE_NORMS.items():
+        yield Entry(f"{ours}{part}.gain", f"{theirs}{name}/scale")
+        yield Entry(f"{ours}{part}.bias", f"{theirs}{name}/bias")
+    for part, name in _DENSE_PARTS.items():
+        yield Entry(f"{ours}{part}.w", f"{theirs}{name}/kernel")
+        yield Entry(f"{ours}{part}.b", f"{theirs}{name}/bias")
 
 
-def dense_shapes(d: int, layers: int, heads: tuple[int, int], inner: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of all blocks' tensors. heads: their number and the width of one."""
-    count, width = heads
+def dense_shapes(d: int, heads: tuple[int, int], inner: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of one layer, named behind it."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name in _DENSE_NORMS.values():
-        shapes |= {f"{LAYERS}{name}/scale": (d, layers), f"{LAYERS}{name}/bias": (d, layers)}
+        shapes |= {f"{name}/scale": (d,), f"{name}/bias": (d,)}
     for name in ("query", "key", "value"):
-        shapes[f"{ATTENTION}{name}/kernel"] = (d, layers, count, width)
-        shapes[f"{ATTENTION}{name}/bias"] = (count, layers, width)
+        shapes |= {f"self_attention/{name}/kernel": (d, *heads), f"self_attention/{name}/bias": heads}
     return shapes | {
-        ATTENTION + "out/kernel": (count, layers, width, d),
-        ATTENTION + "out/bias": (d, layers),
-        LAYERS + "mlp/wi/kernel": (d, layers, inner),
-        LAYERS + "mlp/wi/bias": (inner, layers),
-        LAYERS + "mlp/wo/kernel": (inner, layers, d),
-        LAYERS + "mlp/wo/bias": (d, layers),
+        "self_attention/out/kernel": (*heads, d),
+        "self_attention/out/bias": (d,),
+        "mlp/wi/kernel": (d, inner),
+        "mlp/wi/bias": (inner,),
+        "mlp/wo/kernel": (inner, d),
+        "mlp/wo/bias": (d,),
     }

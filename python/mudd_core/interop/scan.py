@@ -1,0 +1,75 @@
+"""Layers of the MaxText programs: under a name each, or stacked along an axis of every tensor (scan_layers).
+
+The pages describe the first form, `decoder/layers_<n>/...`; here it becomes the second, `decoder/layers/...`, and back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.system import Shapes
+
+_STACK, _NAME = "decoder/layers/", re.compile(r"^decoder/layers_(\d+)/")
+
+
+def apart(system: str, config: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    """Shapes with a name for each layer, however they lie; scan_layers is noted where the settings leave it out.
+
+    ValueError where the settings contradict the names.
+    """
+    stacked = any(name.startswith(_STACK) for name in shapes)
+    given = config.get("scan_layers")
+    if given is None and isinstance(config, dict):
+        config["scan_layers"] = stacked
+    elif bool(given) != stacked:
+        how = "stacked ('decoder/layers/')" if stacked else "under a name each ('decoder/layers_0/')"
+        raise ValueError(f"[{system}] scan_layers: {given}, but the weights have their layers {how}")
+    axis, found = _axis(config), {}
+    for name, shape in shapes.items():
+        if not name.startswith(_STACK) or len(shape) <= axis:
+            found[name] = shape
+            continue
+        for layer in range(shape[axis]):
+            found[_named(name, layer)] = (*shape[:axis], *shape[axis + 1 :])
+    return found
+
+
+def as_they_lie(config: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
+    """Entries of tensors with a name for each layer, as scan_layers has them."""
+    return [_stacked(entry, _axis(config)) for entry in entries] if _scanned(config) else list(entries)
+
+
+def shapes_as_they_lie(config: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    """Shapes of tensors with a name for each layer, as scan_layers has them."""
+    if not _scanned(config):
+        return shapes
+    axis, layers = _axis(config), 1 + max(int(match[1]) for match in map(_NAME.match, shapes) if match)
+    return {
+        _NAME.sub(_STACK, name): (*shape[:axis], layers, *shape[axis:]) if _NAME.match(name) else shape
+        for name, shape in shapes.items()
+    }
+
+
+def _scanned(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("scan_layers", True))
+
+
+def _axis(config: Mapping[str, Any]) -> int:
+    return int(config.get("param_scan_axis", 1))
+
+
+def _named(name: str, layer: int) -> str:
+    return name.replace(_STACK, f"decoder/layers_{layer}/", 1)
+
+
+def _stacked(entry: Entry, axis: int) -> Entry:
+    match = _NAME.match(entry.theirs)
+    if match is None:
+        return entry
+    index = [*entry.index, *[slice(None)] * (axis - len(entry.index))]
+    index.insert(axis, int(match[1]))
+    return replace(entry, theirs=_NAME.sub(_STACK, entry.theirs), index=tuple(index))
