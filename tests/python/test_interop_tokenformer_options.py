@@ -111,6 +111,19 @@ def test_learned_positions_count_without_their_setting() -> None:
     )
 
 
+def test_without_enable_dropout_nothing_is_dropped() -> None:
+    weights = numbers(orig.jax_shapes(JAX))
+    plain = load_original("tokenformer_jax", JAX, weights)
+    off = load_original("tokenformer_jax", {**JAX, "drop_path": 0.5, "dropout_rate": 0.1, "enable_dropout": False},
+                        weights)  # fmt: skip
+    assert off.config == plain.config
+    assert off.loss_and_gradients(packed())[0] == plain.loss_and_gradients(packed())[0]
+    on = load_original("tokenformer_jax", {**JAX, "drop_path": 0.5, "enable_dropout": True}, weights)
+    assert on.config.drop_path == 0.5
+    with pytest.raises(ValueError, match="dropout_rate"):
+        load_original("tokenformer_jax", {**JAX, "dropout_rate": 0.1, "enable_dropout": True}, weights)
+
+
 def test_neox_settings_may_have_hyphens() -> None:
     weights = numbers(orig.neox_shapes(NEOX))
     model = load_original("tokenformer_neox", {k.replace("_", "-"): v for k, v in NEOX.items()}, weights)

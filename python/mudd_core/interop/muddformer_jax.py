@@ -18,15 +18,14 @@ import numpy.typing as npt
 from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
 from mudd_core.interop.muddformer_connections import connections, expansion, fixed_last, mixing, mixing_shapes
-from mudd_core.interop.scan import apart, as_they_lie, shapes_as_they_lie
 from mudd_core.interop.system import Shapes, agree, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
 _EXPECTED: dict[str, tuple[Any, ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
-    "enable_dropout": (False, None),
     "dynamic_dense_act_cls": ("gelu", None),
     "final_logits_soft_cap": (0, 0.0, None),
 }
@@ -42,6 +41,10 @@ class MuddformerJax:
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
                 raise ValueError(f"[muddformer_jax] {name}: expected {allowed[0]}, got {config[name]!r}")
+        if config.get("enable_dropout") and config.get("dropout_rate"):
+            raise ValueError(
+                "[muddformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
+            )
         shapes = apart("muddformer_jax", config, shapes)
         try:
             sizes = _sizes(config, shapes)
@@ -147,14 +150,14 @@ class MuddformerJax:
         )
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens [B, T + 1] as inputs and targets; a batch of ours passes."""
+        """tokens [B, T + 1], or what the program makes of them: inputs, targets, their positions and segments."""
         return shifted(batch, "muddformer_jax", zero_counts=bool(config.get("zero_loss")))
 
 
 def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
-    """inputs and targets of `tokens` [B, T + 1]; a target of id 0 carries no loss unless zero_counts."""
+    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
     if "inputs" in batch:
-        return {name: np.asarray(array) for name, array in batch.items()}
+        return named(system, batch, zero_counts=zero_counts)
     if set(batch) != {"tokens"}:
         raise ValueError(f"[{system}] batch: expected tokens, got {', '.join(sorted(batch))}")
     tokens = as_ids(batch["tokens"], "tokens")

@@ -138,7 +138,7 @@ class MuddformerTorch:
         return shapes
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens [B, T + 1] as inputs and targets; a batch of ours passes."""
+        """tokens [B, T + 1] as inputs and targets, or these two, positions and segments."""
         return shifted(batch, "muddformer_torch", zero_counts=False)
 
     def unused(self, config: Mapping[str, Any], name: str) -> bool:

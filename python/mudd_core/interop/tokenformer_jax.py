@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.scan import apart, as_they_lie, shapes_as_they_lie
-from mudd_core.interop.system import Shapes, agree, as_ids
+from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
+from mudd_core.interop.system import Shapes, agree
 from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 
 _FIRST = "decoder/layers_0/"
@@ -38,8 +37,10 @@ class TokenFormerJax:
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
-        if config.get("dropout_rate", 0):
-            raise ValueError("[tokenformer_jax] dropout_rate: expected 0, there is no dropout here")
+        if _drops(config) and config.get("dropout_rate", 0):
+            raise ValueError(
+                "[tokenformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
+            )
         if config.get("global_parameter_scale", 1) != 1:
             raise ValueError("[tokenformer_jax] expected global_parameter_scale 1")
         shapes = apart("tokenformer_jax", config, shapes)
@@ -104,7 +105,7 @@ class TokenFormerJax:
             )
         kinds = {"zoom_dim": int, "normalize_type": str}
         given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
-        given.setdefault("drop_path", 0.0)
+        given["drop_path"] = given.get("drop_path", 0.0) if _drops(config) else 0.0
         return {
             "n_layer": _layers(shapes),
             "n_head": heads,
@@ -192,18 +193,7 @@ class TokenFormerJax:
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
-        theirs = {"inputs_position": "positions", "inputs_segmentation": "segments"}
-        known = {"inputs", "targets", "targets_segmentation", "targets_position", *theirs, *theirs.values()}
-        unknown = sorted(set(batch) - known - {"key_mask"})
-        if unknown:
-            raise ValueError(
-                f"[tokenformer_jax] batch: expected {', '.join(sorted(known))}, got '{unknown[0]}'"
-            )
-        arrays = {theirs.get(name, name): as_ids(value, name) for name, value in batch.items()}
-        counted = arrays.pop("targets_segmentation", None)
-        arrays.pop("targets_position", None)
-        if counted is not None:
-            arrays["targets"] = np.where(counted != 0, arrays["targets"], -1).astype(np.int32)
+        arrays = named("tokenformer_jax", batch)
         if not _has_positions(config):
             arrays.pop("positions", None)
         return arrays
@@ -235,6 +225,11 @@ def _has_positions(config: Mapping[str, Any]) -> bool:
         bool(config.get("use_untrainable_positional_embedding"))
         or config.get("trainable_position_size", -1) > 0
     )
+
+
+def _drops(config: Mapping[str, Any]) -> bool:
+    """Off means neither dropout nor drop_path, whatever their rates."""
+    return bool(config.get("enable_dropout", True))
 
 
 def _layers(shapes: Shapes) -> int:

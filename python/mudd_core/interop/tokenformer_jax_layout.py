@@ -1,6 +1,6 @@
 """Where the parameters of a block lie in the JAX program for TokenFormer, and their shapes (spec/tokenformer.md 1, 3).
 
-Layers have a name each here (interop/scan.py stacks them); keys lie as [d, ..., slots].
+Layers have a name each here (interop/maxtext.py stacks them); keys lie as [d, ..., slots].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JAX programs' layers under a name each or stacked along an axis: the same model, and gradients as they lie."""
+"""What the JAX programs share: layers under a name each or stacked along an axis, names of a batch, dropout."""
 
 from __future__ import annotations
 
@@ -113,3 +113,40 @@ def test_settings_that_contradict_how_the_layers_lie_are_named(name: str) -> Non
         load_original(system, {**config, "scan_layers": True}, one)
     with pytest.raises(ValueError, match=r"scan_layers: False, but .* stacked"):
         load_original(system, {**config, "scan_layers": False}, stacked(one, 1))
+
+
+def test_a_muddformer_batch_as_the_program_makes_it() -> None:
+    """Its mask is targets_segmentation, made of ids above 0 unless zero_loss is set (spec/muddformer.md e.2)."""
+    system, config, shapes = CASES["llama"]
+    given = muddformer_originals.filled(shapes)
+    tokens = np.random.default_rng(3).integers(0, 8, (2, 13))
+    assert (tokens[:, 1:] == 0).any()
+    theirs = {
+        "inputs": tokens[:, :-1], "targets": tokens[:, 1:], "inputs_position": np.tile(np.arange(12), (2, 1)),
+        "inputs_segmentation": np.ones((2, 12), int), "targets_position": np.tile(np.arange(12), (2, 1)),
+        "targets_segmentation": (tokens[:, 1:] > 0).astype(int),
+    }  # fmt: skip
+    pair = {name: theirs[name] for name in ("inputs", "targets")}
+    for zero_loss in (False, True):
+        model = load_original(system, {**config, "zero_loss": zero_loss}, given)
+        want = model.loss({"tokens": tokens})
+        masked = {**theirs, "targets_segmentation": theirs["targets_segmentation"] | zero_loss}
+        assert model.loss(masked) == pytest.approx(want, rel=1e-6)
+        assert model.loss(pair) == want
+        np.testing.assert_allclose(model.logits(theirs), model.logits({"tokens": tokens}), atol=1e-5)
+    moved = model.logits({**theirs, "inputs_position": np.arange(12)[None] * [[1], [2]]})
+    assert np.array_equal(moved[0], model.logits(theirs)[0]) and not np.array_equal(
+        moved[1], model.logits(theirs)[1]
+    )
+    with pytest.raises(ValueError, match=r"\[muddformer_jax\] batch: expected inputs.* got 'labels'"):
+        model.loss({**pair, "labels": tokens})
+
+
+def test_muddformer_dropout_counts_where_it_is_on() -> None:
+    system, config, shapes = CASES["llama"]
+    given = muddformer_originals.filled(shapes)
+    plain = load_original(system, config, given)
+    for more in ({"enable_dropout": True, "dropout_rate": 0}, {"enable_dropout": False, "dropout_rate": 0.1}):
+        assert load_original(system, {**config, **more}, given).config == plain.config
+    with pytest.raises(ValueError, match="dropout_rate"):
+        load_original(system, {**config, "enable_dropout": True, "dropout_rate": 0.1}, given)

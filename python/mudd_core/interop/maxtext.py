@@ -1,6 +1,7 @@
-"""Layers of the MaxText programs: under a name each, or stacked along an axis of every tensor (scan_layers).
+"""What the programs derived from MaxText share: how their layers lie, and how a batch is named.
 
-The pages describe the first form, `decoder/layers_<n>/...`; here it becomes the second, `decoder/layers/...`, and back.
+Layers are under a name each or stacked along an axis of every tensor (scan_layers). The pages describe the first form,
+`decoder/layers_<n>/...`; here it becomes the second, `decoder/layers/...`, and back.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mudd_core.interop.layout import Entry
-from mudd_core.interop.system import Shapes
+import numpy as np
+import numpy.typing as npt
 
+from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.system import Shapes, as_ids
+
+_NAMES = {"inputs_position": "positions", "inputs_segmentation": "segments"}
 _STACK, _NAME = "decoder/layers/", re.compile(r"^decoder/layers_(\d+)/")
 
 
@@ -52,6 +57,25 @@ def shapes_as_they_lie(config: Mapping[str, Any], shapes: Shapes) -> Shapes:
         _NAME.sub(_STACK, name): (*shape[:axis], layers, *shape[axis:]) if _NAME.match(name) else shape
         for name, shape in shapes.items()
     }
+
+
+def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool = True) -> dict[str, Array]:
+    """inputs, targets, positions and segments of a batch under the programs' names or ours.
+
+    Targets of segment 0 (targets_segmentation) are ignored; where that is not given, those of id 0, unless zero_counts.
+    """
+    known = {"inputs", "targets", "targets_segmentation", "targets_position", *_NAMES, *_NAMES.values()}
+    unknown = sorted(set(batch) - known - {"key_mask"})
+    if unknown:
+        raise ValueError(f"[{system}] batch: expected {', '.join(sorted(known))}, got '{unknown[0]}'")
+    arrays = {_NAMES.get(name, name): as_ids(value, name) for name, value in batch.items()}
+    arrays.pop("targets_position", None)
+    counted = arrays.pop("targets_segmentation", None)
+    if counted is None and not zero_counts:
+        counted = arrays.get("targets")
+    if counted is not None and "targets" in arrays:
+        arrays["targets"] = np.where(counted != 0, arrays["targets"], -1).astype(np.int32)
+    return arrays
 
 
 def _scanned(config: Mapping[str, Any]) -> bool:
