@@ -15,6 +15,6 @@ def get_config() -> Config:
         name="mixtral80",
         model=replace(base.model, n_layer=1),
         train=train,
-        optim=replace(base.optim, warmup_steps=8),
+        optim=replace(base.optim, warmup_steps=7),
         eval=EvalConfig(max_batches=25),
     )

@@ -3,7 +3,7 @@
 Capacity is off, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
 """
 
-from mudd_core.config import Config, DataConfig, LossConfig, MixtralConfig, OptimConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
@@ -34,8 +34,8 @@ def get_config() -> Config:
             lr=2e-5,
             beta2=0.999,
             schedule="constant",
-            warmup_steps=63,  # the reference's lr (t + 1) / (W + 1) with W = a quarter of the steps
+            warmup_steps=62,  # a quarter of the steps
+            warmup="between",
             decay="no_norm_no_bias",
         ),
-        loss=LossConfig(normalize="micro_mean"),
     )

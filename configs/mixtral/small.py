@@ -4,7 +4,6 @@ from mudd_core.config import (
     Config,
     DataConfig,
     EvalConfig,
-    LossConfig,
     MixtralConfig,
     OptimConfig,
     TrainConfig,
@@ -23,6 +22,5 @@ def get_config() -> Config:
         optim=OptimConfig(
             lr=2.5e-3, warmup_steps=150, schedule="linear", final_lr_ratio=0.0, decay="no_norm_no_bias"
         ),
-        loss=LossConfig(normalize="micro_mean"),
         eval=EvalConfig(batch_size=8),
     )

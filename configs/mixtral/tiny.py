@@ -1,6 +1,6 @@
 """A mixture of experts that learns visibly within two minutes on two cores."""
 
-from mudd_core.config import Config, DataConfig, LossConfig, MixtralConfig, OptimConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
@@ -13,5 +13,4 @@ def get_config() -> Config:
         optim=OptimConfig(
             lr=3e-3, warmup_steps=20, schedule="cosine", final_lr_ratio=0.1, decay="no_norm_no_bias"
         ),
-        loss=LossConfig(normalize="micro_mean"),
     )

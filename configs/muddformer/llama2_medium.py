@@ -22,5 +22,7 @@ def get_config() -> Config:
             keep_last=4,
         ),
         eval=EvalConfig(batch_size=1),
-        optim=OptimConfig(lr=3e-4, warmup_steps=135, schedule="cosine", final_lr_ratio=0.1, decay="all"),
+        optim=OptimConfig(
+            lr=3e-4, warmup_steps=135, warmup="zero", schedule="cosine", final_lr_ratio=0.1, decay="all"
+        ),
     )

@@ -24,6 +24,8 @@ def get_config() -> Config:
             eval_every=10_000,
             seed=42,
         ),
-        optim=OptimConfig(lr=6e-4, warmup_steps=6000, schedule="cosine", final_lr_ratio=0.1, decay="all"),
+        optim=OptimConfig(
+            lr=6e-4, warmup_steps=6000, warmup="zero", schedule="cosine", final_lr_ratio=0.1, decay="all"
+        ),
         eval=EvalConfig(batch_size=8),
     )

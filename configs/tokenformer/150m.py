@@ -32,7 +32,12 @@ def get_config() -> Config:
             eval_every=5000,
         ),
         optim=OptimConfig(
-            lr=6e-4, warmup_steps=1430, schedule="cosine", final_lr_ratio=0.1, decay="no_norm_no_bias"
+            lr=6e-4,
+            warmup_steps=1430,
+            warmup="zero",
+            schedule="cosine",
+            final_lr_ratio=0.1,
+            decay="no_norm_no_bias",
         ),
         eval=EvalConfig(batch_size=4),
     )

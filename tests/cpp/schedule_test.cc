@@ -49,6 +49,18 @@ TEST_CASE("edges: one step, warm-up longer than the run, decay of a tenth by def
   CHECK_THROWS_AS(parse_schedule("cosin"), Error);
 }
 
+TEST_CASE("the Mixtral benchmark's cosine: (t + 1) / (W + 1), then down from t = W") {
+  constexpr int64_t W = 7, N = 30;
+  const double peak = 2e-5, low = 2e-6;
+  for (int64_t t = 0; t < N; ++t) {
+    const double p = static_cast<double>(t - W) / (N - W);
+    const double want =
+        t <= W ? peak * (t + 1) / (W + 1) : low + (peak - low) * 0.5 * (1 + std::cos(3.14159265358979 * p));
+    CHECK(learning_rate({ScheduleKind::cosine, peak, 0.1, N, W, 0, Warmup::between}, t) ==
+          doctest::Approx(want).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("warm-up of the seeds: from zero, and from the final rate as mu-Transformer's") {
   Schedule s{ScheduleKind::linear, 2.0, 1e-4, 10, 4, 0, Warmup::zero};
   CHECK(learning_rate(s, 0) == 0);
@@ -60,5 +72,6 @@ TEST_CASE("warm-up of the seeds: from zero, and from the final rate as mu-Transf
   CHECK(learning_rate(s, 7) == doctest::Approx(2 * (1 + (1e-4 - 1) * 0.5)));
   CHECK(learning_rate(s, 10) == doctest::Approx(2e-4));
   CHECK(parse_warmup("floor") == Warmup::floor);
+  CHECK(parse_warmup("between") == Warmup::between);
   CHECK_THROWS_AS(parse_warmup("flor"), Error);
 }

@@ -33,6 +33,7 @@ from mudd_core.config import (
 from mudd_core.config.describe import field_help, listing
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.errors import UserError
+from mudd_core.optim import learning_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.py"))
@@ -65,6 +66,24 @@ def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     for name, count in sizes.items():
         config = mc.load_config(f"tokenformer/{name}")
         assert book(resolved_model(config, 50304), config, only=True)[0].n_parameters == count
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "peak_at"),
+    [
+        ("muddformer/mudd_llama2_medium", 0.0, 135),  # spec/muddformer.md d.3
+        ("muddformer/muddpythia_1_4b", 0.0, 1430),
+        ("tokenformer/124m", 0.0, 6000),  # spec/tokenformer.md section 4, of both programs
+        ("tokenformer/450m", 0.0, 1430),
+        ("mixtral/mixtral822", 1 / 63, 62),  # spec/moe.md d: (t + 1) / (W + 1)
+        ("mixtral/mixtral80", 1 / 8, 7),
+    ],
+)
+def test_recipes_of_the_originals_warm_up_as_they_do(name: str, first: float, peak_at: int) -> None:
+    config = mc.load_config(name)
+    peak = config.optim.lr
+    assert learning_rate(config, 0) == pytest.approx(first * peak)
+    assert learning_rate(config, peak_at - 1) < peak and learning_rate(config, peak_at) == peak
 
 
 @pytest.mark.parametrize(

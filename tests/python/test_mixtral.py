@@ -148,6 +148,20 @@ def test_jitter_drops_and_figures_do_not_depend_on_micro_batches_or_threads() ->
     assert losses(seed=2)[0] != want  # the jitter's seed
 
 
+@pytest.mark.parametrize("name", ["mixtral/tiny", "mixtral/mixtral822"])
+def test_rows_with_ignored_targets_train_alike_in_any_micro_batch(name: str) -> None:
+    """The benchmark's loss without accumulation: the mean over what counts in the whole batch (spec/moe.md d)."""
+    batch = make_batch(61, 4, 12)
+    batch["targets"][1, 5:] = -100
+    seen = []
+    for micro_batch in (0, 1, 2):
+        train = TrainConfig(steps=3, batch_size=4, seq_len=12, logical_shards=4, micro_batch=micro_batch)
+        config = Config(model=OURS, train=train, loss=mc.load_config(name).loss)
+        trainer = mc.Trainer(config, model=mc.Model(OURS, seed=0))
+        seen.append((trainer.step(batch).loss, np.array(trainer.model.parameters["embed"])))
+    assert all(loss == seen[0][0] and np.array_equal(w, seen[0][1]) for loss, w in seen)
+
+
 def sums_of(kept: Any, dropped: Any = 0) -> Any:
     """Figures of two layers, three experts, without probabilities."""
     f = np.zeros((2, 15))

@@ -28,7 +28,8 @@ Warmup parse_warmup(const std::string& name) {
   if (name == "next") return Warmup::next;
   if (name == "zero") return Warmup::zero;
   if (name == "floor") return Warmup::floor;
-  fail("schedule", "warmup: expected next, zero or floor, got '", name, "'");
+  if (name == "between") return Warmup::between;
+  fail("schedule", "warmup: expected next, zero, floor or between, got '", name, "'");
 }
 
 double learning_rate(const Schedule& s, int64_t t) {
@@ -38,6 +39,7 @@ double learning_rate(const Schedule& s, int64_t t) {
   if (t < s.warmup_steps) {
     const double width = static_cast<double>(s.warmup_steps), at = static_cast<double>(t);
     if (s.warmup == Warmup::next) return s.peak * (at + 1) / width;
+    if (s.warmup == Warmup::between) return s.peak * (at + 1) / (width + 1);
     return s.peak * (s.warmup == Warmup::zero ? at / width : r + (1 - r) * at / width);
   }
   switch (s.kind) {

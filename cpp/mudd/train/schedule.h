@@ -2,7 +2,8 @@
 // CPU and a run must give the same bits everywhere (contracts 5, 8).
 //
 // t counts updates from 0, N = steps, W = warmup_steps, r = final_ratio:
-//   t < W      next: peak * (t + 1) / W      zero: peak * t / W (MUDDFormer's code)
+//   t < W      next: peak * (t + 1) / W      zero: peak * t / W (MUDDFormer's and TokenFormer's programs)
+//              between: peak * (t + 1) / (W + 1) (the Mixtral benchmark's, whose peak comes with t = W)
 //              floor: peak * (r + (1 - r) * t / W) (mu-Transformer's, which counts from r and not from nothing)
 //   constant   peak
 //   cosine     peak * (r + (1 - r) * (1 + cos(pi p)) / 2),  p = (t - W) / (N - W)
@@ -17,7 +18,7 @@
 namespace mudd {
 
 enum class ScheduleKind { constant, cosine, linear, wsd };
-enum class Warmup { next, zero, floor };
+enum class Warmup { next, zero, floor, between };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;

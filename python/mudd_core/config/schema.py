@@ -101,8 +101,9 @@ class OptimConfig:
     )
     warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
     warmup: str = opt(
-        "next", "warm-up of update t: next peak (t + 1) / W; zero peak t / W; floor from the final rate, t / W up",
-        choices=("next", "zero", "floor"),
+        "next", "warm-up of update t: next peak (t + 1) / W; zero peak t / W; floor from the final rate, t / W up; "
+        "between peak (t + 1) / (W + 1)",
+        choices=("next", "zero", "floor", "between"),
     )  # fmt: skip
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "share", low=0.0, high=1.0)
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
