@@ -11,7 +11,7 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 constexpr int64_t kQ = 64, kK = 64;   // query and key tile of a product
-constexpr int64_t kQueries = 2 * kQ;  // of a task: keys and values are loaded once for all of them
+constexpr int64_t kQueries = 4 * kQ;  // of a task: keys and values are loaded once for all of them
 constexpr float kNothing = -1e30f;    // maximum of a row that has seen no key yet
 constexpr float kEmptyRow = 1e30f;    // its log-sum: every probability becomes zero
 constexpr float kMinusInf = -__builtin_inff();
@@ -70,6 +70,7 @@ inline int64_t tile_shift(const AttentionSlice& s, const Rows& rows, int64_t k0)
 inline void mask(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* scores) {
   const int64_t shift = tile_shift(s, rows, k0);
   const bool compare = s.causal && !rows.one_head;
+  if (!compare && !s.segments && !s.key_mask && nk + shift <= 1) return;  // all are visible
   for (int64_t kk = 0; kk < nk; ++kk) {
     float* row = scores + kk * kQ;
     const int32_t key = static_cast<int32_t>(k0 + kk);
