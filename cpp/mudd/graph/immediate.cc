@@ -82,12 +82,12 @@ void ImmediateCall::backward(const std::vector<Tensor>& in, const std::vector<Te
     run.sink_[i].out = din[i].f32();
     if (accumulate[i]) run.sink_[i].add[run.sink_[i].n_add++] = din[i].f32();
   }
+  // The first use of a value sets its gradient, later ones add; another input of this call may be the same value.
+  if (passed && dout[0] && !accumulate[pass]) copy(dout[0], din[pass]);
   node_->backward(run);
   for (size_t i = 0; i < din.size(); ++i)
     if (round[i] && din[i]) round_in_place(din[i]);
-  if (!passed || !dout[0]) return;
-  if (accumulate[pass]) add_into(dout[0], din[pass]);
-  else copy(dout[0], din[pass]);
+  if (passed && dout[0] && accumulate[pass]) add_into(dout[0], din[pass]);
 }
 
 }  // namespace mudd

@@ -47,6 +47,8 @@ class DepthMix : public Node {
   bool all_fp32(const Run& run, bool backward) const;
   void widen_states(const Run& run, int64_t begin, int64_t end, float* copies, StateTable& table) const;
   void forward_pieces(const Run& run, int64_t begin, int64_t end) const;
+  int newest_again(const Run& run) const;
+  bool adds_to_newest(const Run& run) const;
   void backward_pieces(const Run& run, int64_t begin, int64_t end, const DepthMixGradients& sums,
                        const Tensor& dnewest, float* scratch) const;
 

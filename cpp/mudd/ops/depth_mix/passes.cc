@@ -93,6 +93,20 @@ void DepthMix::forward_pieces(const Run& run, int64_t begin, int64_t end) const 
   }
 }
 
+// The state that is the same value as a given `newest`, or -1. Of the uses of a value the first sets its gradient
+// and the others add: `newest` comes first among the inputs, but the states' gradients are written first.
+int DepthMix::newest_again(const Run& run) const {
+  if (!newest_given_ || !run.wants(newest())) return -1;
+  for (int j = 0; j < sources_; ++j)
+    if (run.wants(kMixStates + j) && run.din(kMixStates + j).data == run.din(newest()).data) return j;
+  return -1;
+}
+
+// Whether the gradient of the newest state is there already when something is added for its own sake.
+bool DepthMix::adds_to_newest(const Run& run) const {
+  return !newest_given_ || newest_again(run) >= 0 || (run.wants(newest()) && run.accumulate(newest()));
+}
+
 DepthMixGradients DepthMix::gradients_of(const Run& run, StateTable& table, float* dweights) const {
   DepthMixGradients g;
   for (int c = 0; c < streams_; ++c)
@@ -103,12 +117,13 @@ DepthMixGradients DepthMix::gradients_of(const Run& run, StateTable& table, floa
     table.dx_strides[j] = run.din(kMixStates + j).stride;
     table.accumulate[j] = run.accumulate(kMixStates + j);
   }
+  if (const int same = newest_again(run); same >= 0) table.accumulate[same] = run.accumulate(kMixNewest);
   g.states = table.dx;
   g.state_strides = table.dx_strides;
   g.accumulate = table.accumulate;
   if (direct_ && run.wants(newest())) {
     g.direct = run.din(newest()).f32(), g.direct_stride = run.din(newest()).stride;
-    g.direct_accumulate = !newest_given_ || run.accumulate(kMixNewest);
+    g.direct_accumulate = adds_to_newest(run);
   }
   g.weights = dweights;
   return g;
@@ -174,7 +189,7 @@ void DepthMix::backward(const Run& run) {
   const Tensor& x = run.in(newest());
   const Tensor dx = run.wants(newest()) ? run.din(newest()) : Tensor{};
   // The mixing has written there before, unless newest comes apart and nothing is added directly.
-  const bool adds = !newest_given_ || direct_ || (dx && run.accumulate(newest()));
+  const bool adds = direct_ || adds_to_newest(run);
   const bool fp32 = all_fp32(run, true);
   tasks_with_scratch(bias_sums.blocks(), slots_, at + partial_bytes_, backward_tile_,
                      [&](int64_t task, float* tile) {

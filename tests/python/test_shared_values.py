@@ -1,0 +1,101 @@
+"""One result given to an op more than once has the sum of the gradients of its uses, in both executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mudd_core import _core, ops
+from mudd_core.recording import Recorder
+from mudd_core.tape import Tensor, precision
+
+RNG = np.random.default_rng(3)
+B, T, D = 2, 5, 8
+X = RNG.standard_normal((B, T, D), dtype=np.float32)
+GAIN = RNG.uniform(0.5, 2, D).astype(np.float32)
+SLOPE = RNG.standard_normal((B, T, D), dtype=np.float32)  # of the loss by the result
+WEIGHTS = {
+    "w": RNG.standard_normal((D, D), dtype=np.float32) * 0.3,
+    "keys": RNG.standard_normal((6, D), dtype=np.float32),
+    "values": RNG.standard_normal((6, D), dtype=np.float32),
+    "w1": RNG.standard_normal((D, 6), dtype=np.float32) * 0.5,
+    "w2": RNG.standard_normal((6, 6), dtype=np.float32) * 0.5,
+    "bias": RNG.standard_normal((2, 3), dtype=np.float32) * 0.5,
+}
+Weight = Callable[[str], Any]
+
+
+def mixed(v: Any, w: Weight, *, direct: bool = False, generator: bool = True, newest: bool = True) -> Any:
+    w1, w2 = (w("w1"), w("w2")) if generator else (None, None)
+    first, states = (v[0], v[1:]) if newest else (None, v)
+    a, b = ops.depth_mix(w("bias"), w1, w2, None, None, None, None, None, first, *states, direct=direct)
+    return ops.add(a, b)
+
+
+# How often the value is given, and to what.
+CASES: dict[str, tuple[int, Callable[[Any, Weight], Any]]] = {
+    "add": (2, lambda v, w: ops.add(v[0], v[1])),
+    "glu": (2, lambda v, w: ops.glu(v[0], v[1])),
+    "attention": (3, lambda v, w: ops.attention(v[0], v[1], v[2], n_head=2)),
+    "linear and residual": (2, lambda v, w: ops.linear(v[0], w("w"), None, v[1])),
+    "pattention and residual": (2, lambda v, w: ops.pattention(v[0], w("keys"), w("values"), residual=v[1])),
+    "states": (3, lambda v, w: mixed(v, w, newest=False)),
+    "states and newest": (4, lambda v, w: mixed(v, w)),
+    "states and newest, direct": (4, lambda v, w: mixed(v, w, direct=True)),
+    "states and newest, no generator": (4, lambda v, w: mixed(v, w, generator=False)),
+    "states and newest, direct, no generator": (4, lambda v, w: mixed(v, w, direct=True, generator=False)),
+    "custom": (2, lambda v, w: ops.custom(lambda a, b: a * b, lambda d, a, b: (d * b, d * a), v[0], v[1])),
+}
+
+
+def loss_of(y: Any) -> Any:
+    return ops.custom(
+        lambda a: np.asarray([(a * SLOPE).sum()]), lambda d, a: (d * SLOPE).astype(np.float32), y
+    )
+
+
+def immediate(function: Callable[[Any, Weight], Any], uses: int, shared: bool, kind: str) -> Any:
+    with precision(kind):
+        gain = Tensor(GAIN, requires_grad=True)
+        values = [ops.rms_norm(Tensor(X), gain) for _ in range(1 if shared else uses)]
+        loss_of(function(values * uses if shared else values, WEIGHTS.__getitem__)).backward()
+    return gain.grad
+
+
+def planned(function: Callable[[Any, Weight], Any], uses: int, shared: bool, kind: str) -> Any:
+    store = _core.ParamStore(compute={"fp32": "float32", "bf16": "bfloat16"}[kind])
+    recorder = Recorder(store, training=True, samples=B, shards=1)
+
+    def parameter(name: str) -> Any:
+        array = {"gain": GAIN, **WEIGHTS}[name]
+        role = {"gain": "gain", "bias": "bias"}.get(name, "matrix")
+        return recorder.parameter(
+            name, array.shape, role=role, fan_in=array.shape[0], fan_out=array.shape[-1], init="ones"
+        )
+
+    x, gain = recorder.input("x", X.shape, "float32"), parameter("gain")
+    values = [ops.rms_norm(x, gain) for _ in range(1 if shared else uses)]
+    total = loss_of(function(values * uses if shared else values, parameter))
+    loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), total)
+    store.allocate()
+    for name in store.names():
+        store.set(0, name, {"gain": GAIN, **WEIGHTS}[name])
+    executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[], poison=True)
+    executor.set("x", X)
+    executor.run()
+    return executor.gradient("gain")
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+@pytest.mark.parametrize("run", [immediate, planned])
+@pytest.mark.parametrize("case", CASES)
+def test_each_use_of_a_result_counts(case: str, run: Any, kind: str) -> None:
+    uses, function = CASES[case]
+    once, apart = (run(function, uses, shared, kind) for shared in (True, False))
+    tolerance = {"fp32": 2e-6, "bf16": 3e-2}[
+        kind
+    ]  # another order of sums; in bf16 gradients are rounded apart
+    np.testing.assert_allclose(once, apart, rtol=0, atol=tolerance * float(np.abs(apart).max()))
