@@ -127,7 +127,9 @@ class RunStore:
                 run_id=self.run_id,
             )
             # Reads the new step back before an old one goes; a step that does not verify is a failed save.
-            checkpoint.keep_last(self.dir.checkpoint_folder, self.config.train.keep_last)
+            checkpoint.keep_last(
+                self.dir.checkpoint_folder, self.config.train.keep_last, run_id=self.run_id, saved_step=step
+            )
         except (OSError, SaveError, FormatError) as error:
             self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")
             self.event("save failed", step=step, reason=str(error))

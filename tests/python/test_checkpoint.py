@@ -188,19 +188,37 @@ def test_saving_twice_keeps_a_good_step_and_replaces_a_bad_one(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
 
 
+def keep_last(directory: Path, keep: int, saved_step: int) -> list[int]:
+    return checkpoint.keep_last(directory, keep, run_id=RUN["run_id"], saved_step=saved_step)
+
+
 def test_keep_last_reads_the_newest_back_first(tmp_path: Path) -> None:
     for step in (1, 2, 3, 10):
         save(tmp_path, step)
-    assert checkpoint.keep_last(tmp_path, 4) == []
-    assert checkpoint.keep_last(tmp_path, 2) == [1, 2]
+    assert keep_last(tmp_path, 4, 10) == []
+    assert keep_last(tmp_path, 2, 10) == [1, 2]
     assert checkpoint.list_steps(tmp_path) == [3, 10]
     shard = tmp_path / "step-10" / "model-00001-of-00001.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(FormatError):
-        checkpoint.keep_last(tmp_path, 1)
+        keep_last(tmp_path, 1, 10)
     assert checkpoint.list_steps(tmp_path) == [3, 10]
     with pytest.raises(ValueError, match="keep"):
-        checkpoint.keep_last(tmp_path, 0)
+        keep_last(tmp_path, 0, 10)
+
+
+def test_keep_last_counts_this_runs_steps_up_to_the_saved_one(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 9):
+        save(tmp_path, step)
+    (tmp_path / "step-4" / "manifest.json").write_text("broken")  # nobody knows whose
+    (tmp_path / "step-9" / "manifest.json").write_text("broken")  # what a resume passed over
+    save(tmp_path, 5, run_id="run-b")
+    save(tmp_path, 100, run_id="run-b")
+    assert keep_last(tmp_path, 2, 6) == []
+    assert keep_last(tmp_path, 1, 6) == [2]
+    assert checkpoint.list_steps(tmp_path) == [4, 5, 6, 9, 100]
+    found = checkpoint.load_newest(tmp_path, run_id="run-a")
+    assert found is not None and found.step == 6
 
 
 def test_temporaries_of_dead_writers_go(tmp_path: Path) -> None:
@@ -277,7 +295,7 @@ def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> Non
     before = crash_states.read_disk(disk)
     with faults() as files:
         save(disk, 2)
-        checkpoint.keep_last(disk, 2)
+        keep_last(disk, 2, 2)
     log, rng, seen, root = files.log, random.Random(3), set(), memory_path / "crashed"
     for count in range(len(log) + 1):
         for fates in crash_states.variants(log, count, rng, samples=4):

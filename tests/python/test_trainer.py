@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,20 @@ def test_nothing_that_verifies_is_an_error_not_a_new_start(tmp_path: Path) -> No
     next((tmp_path / "run" / "checkpoints" / "step-20").glob("model-*")).write_bytes(b"x")
     with pytest.raises(FormatError, match="no checkpoint verifies"):
         make(tmp_path / "run", None, "train.keep_last=1")
+
+
+def test_another_runs_newer_step_costs_none_of_this_runs(tmp_path: Path) -> None:
+    one = ("train.keep_last=1",)
+    unbroken(tmp_path / "other")
+    with make(tmp_path / "run", None, "train.stop_at=5", *one) as trainer:
+        trainer.fit()
+    copied = tmp_path / "run" / "checkpoints" / "step-20"
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "step-20", copied)
+    with make(tmp_path / "run", None, "train.stop_at=12", *one) as trainer:
+        assert trainer.step_done == 5
+        trainer.fit()
+    with make(tmp_path / "run", None, *one) as trainer:
+        assert trainer.step_done == 12
 
 
 def test_a_failed_save_is_told_and_only_a_last_one_ends_badly(

@@ -14,7 +14,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.load import verify_step
 from mudd_core.checkpoint.steps import MANIFEST, list_steps, new_id, step_folder
-from mudd_core.errors import FormatError, SaveError
+from mudd_core.errors import FormatError, SaveError, UserError
 
 # Bytes that names, headers and the manifest may take for each tensor, and for the whole.
 _NEED_PER_TENSOR = 1024
@@ -62,21 +62,34 @@ def save(
     return final
 
 
-def keep_last(checkpoints_dir: Path | str, keep: int) -> list[int]:
-    """Deletes all but the newest `keep` steps; returns the deleted ones.
+def keep_last(checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step: int) -> list[int]:
+    """Deletes a run's steps up to saved_step but the newest `keep`; returns the deleted ones.
 
-    The newest step is read back and verified first. Where it does not verify, FormatError, and nothing is
-    deleted; so at least one verified step always remains.
+    saved_step is read back and verified first. Where it does not verify, FormatError, and nothing is deleted; so at
+    least one verified step always remains. Steps behind it (damaged ones that a resume passed over), of another run
+    or without a manifest that can be read are neither counted nor touched.
     """
     if keep < 1:
         raise ValueError(f"[checkpoint] keep: expected 1 or more, got {keep}")
-    steps = list_steps(checkpoints_dir)
-    doomed = steps[:-keep]
+    own = [
+        step
+        for step in list_steps(checkpoints_dir)
+        if step <= saved_step and _run_of(step_folder(checkpoints_dir, step)) == run_id
+    ]
+    doomed = own[:-keep]
     if doomed:
-        verify_step(step_folder(checkpoints_dir, steps[-1]))
+        verify_step(step_folder(checkpoints_dir, saved_step), run_id=run_id)
     for step in doomed:
         _core.remove_committed(str(checkpoints_dir), f"step-{step}", new_id())
     return doomed
+
+
+def _run_of(folder: Path) -> str | None:
+    """The run a step says it is of; None where its manifest cannot be read."""
+    try:
+        return manifests.read_manifest(folder).run_id
+    except (FormatError, UserError, OSError):
+        return None
 
 
 def _already_saved(final: Path, run_id: str) -> bool:
