@@ -68,22 +68,19 @@ class RunStore:
         """
         assert self.config is not None
         saved = self.saved_facts()
-        if saved:
-            self.run_id = str(saved.get("run_id", ""))
-            new = {name: value for name, value in facts.items() if name not in saved}  # of an imported run
-            for name, value in facts.items():
-                if saved.get(name, value) != value:
-                    raise UserError(
-                        f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
-                        f"now {value!r}. Bring the old one back, or give another --workdir."
-                    )
-            if new:
-                write_json(self.dir.run_file, {**saved, **new})
-        else:
-            self.run_id = secrets.token_hex(8)
-            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            write_json(self.dir.run_file, {"run_id": self.run_id, "started": started, **facts})
+        for name, value in facts.items():
+            if saved.get(name, value) != value:
+                raise UserError(
+                    f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
+                    f"now {value!r}. Bring the old one back, or give another --workdir."
+                )
+        fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        run = {**(saved or fresh), **facts}  # an imported run gets its facts at the first start
+        self.run_id = str(run.get("run_id", ""))
+        # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))
+        if run != saved:
+            write_json(self.dir.run_file, run)
         checkpoint.remove_dead_temporaries(self.dir.checkpoint_folder)
         found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
         step = found.step if found else 0

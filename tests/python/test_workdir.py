@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from fake_runs import config_of
 from mudd_core import _core, workdir
 from mudd_core.errors import SaveError, UserError
+from mudd_core.run_store import RunStore
 from mudd_core.workdir import Workdir, write_json
 
 HOLD = (
@@ -103,3 +105,28 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         finally:
             _core.use_files(None)
         assert json.loads(file.read_text()) == {"n": 2}
+
+
+def test_a_kill_at_any_file_call_of_the_first_start_leaves_a_folder_that_starts(tmp_path: Path) -> None:
+    for nth in range(1, 40):
+        path = tmp_path / str(nth)
+        store, files = RunStore(path), _core.FaultFiles()
+        files.stop_at(nth)
+        _core.use_files(files)
+        try:
+            store.adopt(config_of())
+            store.begin({"data": "x"}, {})
+        except (OSError, SaveError):
+            killed = True
+        else:
+            killed = False
+        finally:
+            _core.use_files(None)
+            store.close()
+        again = RunStore(path)
+        again.adopt(config_of())
+        assert again.begin({"data": "x"}, {}) is None and again.run_id
+        again.close()
+        if not killed:
+            return
+    pytest.fail("a start makes fewer than 40 file calls")
