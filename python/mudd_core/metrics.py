@@ -1,6 +1,7 @@
 """Metrics: one JSON object a line in metrics.jsonl, and the same numbers as TensorBoard events.
 
-On resume the log is cut back to the resumed step: it ends up equal to an unbroken run's except for times.
+A disk that is full costs no row: what it refuses waits in memory until it takes it. On resume the log is cut back to
+the resumed step: it ends up equal to an unbroken run's except for times.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from mudd_core.event_file import EventFile
 Row = dict[str, Any]
 
 
-def _plain(row: Mapping[str, Any]) -> Row:
-    """JSON has no NaN or infinity: they become null."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become null, wherever they stand."""
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -52,38 +54,52 @@ def read_rows(path: Path) -> Iterator[Row]:
         yield row
 
 
-class MetricsLog:
-    """Appends rows; every row is handed to the system at once, so that a killed process loses none."""
+class LineFile:
+    """Appends JSON objects, a line each, handed to the system at once: a killed process loses none.
 
-    def __init__(self, path: Path, *, resumed_step: int = 0) -> None:
-        """Open the log and drop rows behind the resumed step and a torn last line."""
-        self.path = path
-        self._cut_back(resumed_step)
-        self._file = path.open("a", encoding="utf-8")
+    What a full disk refuses waits in memory and goes first once the disk takes it, so no line is torn for good. The
+    OSError is raised all the same, by every call until then.
+    """
 
-    def _cut_back(self, step: int) -> None:
-        if not self.path.exists():
-            return
-        kept = [row for row in read_rows(self.path) if row.get("step", 0) <= step]
-        text = "".join(json.dumps(row) + "\n" for row in kept)
-        _core.replace_file(str(self.path), text.encode())
-        self.last_row = kept[-1] if kept else None
-
-    last_row: Row | None = None
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._waiting = bytearray()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """One row; it needs a 'step'."""
-        self._file.write(json.dumps(_plain(row)) + "\n")
-        self._file.flush()
+        """One line; numbers that are not finite become null."""
+        self._waiting += json.dumps(plain(row), allow_nan=False).encode() + b"\n"
+        self._write()
 
     def sync(self) -> None:
-        """Make the rows survive a power cut; called before a checkpoint is committed."""
-        self._file.flush()
+        """Make the lines survive a power cut."""
+        self._write()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; all rows are in it."""
-        self._file.close()
+        """Try once more to write what waits, and close."""
+        try:
+            if not self._file.closed:
+                self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
+
+
+class MetricsLog(LineFile):
+    """metrics.jsonl; every row needs a 'step'. `sync` is called before a checkpoint is committed."""
+
+    def __init__(self, path: Path, *, resumed_step: int = 0) -> None:
+        """Open the log and drop rows behind the resumed step and a torn last line."""
+        self._cut_back(path, resumed_step)
+        super().__init__(path)
+
+    def _cut_back(self, path: Path, step: int) -> None:
+        if path.exists():
+            kept = [row for row in read_rows(path) if row["step"] <= step]
+            _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
 
 
 class Board:

@@ -142,3 +142,5 @@ class Progress:
             self._stream.flush()
         except BrokenPipeError:  # nobody reads any more (`| head`): the run goes on
             self._quiet = True
+        except OSError:  # a full disk behind it: the text waits in the stream's buffer while that has room
+            pass

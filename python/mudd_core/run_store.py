@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import secrets
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from mudd_core import checkpoint
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, config_hash, from_dict, merge_for_resume, to_dict
 from mudd_core.errors import FormatError, SaveError, UserError
-from mudd_core.metrics import Board, MetricsLog, Row
+from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
 from mudd_core.records import Summary, Tensors
 from mudd_core.workdir import Workdir, write_json
 
@@ -30,6 +32,8 @@ class RunStore:
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
         self._metrics: MetricsLog | None = None
         self._board: Board | None = None
+        self._events: LineFile | None = None
+        self._warned: set[str] = set()
 
     @property
     def path(self) -> Path:
@@ -84,30 +88,45 @@ class RunStore:
         checkpoint.remove_dead_temporaries(self.dir.checkpoint_folder)
         found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
         step = found.step if found else 0
-        self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
-        self._board = Board(self.dir.board_folder, resumed_step=step)
+        try:
+            self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
+            self._board = Board(self.dir.board_folder, resumed_step=step)
+            self._events = LineFile(self.path / "events.jsonl")
+        except OSError as error:
+            raise SaveError(f"[save] the logs in {self.path}: {error.strerror}") from error
         return found
 
     def last_validation(self, step: int) -> Row | None:
         """The validation row of this step, if the log has it."""
-        from mudd_core.metrics import read_rows
-
         rows = [
             row for row in read_rows(self.dir.metrics_file) if row.get("step") == step and "val_loss" in row
         ]
         return rows[-1] if rows else None
 
     def log(self, row: Row) -> None:
-        """One row of numbers, to metrics.jsonl and to TensorBoard."""
+        """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
         assert self._metrics is not None and self._board is not None
-        self._metrics.append(row)
-        self._board.append(row)
+        with self._going_on("metrics.jsonl"):
+            self._metrics.append(row)
+        with self._going_on("tensorboard"):
+            self._board.append(row)
 
     def event(self, name: str, **facts: Any) -> None:
         """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
-        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts}
-        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        assert self._events is not None
+        with self._going_on("events.jsonl"):
+            self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
+
+    @contextlib.contextmanager
+    def _going_on(self, name: str) -> Iterator[None]:
+        """Makes an OSError of a log one warning for each log: rows wait, and `save` and `finish` ask for them again."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                with contextlib.suppress(OSError):  # the same disk may hold the output
+                    print(f"warning: {self.path / name}: {error.strerror}; the run goes on", file=sys.stderr)
 
     def save(self, step: int, tensors: Tensors, state: Mapping[str, Any]) -> bool:
         """Commit a checkpoint, drop old. False and `save_error` if it failed; older steps stay intact."""
@@ -135,16 +154,24 @@ class RunStore:
         return True
 
     def finish(self, summary: Summary) -> None:
-        """Write summary.json."""
+        """Write summary.json behind the last row; SaveError if not every row is on disk."""
+        assert self._metrics is not None
+        try:
+            self._metrics.sync()
+        except OSError as error:
+            raise SaveError(f"[save] {self.dir.metrics_file}: {error.strerror}") from error
         write_json(self.dir.summary_file, dataclasses.asdict(summary))
 
     def close(self) -> None:
-        """Close the logs and give the lock back."""
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._board is not None:
-            self._board.close()
-        self.dir.close()
+        """Close the logs and give the lock back; a log that cannot be written any more is a warning."""
+        logs = {"metrics.jsonl": self._metrics, "tensorboard": self._board, "events.jsonl": self._events}
+        try:
+            for name, log in logs.items():
+                if log is not None:
+                    with self._going_on(name):
+                        log.close()
+        finally:
+            self.dir.close()
 
 
 def read_object(path: Path) -> dict[str, Any]:

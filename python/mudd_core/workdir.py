@@ -19,6 +19,7 @@ from typing import Any
 
 from mudd_core import _core
 from mudd_core.errors import SaveError, UserError
+from mudd_core.metrics import plain
 
 LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
@@ -128,8 +129,11 @@ class Workdir:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError."""
+    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
+
+    Numbers that are not finite become null.
+    """
     try:
-        _core.replace_file(str(path), (json.dumps(value, indent=2) + "\n").encode())
+        _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise SaveError(f"[save] {path}: {error.strerror}") from error

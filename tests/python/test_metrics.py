@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -62,11 +63,40 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
     assert list(read_rows(path)) == [{"step": 1}]
 
 
+def test_rows_that_a_full_disk_refuses_wait_and_none_is_torn(tmp_path: Path) -> None:
+    class Disk(io.FileIO):
+        room = 10**6
+
+        def write(self, data: Any) -> int:  # type: ignore[override]
+            if self.room == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written = super().write(bytes(data[: self.room]))
+            self.room -= written
+            return written
+
+    log = MetricsLog(tmp_path / "m.jsonl")
+    log._file.close()
+    log._file = disk = Disk(tmp_path / "m.jsonl", "ab")
+    log.append({"step": 1})
+    disk.room = 5
+    for step in (2, 3):
+        with pytest.raises(OSError, match="No space"):
+            log.append({"step": step})
+    with pytest.raises(OSError, match="No space"):
+        log.sync()
+    assert (tmp_path / "m.jsonl").stat().st_size == len('{"step": 1}\n') + 5
+    disk.room = 10**6
+    log.append({"step": 4})
+    log.close()
+    log.close()
+    assert [row["step"] for row in rows_of(tmp_path / "m.jsonl")] == [1, 2, 3, 4]
+
+
 def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "m.jsonl")
-    log.append({"step": 1, "loss": math.nan, "grad_norm": math.inf, "lr": 0.5})
+    log.append({"step": 1, "loss": math.nan, "load": [[0.5, math.inf]], "lr": 0.5})
     log.close()
-    assert rows_of(tmp_path / "m.jsonl") == [{"step": 1, "loss": None, "grad_norm": None, "lr": 0.5}]
+    assert rows_of(tmp_path / "m.jsonl") == [{"step": 1, "loss": None, "load": [[0.5, None]], "lr": 0.5}]
 
 
 def events_of(folder: Path) -> list[Any]:
@@ -199,13 +229,24 @@ def test_nothing_is_written_when_quiet_or_when_nobody_reads() -> None:
     Progress(stream, quiet=True).say("x")
     assert stream.getvalue() == ""
 
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
+    class Refusing(io.StringIO):
+        def __init__(self, error: OSError) -> None:
+            super().__init__()
+            self.error: OSError | None = error
 
-    progress = Progress(Closed())
-    progress.say("x")
-    progress.step("y", logged=True)
+        def write(self, text: str) -> int:
+            if self.error is not None:
+                raise self.error
+            return super().write(text)
+
+    for error, later in ((BrokenPipeError(), ""), (OSError(errno.ENOSPC, "No space left on device"), "z\n")):
+        refusing = Refusing(error)
+        progress = Progress(refusing)
+        progress.say("x")
+        progress.step("y", logged=True)
+        refusing.error = None  # a full disk may have room again
+        progress.say("z")
+        assert refusing.getvalue() == later
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,16 @@ from mudd_core.trainer import Trainer
 @pytest.fixture(autouse=True)
 def no_requests() -> None:
     _core.clear_requests()
+
+
+@contextmanager
+def full_disk() -> Iterator[Callable[[bool], None]]:
+    """A function that fills the disk, or frees it: to one process, no file may grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda full: resource.setrlimit(resource.RLIMIT_FSIZE, (0 if full else soft, hard))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_an_unbroken_run_leaves_what_it_promises(tmp_path: Path) -> None:
@@ -149,6 +162,44 @@ def test_a_failed_save_is_told_and_only_a_last_one_ends_badly(
         trainer.fit()
     assert caught.value.exit_code == 74
     assert checkpoint.list_steps(tmp_path / "two" / "checkpoints") == [5, 10, 15]
+
+
+def test_a_full_disk_costs_saves_but_neither_the_run_nor_rows(tmp_path: Path) -> None:
+    unbroken(tmp_path / "whole")
+    with full_disk() as fill:
+
+        def before_step(step: int) -> None:
+            if step in (6, 12):
+                fill(step == 6)
+
+        with make(tmp_path / "run", FakeEngine(before_step=before_step)) as trainer:
+            trainer.fit()
+    assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
+    assert checkpoint.list_steps(tmp_path / "run" / "checkpoints") == [5, 15, 20]
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["started", "save failed", "finished"]
+
+
+@pytest.mark.parametrize("full_from", [6, 19, 20])
+def test_a_disk_that_stays_full_ends_the_run_with_74(tmp_path: Path, full_from: int) -> None:
+    class Engine(FakeEngine):
+        def evaluate(self, batch: Any) -> tuple[float, int]:
+            fill(trainer.step_done >= full_from)  # 20: behind the last save
+            return super().evaluate(batch)
+
+    with full_disk() as fill:
+        engine = Engine(before_step=lambda step: fill(step >= full_from))
+        with make(tmp_path / "run", engine) as trainer, pytest.raises(SaveError) as caught:
+            trainer.fit()
+    assert caught.value.exit_code == 74
+    left = {6: [5], 19: [5, 10, 15], 20: [10, 15, 20]}[full_from]
+    assert checkpoint.list_steps(tmp_path / "run" / "checkpoints") == left
+    assert not (tmp_path / "run" / "summary.json").exists()
+    whole = unbroken(tmp_path / "whole")
+    with make(tmp_path / "run") as trainer:
+        assert trainer.step_done == left[-1]
+        assert trainer.fit().final_hash == whole
+    assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
 
 
 def test_in_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
