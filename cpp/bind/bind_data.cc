@@ -15,8 +15,8 @@ namespace py = pybind11;
 
 namespace {
 
+using mudd::Busy;
 using mudd::check;
-using mudd::bind::Busy;
 using mudd::bind::PyBatcher;
 
 std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width,
@@ -44,7 +44,7 @@ int64_t fill(PyBatcher& self, int64_t first_sample, py::array inputs, py::array 
   check(inputs.shape(0) == targets.shape(0), "batcher", "targets: expected ", inputs.shape(0), " rows, got ",
         targets.shape(0));
   const int64_t n_samples = inputs.shape(0);
-  const Busy busy(self.busy);
+  const Busy busy(self.busy, "batcher");
   const py::gil_scoped_release release;
   return self.batcher.fill(first_sample, n_samples, inputs_BT, targets_BT);
 }
@@ -79,7 +79,7 @@ void bind_data(py::module_& m) {
       .def(
           "verify",
           [](PyBatcher& self) {
-            const Busy busy(self.busy);
+            const Busy busy(self.busy, "batcher");
             const py::gil_scoped_release release;
             self.batcher.file().verify_all();
           },

@@ -22,6 +22,9 @@ int index_of(const ParamStore& store, const std::string& name) {
   return i;
 }
 
+// The weights, and the graphs over them, have one user at a time.
+Busy in_use(ParamStore& store) { return Busy(store.busy(), "model"); }
+
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
   auto& s = store.cast<ParamStore&>();
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
@@ -31,6 +34,7 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
 }
 
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
+  const Busy busy = in_use(s);
   const int i = index_of(s, name);
   py::object hold;
   check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
@@ -76,6 +80,7 @@ void bind_store(py::module_& m) {
           "declare",
           [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
              int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
+            const Busy busy = in_use(s);
             Parameter p;
             p.name = name;
             p.shape = std::move(shape);
@@ -92,6 +97,7 @@ void bind_store(py::module_& m) {
       .def(
           "scale",
           [](ParamStore& s, const std::string& name, double lr, double eps, double decay, bool independent) {
+            const Busy busy = in_use(s);
             Parameter& p = s.at(index_of(s, name));
             p.lr_scale = lr;
             p.eps_scale = eps;
@@ -101,12 +107,19 @@ void bind_store(py::module_& m) {
           py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
           py::arg("independent") = false,
           "Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.")
-      .def("allocate", &ParamStore::allocate, py::arg("booked_only") = false)
+      .def(
+          "allocate",
+          [](ParamStore& s, bool booked_only) {
+            const Busy busy = in_use(s);
+            s.allocate(booked_only);
+          },
+          py::arg("booked_only") = false)
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
           "initialize",
           [](ParamStore& s, uint64_t seed) {
             check(!s.booked_only(), "initialize", "this model is only booked, for planning");
+            const Busy busy = in_use(s);
             py::gil_scoped_release release;
             initialize(s, seed);
           },
@@ -120,7 +133,11 @@ void bind_store(py::module_& m) {
       .def("describe", &describe, py::arg("name"))
       .def("view", &plane_view, py::arg("plane"), py::arg("name"), py::arg("writable") = false)
       .def("set", &set_plane, py::arg("plane"), py::arg("name"), py::arg("array"))
-      .def("repack", &ParamStore::repack_all)
+      .def("repack",
+           [](ParamStore& s) {
+             const Busy busy = in_use(s);
+             s.repack_all();
+           })
       .def_property_readonly("planes", &ParamStore::planes)
       .def_property_readonly("elements", &ParamStore::elements)
       .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
@@ -165,10 +182,12 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
   o.poison = poison;
   o.check_finite = check_finite;
   o.gradient_rows = gradient_rows;
+  const Busy busy = in_use(store);  // it may ask for packed copies
   return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
 }
 
 py::object summed_gradient(const Executor& e, const std::string& name) {
+  const Busy busy = in_use(e.store());
   const int i = index_of(e.store(), name);
   const Parameter& p = e.store().at(i);
   py::object array = bind::empty(p.shape, DType::f32);
@@ -221,13 +240,14 @@ py::list profile_table(const Executor& e) {
 }
 
 void bind_executor(py::module_& m) {
-  py::class_<Executor>(m, "Executor", "A planned graph with its arena.")
+  py::class_<Executor>(m, "Executor", py::dynamic_attr(), "A planned graph with its arena.")
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
            py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
            py::arg("gradient_rows") = true, py::keep_alive<1, 3>())
       .def("set",
            [](Executor& e, const std::string& name, const py::object& array) {
+             const Busy busy = in_use(e.store());
              const ValueId v = e.input(name);
              check(v != kAbsent, "executor", "input: no input is called '", name, "'");
              const Value& value = e.graph().values()[v];
@@ -242,20 +262,24 @@ void bind_executor(py::module_& m) {
            })
       .def(
           "attach",
-          [](Executor& e, const std::string& name, const py::object& array) {
+          [](const py::object& self, const std::string& name, const py::object& array) {
+            auto& e = self.cast<Executor&>();
+            const Busy busy = in_use(e.store());
             const ValueId v = e.input(name);
             check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
             const TensorSpec& spec = e.graph().values()[v].spec;
             const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
             check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
             e.attach(name, memory.data);
+            py::setattr(self, ("attached " + name).c_str(), array);  // lives as long, or until the next one
           },
-          py::keep_alive<1, 3>(), "Gives an external input its memory: this array, written in place.")
+          py::arg("name"), py::arg("array"), "Gives an external input its memory: this array, written in place.")
       .def(
           "run",
           [](Executor& e, int run, int64_t cache_length) {
             StepInput input;
             input.cache_length = cache_length;
+            const Busy busy = in_use(e.store());
             py::gil_scoped_release release;
             e.run(input, run);
           },
@@ -264,6 +288,7 @@ void bind_executor(py::module_& m) {
           "get",
           [](py::object self, ValueId v) {
             auto& e = self.cast<Executor&>();
+            const Busy busy = in_use(e.store());
             const Tensor t = e.value(v);
             const std::vector<int64_t>& shape = e.graph().values()[v].spec.shape;
             if (t.dtype != DType::bf16) return bind::view(t.data, shape, t.dtype, std::move(self), false);
@@ -274,15 +299,31 @@ void bind_executor(py::module_& m) {
           },
           "A read-only view of a kept value; the next run overwrites it. Of a bf16 value: an fp32 copy.")
       .def("gradient", &summed_gradient, py::arg("name"))
-      .def("first_non_finite", &Executor::first_non_finite)
-      .def("profile", &Executor::profile, py::arg("on"), "Times every node of the runs that follow.")
+      .def("first_non_finite",
+           [](const Executor& e) {
+             const Busy busy = in_use(e.store());
+             return e.first_non_finite();
+           })
+      .def(
+          "profile",
+          [](Executor& e, bool on) {
+            const Busy busy = in_use(e.store());
+            e.profile(on);
+          },
+          py::arg("on"), "Times every node of the runs that follow.")
       .def("profile_table", &profile_table,
            "(label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.")
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
       .def_property_readonly("gradient_bytes", &Executor::gradient_bytes)
-      .def("release", &Executor::release, "Gives the memory of results and gradients back until the next run.")
+      .def(
+          "release",
+          [](Executor& e) {
+            const Busy busy = in_use(e.store());
+            e.release();
+          },
+          "Gives the memory of results and gradients back until the next run.")
       .def_property_readonly("runs_per_step", &Executor::runs_per_step);
 }
 

@@ -5,6 +5,7 @@
 #include "bind/attributes.h"
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
+#include "mudd/base/busy.h"
 #include "mudd/graph/immediate.h"
 
 namespace py = pybind11;
@@ -43,6 +44,7 @@ class Call {
   }
 
   py::tuple forward() {
+    const Busy busy(busy_, name_.c_str());
     py::list arrays;
     for (const TensorSpec& s : call_->outputs()) {
       arrays.append(bind::empty(s.shape, s.dtype));
@@ -59,6 +61,7 @@ class Call {
   // dout: array or None per output; into: array to write or None per input.
   void backward(const py::list& dout, const py::list& into, const std::vector<bool>& accumulate,
                 std::vector<bool> round) {
+    const Busy busy(busy_, name_.c_str());
     round.resize(into.size(), false);
     std::vector<Tensor> d, di;
     std::vector<py::object> hold(dout.size());
@@ -107,6 +110,7 @@ class Call {
   std::vector<Tensor> in_, out_;
   std::vector<TensorSpec> specs_;
   std::vector<py::object> held_, outputs_;
+  BusyFlag busy_;
 };
 
 }  // namespace

@@ -24,11 +24,12 @@ int32_t* ids(Executor& e, const char* name, int64_t* samples) {
 void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
   int64_t samples = 0;
   int32_t* targets = ids(e, "targets", &samples);
-  const bind::Busy busy(batcher.busy);
+  const Busy busy(batcher.busy, "batcher");
   batcher.batcher.fill(first, samples, ids(e, "inputs", &samples), targets);
 }
 
 StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr) {
+  const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
@@ -65,6 +66,7 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
 
 StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
                       int64_t batch_size) {
+  const Busy busy(s.executor().store().busy(), "train_step");
   const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
   StepInput input;
@@ -107,6 +109,7 @@ void bind_step(py::module_& m) {
                                 .aux = aux,
                                 .figures = std::move(figures),
                                 .moment_planes = std::move(moment_planes)};
+             const Busy busy(e.store().busy(), "train_step");
              return std::make_unique<TrainStep>(e, loss, count, o);
            }),
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
@@ -129,8 +132,14 @@ void bind_step(py::module_& m) {
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.");
-  m.def("fill_inputs", &fill_from, py::arg("batcher"), py::arg("executor"), py::arg("first_sample"),
-        "Fills the inputs of a graph run from a batcher.");
+  m.def(
+      "fill_inputs",
+      [](bind::PyBatcher& batcher, Executor& e, int64_t first) {
+        const Busy busy(e.store().busy(), "executor");
+        fill_from(batcher, e, first);
+      },
+      py::arg("batcher"), py::arg("executor"), py::arg("first_sample"),
+      "Fills the inputs of a graph run from a batcher.");
   m.def(
       "tree_sum",
       [](const py::object& values) {

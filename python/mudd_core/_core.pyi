@@ -153,7 +153,7 @@ class Executor:
     """
     def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True) -> None:
         ...
-    def attach(self, arg0: str, arg1: typing.Any) -> None:
+    def attach(self, name: str, array: typing.Any) -> None:
         """
         Gives an external input its memory: this array, written in place.
         """

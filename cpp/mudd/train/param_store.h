@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "mudd/base/busy.h"
 #include "mudd/graph/arena.h"
 #include "mudd/graph/node.h"
 
@@ -82,6 +83,9 @@ class ParamStore {
   int64_t state_bytes() const;  // of all planes but the master
   int64_t packed_bytes() const;
 
+  // For who runs a graph over this store, or writes it, where several threads may try (the bindings).
+  BusyFlag& busy() { return busy_; }
+
  private:
   struct Packs {
     Arena plain, transposed;
@@ -95,6 +99,7 @@ class ParamStore {
   std::vector<Packs> packs_;
   int64_t plane_elements_ = 0;
   bool booked_only_ = false;
+  BusyFlag busy_;
 };
 
 }  // namespace mudd

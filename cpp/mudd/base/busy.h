@@ -1,0 +1,38 @@
+// One object from two threads at once is an error of the caller, not a race: it has one user at a time.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "mudd/base/check.h"
+
+namespace mudd {
+
+// Member of an object with one user at a time. Moving the object leaves both without a user.
+class BusyFlag {
+ public:
+  BusyFlag() = default;
+  BusyFlag(BusyFlag&&) noexcept {}
+  BusyFlag& operator=(BusyFlag&&) noexcept { return *this; }
+
+ private:
+  friend class Busy;
+  std::atomic<bool> taken_{false};
+};
+
+// Uses an object for as long as it lives; StateError if somebody else does.
+class Busy {
+ public:
+  Busy(BusyFlag& flag, const char* object) : flag_(flag) {
+    if (flag_.taken_.exchange(true))
+      throw StateError(std::string("[") + object + "] called from two threads at once; use one object each");
+  }
+  ~Busy() { flag_.taken_ = false; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  BusyFlag& flag_;
+};
+
+}  // namespace mudd
