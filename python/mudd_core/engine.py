@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from mudd_core import _core, expert_load
 from mudd_core.errors import UserError
+from mudd_core.in_use import InUse, alone
 from mudd_core.optim import assign_scales
 
 Array = npt.NDArray[Any]
@@ -40,6 +41,12 @@ class Engine:
         self.updates = 0
         self._aux_loss = 0.0
         self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
+
+    @property
+    def in_use(self) -> InUse:
+        """The model's: a step writes its weights."""
+        in_use: InUse = self.model.in_use
+        return in_use
 
     def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
         return self.model.plan(
@@ -73,6 +80,7 @@ class Engine:
             figures=list(planned.figures),
         )
 
+    @alone
     def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
         """Update `step` (from 0) at learning rate lr on the batcher's batch.
 
@@ -103,6 +111,7 @@ class Engine:
         sums: tuple[float, int] = self.model.evaluate(batch)
         return sums
 
+    @alone
     def first_nonfinite(self, step: int) -> str:
         """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""
         planned = self._plan(check_finite=True)
@@ -138,6 +147,7 @@ class Engine:
             tensors |= self._load.state()
         return tensors
 
+    @alone
     def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
         """Takes over what state_tensors gave, and repacks."""
         names = self.model.store.names()

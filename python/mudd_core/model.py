@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mudd_core import _core, tape
 from mudd_core.batch_check import checked_batch, checked_ids
 from mudd_core.generate import Generator
+from mudd_core.in_use import InUse, alone
 from mudd_core.models import Batch, model_function
 from mudd_core.planned import Planned, plan_graph, tree_sum
 from mudd_core.recording import Immediate, Recorder, running
@@ -20,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Model:
-    """A language model of any family.
+    """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights. admit: called with
     the number of weights before memory is taken for them; it may raise.
@@ -43,6 +44,7 @@ class Model:
                 "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
             )
         self.config = config
+        self.in_use = InUse("model")  # its Trainer holds it too
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
         if precision not in tape.COMPUTE:
             raise ValueError(
@@ -68,6 +70,7 @@ class Model:
         """Name to read-only view of the master weights (contracts 13); write through set_parameter."""
         return {name: self.store.view(0, name) for name in self.store.names()}
 
+    @alone
     def set_parameter(self, name: str, value: Array) -> None:
         """Replaces the weights of one parameter (float32, same shape) and repacks them."""
         try:
@@ -82,6 +85,7 @@ class Model:
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 
+    @alone
     def plan(
         self,
         mode: str,
@@ -110,6 +114,7 @@ class Model:
         """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
         return batch
 
+    @alone
     def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
         """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
 
@@ -127,6 +132,7 @@ class Model:
         result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
+    @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
         """Summed nats and counted targets of a batch of inputs and targets int32 [B, T], taken as they are."""
         planned = self.plan("evaluate", *batch["inputs"].shape)
@@ -135,6 +141,7 @@ class Model:
         loss, count = (tree_sum(planned.executor.get(number)) for number in planned.outputs)
         return loss, int(count)
 
+    @alone
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
         """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
 
@@ -147,6 +154,7 @@ class Model:
         loss, count = planned.sums()
         return loss / self._denominator(count, arrays)
 
+    @alone
     def loss_and_gradients(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
     ) -> tuple[float, dict[str, Array]]:
@@ -165,6 +173,7 @@ class Model:
         gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
         return loss / denominator, gradients
 
+    @alone
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
     ) -> tuple[float, dict[str, Array]]:
@@ -190,6 +199,7 @@ class Model:
             return float(arrays["targets"].size)
         return max(1.0, count)
 
+    @alone
     def generate(
         self,
         tokens: npt.ArrayLike,
@@ -201,14 +211,14 @@ class Model:
         seed: int = 0,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yields the tokens that follow `tokens` [T], one by one, with a KV cache.
+        """Yields the tokens that follow `tokens` [T], one by one, with a KV cache of their own.
 
         temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
         likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
         for a vocabulary that is larger than its tokenizer's.
         """
         if self._generator is None:
-            self._generator = Generator(self.config, self.store)
+            self._generator = Generator(self.config, self.store, self.in_use)
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")

@@ -19,6 +19,7 @@ from mudd_core.config import Config, check_config
 from mudd_core.errors import DivergedError, StopRequestedError
 from mudd_core.evaluate import evaluate
 from mudd_core.grow import start_from
+from mudd_core.in_use import InUse, alone
 from mudd_core.optim import learning_rate
 from mudd_core.progress import Progress, step_line
 from mudd_core.records import StepRecord, Summary, Validation
@@ -31,7 +32,7 @@ class Trainer:
 
     workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache. model: one
     to train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
-    interop.load_original whose loss is over all slots keeps it so.
+    interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Trainer:
             if self._store is not None:
                 self._need_text(fingerprint)
             self.engine = self._parts.engine
+            self.in_use = getattr(self._parts.model, "in_use", None) or InUse("trainer")
             self._tally = Tally(self.config, self._parts)
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
@@ -70,6 +72,7 @@ class Trainer:
         return self._parts.model
 
     @property
+    @alone
     def tokenizer(self) -> Any:
         """Text to token ids and back."""
         self._need_text()
@@ -91,6 +94,7 @@ class Trainer:
         if self._parts.tokenizer is None:
             self._parts = add_text(self._parts, self.config, fingerprint)
 
+    @alone
     def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:
         """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
 
@@ -131,6 +135,7 @@ class Trainer:
 
     # ---- the loop -----------------------------------------------------------------------------------------
 
+    @alone
     def fit(self) -> Summary:
         """Train to the end, or until a stop is asked for; saves, and returns how it ended.
 
@@ -209,6 +214,7 @@ class Trainer:
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
 
+    @alone
     def validate(self) -> Validation:
         """Loss and bits per byte on the held-out text, as the weights are now."""
         self._need_text()
@@ -228,11 +234,13 @@ class Trainer:
             self._tally.validated(result)
         return result
 
+    @alone
     def final_hash(self) -> str:
         """SHA-256 over all weights; equal for equal runs."""
         tensors = self.engine.state_tensors()
         return final_hash({name: array for name, array in tensors.items() if "/" not in name})
 
+    @alone
     def save(self) -> bool:
         """Commit a checkpoint of the last whole step; False if it failed (a warning is printed)."""
         if self._store is None:

@@ -68,7 +68,9 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
     logits = model.logits(full)
     assert [int(row.argmax()) for row in logits[10:-1]] == out
     # Not only the argmax: the cached path gives the very bits of the full pass.
-    assert np.array_equal(model._generator.feed(full, 0), logits)  # type: ignore[union-attr]
+    generator = model._generator
+    assert generator is not None
+    assert np.array_equal(generator.feed(full, 0, generator.take_caches()), logits)
     assert out == list(tt.greedy(params, prompt, 20, cfg)[0])
 
 
@@ -83,6 +85,19 @@ def test_sampling_depends_on_seed_only() -> None:
     assert list(model.generate([1, 2], max_tokens=10, temperature=1.0, top_k=1)) == list(
         model.generate([1, 2], max_tokens=10)
     )
+
+
+def test_generators_of_one_model_do_not_disturb_each_other() -> None:
+    model, _, _ = make("llama_gqa")
+    prompts = ([1, 2, 3], [7, 30, 9, 44])
+    alone = [list(model.generate(prompt, max_tokens=12)) for prompt in prompts]
+    assert alone[0] != alone[1]
+    in_turns = list(zip(*(model.generate(prompt, max_tokens=12) for prompt in prompts), strict=True))
+    assert [list(tokens) for tokens in zip(*in_turns, strict=True)] == alone
+    begun = model.generate(prompts[0], max_tokens=12)
+    first = [next(begun) for _ in range(5)]
+    assert list(model.generate(prompts[1], max_tokens=12)) == alone[1]
+    assert first + list(begun) == alone[0]
 
 
 def test_generation_stops_at_the_window() -> None:

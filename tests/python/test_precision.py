@@ -84,7 +84,9 @@ def test_decoding_gives_the_bits_of_full_passes(name: str) -> None:
     full = np.concatenate([prompt[0], np.array(out, np.int32)])
     logits = model.logits(full)
     assert logits.dtype == np.float32
-    assert np.array_equal(model._generator.feed(full, 0), logits)  # type: ignore[union-attr]
+    generator = model._generator
+    assert generator is not None
+    assert np.array_equal(generator.feed(full, 0, generator.take_caches()), logits)
     assert [int(row.argmax()) for row in logits[10:-1]] == out
 
 

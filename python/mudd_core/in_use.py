@@ -1,0 +1,45 @@
+"""One object, one thread at a time: a second thread gets a RuntimeError, never wrong numbers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
+
+
+class InUse:
+    """`with` it around the use of an object; the thread that has it may enter again, any other gets RuntimeError.
+
+    what: the object, as the error calls it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(f"[{self._what}] called from two threads at once; use one object each")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class _Guarded(Protocol):
+    @property
+    def in_use(self) -> InUse: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def alone(method: F) -> F:
+    """A method that holds its object's `in_use` while it runs."""
+
+    @wraps(method)
+    def guarded(self: _Guarded, /, *args: Any, **kwargs: Any) -> Any:
+        with self.in_use:
+            return method(self, *args, **kwargs)
+
+    return cast(F, guarded)
