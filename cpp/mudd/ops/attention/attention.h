@@ -27,7 +27,8 @@
 // into, or whether the keys came from the cache.
 //
 // bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
-// of kernels.inc widen bf16 as they load it; those of kernels_bf16.inc multiply bf16, so they also round P and dS.
+// of kernels.inc widen bf16 as they load it; those of kernels_bf16.inc multiply bf16, so they also round P and dS:
+// pairs by vdpbf16ps, or tiles by tdpbf16ps, whose depth is filled up with zeros.
 #pragma once
 
 #include <cstdint>

@@ -31,27 +31,27 @@ inline void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin
 constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
 constexpr int64_t kGradBlock = 288;          // queries copied at once
 
-// Scores S and dP of one row, `visible` keys of them, become P and dS; the products may touch up to kStrip keys
-// more, and the number that fills the last word, which are zero.
-template <class Cell>
+// Scores S and dP of one row, `visible` keys of them, become P and dS; what the products touch beyond is zero.
+template <class U, class Cell>
 inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell) {
   for (int64_t kk = 0; kk < visible; kk += kL) {
     Vec s = Vec::load(p + kk), dp = Vec::load(ds + kk);
     cell(s, dp);
     s.store(p + kk), dp.store(ds + kk);
   }
-  for (int64_t kk = visible; kk < smaller(smaller(nk + 1, kGradK), visible + kStrip); ++kk) p[kk] = ds[kk] = 0.0f;
+  for (int64_t kk = visible; kk < smaller(whole<U>(nk), visible + U::kReach); ++kk) p[kk] = ds[kk] = 0.0f;
 }
 
 // [rows][kGradK] of S and dP become P and dS; lse and delta of the rows. S and dS get their
 // factors here where the operands do not carry it (kLater).
-template <bool kLater>
+template <class U>
 void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t nk, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
+  constexpr bool kLater = U::kPer > 1;
   const auto each = [&](auto row) MUDD_BODY {
     for (int64_t r = 0; r < rows; ++r)
-      grad_row(clamp(r + 1 - shift, 0, nk), nk, p + r * kGradK, ds + r * kGradK,
-               row(Vec::set1(lse[r]), Vec::set1(delta_rows[r])));
+      grad_row<U>(clamp(r + 1 - shift, 0, nk), nk, p + r * kGradK, ds + r * kGradK,
+                  row(Vec::set1(lse[r]), Vec::set1(delta_rows[r])));
   };
   const Vec factor = Vec::set1(score_factor(a)), scale = Vec::set1(a.scale);
   const auto score = [=](Vec s) MUDD_BODY { return kLater ? s * factor : s; };
@@ -113,7 +113,8 @@ struct GradScratch {
     kv_rows = take(kGradK * rowwise), kt = take(turned), vt = take(turned), keys = take(kGradK * width);
     p = take(kGradQ * kGradK), ds = take(kGradQ * kGradK);
     ds_rows = kPairs ? take(kGradQ * kGradK / U::kPer) : ds;
-    p_pairs = p, ds_pairs = ds;  // made in place
+    p_pairs = U::kPairsInPlace ? p : take(kGradK * words_of<U>(kGradQ));
+    ds_pairs = U::kPairsInPlace ? ds : p;  // P is in its pairs when those of dS are made
     dk = take(kGradK * width), dv = take(kGradK * width);
     lse = take(kGradQ), delta = take(kGradQ);
   }
@@ -161,28 +162,26 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     x.lse[r] = s.lse[h * s.queries + t0 + r];
     x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  product<U, false, Trim::columns_end>(
-      {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
-  product<U, false, Trim::columns_end>(
-      {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_end>(
+      U{}, {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_end>(
+      U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
   if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
-  grad_scores<(U::kPer > 1)>(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
-  if constexpr (U::kPer > 1) {
-    copy_words(U{}, x.ds, kGradK, rows, kGradK, 1.0f, x.ds_rows);
-    pair_scores(U{}, x.p, kGradK, rows, nk, x.p_pairs);
-    pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
-  }
+  grad_scores<U>(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
+  if constexpr (U::kPer > 1) copy_words(U{}, x.ds, kGradK, rows, kGradK, 1.0f, x.ds_rows);
+  const int64_t ldp = pair_scores(U{}, x.p, kGradK, rows, nk, x.p_pairs);
+  pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
   const float *q = x.q_pairs + at / U::kPer * width, *dout = x.dout_pairs + at / U::kPer * width;
   if (g.dv)
-    product<U, true, Trim::depth_begin>(
-        {x.p_pairs, kGradK, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
+    product<true, Trim::depth_begin>(
+        U{}, {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
   if (g.dk)
-    product<U, true, Trim::depth_begin>(
-        {x.ds_pairs, kGradK, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
+    product<true, Trim::depth_begin>(
+        U{}, {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
   if (g.dq)
-    product<U, false, Trim::depth_end>({x.ds_rows, kGradK / U::kPer, x.keys, width,
-                                        g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim, nk,
-                                        !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+    product<false, Trim::depth_end>(
+        U{}, {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows,
+              s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
 }
 
 // to = the rows of keys or values turned.
@@ -223,6 +222,7 @@ void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
 template <class U>
 void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
   const GradScratch<U> x(scratch, s.dim);
+  [[maybe_unused]] const typename U::Session session;
   for (int64_t h = 0; h < s.group; ++h)
     for (int64_t begin = g.query_begin; begin < g.query_end; begin += kGradBlock) {
       const int64_t end = smaller(begin + kGradBlock, g.query_end);

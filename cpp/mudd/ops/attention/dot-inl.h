@@ -1,18 +1,25 @@
-// The rows that multiply pairs of bf16 (vdpbf16ps or its emulation): q, k, v and dout are rounded where they are
+// The unit that multiplies pairs of bf16 (vdpbf16ps or its emulation): q, k, v and dout are rounded where they are
 // not bf16 yet, P and dS always; sums, softmax and saved figures stay fp32.
 #pragma once
 
-#include "mudd/ops/attention/backward-inl.h"
-#include "mudd/ops/attention/forward-inl.h"
-#include "mudd/ops/gemm/dot-inl.h"
+#include "mudd/base/simd/dot_bf16.h"
+#include "mudd/ops/attention/pack-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
 
 struct Dot {
-  static constexpr int kPer = 2;
-  static inline MUDD_BODY Vec add(Vec a, Vec b, Vec c) { return DotStep::add(a, b, c); }
+  static constexpr int kPer = 2, kDepth = 2, kReach = kStrip;
+  static constexpr bool kPairsInPlace = true;
+  struct Session {};
+  static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return dot_pairs(a, b, c); }
 };
+
+// Words of the numbers from column j on of the rows r and r + 1 of scores.
+inline Vec score_pairs(const float* from, int64_t ld, int64_t r, int64_t rows, int64_t j) {
+  const Vec even = r < rows ? round_bf16(Vec::load(from + r * ld + j)) : Vec::zero();
+  return pairs(even, r + 1 < rows ? round_bf16(Vec::load(from + (r + 1) * ld + j)) : Vec::zero());
+}
 
 // The numbers of a row, n of them from `at` on, rounded.
 inline Vec rounded(ConstCells row, int64_t at, int n) { return round_bf16(load(row, at, n)); }
@@ -40,18 +47,12 @@ inline void pair_rows(Dot, ConstCells src, int64_t stride, int64_t n, int64_t di
 }
 
 // to[r / 2][j] = the numbers from[r][j] and from[r + 1][j] of the first `cols` columns; rows that are missing
-// count as zeros. May run in place.
-inline void pair_scores(Dot, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
+// count as zeros.
+inline int64_t pair_scores(Dot, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
   for (int64_t r = 0; r < rows; r += 2)
-    for (int64_t j = 0; j < cols; j += kL) {
-      const Vec even = round_bf16(Vec::load(from + r * ld + j));
-      const Vec odd = r + 1 < rows ? round_bf16(Vec::load(from + (r + 1) * ld + j)) : Vec::zero();
-      pairs(even, odd).store(to + r / 2 * ld + j);
-    }
+    for (int64_t j = 0; j < cols; j += kL) score_pairs(from, ld, r, rows, j).store(to + r / 2 * ld + j);
+  return ld;
 }
 
 }  // namespace
-
-const AttentionKernels attention_bf16 = {kQueries, kK, fwd_scratch, fwd<Dot>, bwd_scratch<Dot>, delta, bwd<Dot>};
-
 }  // namespace mudd::MUDD_ISA

@@ -18,8 +18,9 @@ inline float row_factor(const AttentionSlice& s, float sum, float log_sum, float
   return *kept;
 }
 
+template <class U>
 struct ForwardScratch {
-  float *qt[kQueries / kQ], *keys, *values, *scores, *acc, *highest, *sum, *rescale;
+  float *qt[kQueries / kQ], *keys, *values, *scores, *pairs, *acc, *highest, *sum, *rescale;
   int64_t floats = 0;
 
   ForwardScratch(float* at, int64_t dim) {
@@ -29,16 +30,18 @@ struct ForwardScratch {
       floats += (n + 15) / 16 * 16;  // whole lines of the cache
       return here;
     };
-    for (float*& q : qt) q = take(dim * kQ);
+    for (float*& q : qt) q = take(words_of<U>(dim) * kQ);
     keys = take(kK * width), values = take(kK * width), scores = take(kK * kQ);
+    pairs = U::kPairsInPlace ? scores : take(kQ * words_of<U>(kK));
     acc = take(kQueries * width);
     highest = take(kQueries), sum = take(kQueries), rescale = take(kQ);
   }
 };
 
-inline int64_t fwd_scratch(int64_t dim) {
+template <class U>
+int64_t fwd_scratch(int64_t dim) {
   float none = 0;
-  return ForwardScratch(&none, dim).floats;
+  return ForwardScratch<U>(&none, dim).floats;
 }
 
 // Rows r0 ... of a tile.
@@ -76,24 +79,24 @@ void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& ro
 // The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
-              const float* qt, const ForwardScratch& x, float* acc, float* highest, float* sum) {
+              const float* qt, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
-  constexpr bool kLater = U::kPer > 1;  // rounded queries do not carry the factor
-  product<U, false, Trim::columns_begin>(
-      {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_begin>(
+      U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
   mask(s, rows, k0, nk, x.scores);
-  const float later = kLater ? score_factor(s) : 1.0f;
-  if (softmax) soften<kLater>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
-  else activate_scores(rows, shift, nk, s.activation, later, x.scores, sum);
-  if constexpr (kLater) pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.scores);
-  product<U, true, Trim::depth_end>({x.scores, kQ, x.values, width, acc, width, rows.count, width, nk, true,
-                                     softmax ? x.rescale : nullptr, shift});
+  const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
+  if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
+  else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
+  const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
+  product<true, Trim::depth_end>(U{}, {x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, true,
+                                       softmax ? x.rescale : nullptr, shift});
 }
 
 template <class U>
 void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
-  const ForwardScratch x(scratch, s.dim);
+  const ForwardScratch<U> x(scratch, s.dim);
+  [[maybe_unused]] const typename U::Session session;
   constexpr int64_t kParts = kQueries / kQ;
   const int64_t width = round_up(s.dim);
   Rows rows[kParts];

@@ -2,11 +2,10 @@
 //
 // In forward scores are kept turned, S^T [key][query]: lanes are queries. So only the query tile is transposed,
 // once, the softmax has no sums across lanes, and decoding fills lanes with the heads of a group.
-#include "mudd/ops/attention/backward-inl.h"
-#include "mudd/ops/attention/forward-inl.h"
+#include "mudd/ops/attention/row-inl.h"
 
 namespace mudd::MUDD_ISA {
 
-const AttentionKernels attention_f32 = {kQueries, kK, fwd_scratch, fwd<Wide>, bwd_scratch<Wide>, delta, bwd<Wide>};
+const AttentionKernels attention_f32 = row_of_unit<Wide>();
 
 }  // namespace mudd::MUDD_ISA

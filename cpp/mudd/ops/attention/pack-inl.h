@@ -12,6 +12,11 @@ namespace {
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
+// `numbers` and the zeros behind them that a product reads along the sum.
+template <class U>
+int64_t whole(int64_t numbers) {
+  return words_of<U>(numbers) * U::kPer;
+}
 // Words from one row of an operand to the next where the sum runs along the row.
 template <class U>
 int64_t row_words(int64_t dim) {
@@ -56,6 +61,10 @@ inline void copy_words(Wide, ConstCells src, int64_t stride, int64_t n, int64_t 
 inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
   copy_words(Wide{}, src, stride, n, dim, factor, dst);
 }
+
+// `rows` x `cols` scores, ld apart, as the turned operand of a product (the sum runs over the rows) in `to`, where
+// they may lie already. Returns its lda.
+inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
 // With so few queries the time of a tile is that of fetching keys and values, which decoding finds in memory: they
 // are asked for a tile ahead, because at every page the hardware begins anew.

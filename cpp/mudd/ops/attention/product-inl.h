@@ -31,7 +31,7 @@ enum class Trim {
 
 // Strides of A and B and places s count words; depth and shift count numbers.
 struct Product {
-  const float* a = nullptr;  // A[i, s] at a[i * lda + s], or at a[s * lda + i] when turned
+  const float* a = nullptr;  // A[i, s] at a[i * lda + s], or when turned as pair_scores of the unit lays it
   int64_t lda = 0;
   const float* b = nullptr;  // B[s, j] at b[s * ldb + j]
   int64_t ldb = 0;
@@ -43,15 +43,21 @@ struct Product {
   int64_t shift = kAllVisible;
 };
 
-// What the products multiply: fp32 by fma. (dot-inl.h: pairs of bf16.) A word of an operand holds kPer numbers
-// that follow each other along the sum.
+// What the products multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
+//   kPer        how many numbers a word of an operand holds, which follow each other along the sum
+//   kDepth      operands reach, with zeros, to a multiple of so many numbers along the sum
+//   kReach      trimmed products touch fewer than so many keys beyond the last visible one: there P and dS are 0
+//   Session     what a thread holds while it multiplies
+//   copy_words, pair_rows, pair_scores (pack-inl.h), overloaded; kPairsInPlace: the last one may run in place
 struct Wide {
-  static constexpr int kPer = 1;
+  static constexpr int kPer = 1, kDepth = 1, kReach = kStrip;
+  static constexpr bool kPairsInPlace = true;
+  struct Session {};
   static Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
 };
 template <class U>
 constexpr int64_t words_of(int64_t numbers) {
-  return (numbers + U::kPer - 1) / U::kPer;
+  return (numbers + U::kDepth - 1) / U::kDepth * (U::kDepth / U::kPer);
 }
 
 template <int I>
@@ -119,15 +125,27 @@ inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, i
 
 inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
+// What is computed of `rows` rows of C from row i on: columns [begin, end), of the sum the words [s_begin, s_end).
+struct Kept {
+  int64_t begin = 0, end = 0, s_begin = 0, s_end = 0;
+};
+template <class U, Trim kTrim>
+inline Kept kept(const Product& p, int64_t i, int64_t rows) {
+  int64_t begin = 0, end = p.cols, first = 0, last = p.depth;
+  constexpr int64_t kWide = kPanel * kL;
+  if constexpr (kTrim == Trim::columns_begin) begin = clamp(i + p.shift, 0, p.cols) / kWide * kWide;
+  if constexpr (kTrim == Trim::columns_end) end = clamp(i + rows - p.shift, 0, p.cols);
+  if constexpr (kTrim == Trim::depth_end) last = clamp(i + rows - p.shift, 0, p.depth);
+  if constexpr (kTrim == Trim::depth_begin) first = clamp(i + p.shift, 0, p.depth);
+  return {begin, end, first / U::kDepth * (U::kDepth / U::kPer), words_of<U>(last)};
+}
+
 template <class U, int MR, bool kTurned, Trim kTrim>
 inline void strip(const Product& p, int64_t i) {
-  int64_t s_begin = 0, s_end = p.depth, j = 0, cols = p.cols;
+  const Kept part = kept<U, kTrim>(p, i, MR);
+  const int64_t s_begin = part.s_begin, s_end = part.s_end, cols = part.end;
+  int64_t j = part.begin;
   constexpr int kWide = kPanel * kL;
-  if constexpr (kTrim == Trim::columns_begin) j = clamp(i + p.shift, 0, p.cols) / kWide * kWide;
-  if constexpr (kTrim == Trim::columns_end) cols = clamp(i + MR - p.shift, 0, p.cols);
-  if constexpr (kTrim == Trim::depth_end) s_end = clamp(i + MR - p.shift, 0, p.depth);
-  if constexpr (kTrim == Trim::depth_begin) s_begin = clamp(i + p.shift, 0, p.depth);
-  s_begin /= U::kPer, s_end = words_of<U>(s_end);
   for (; j + kWide <= cols; j += kWide) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
@@ -141,8 +159,8 @@ inline void strip(const Product& p, int64_t i) {
   }
 }
 
-template <class U, bool kTurned, Trim kTrim>
-__attribute__((noinline)) void product(const Product& p) {
+template <bool kTurned, Trim kTrim, class U>
+__attribute__((noinline)) void product(U, const Product& p) {
   int64_t i = 0;
   for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim>(p, i);
   if constexpr (kStrip > 8)

@@ -97,19 +97,19 @@ inline void over_queries(const Rows& rows, int64_t shift, int64_t nk, Body body)
 }
 
 // Probabilities that the trimmed products may touch beyond the last visible key are zero.
-template <int G>
+template <class U, int G>
 inline void zero_after(float* p, int64_t r, int64_t keys, int64_t nk) {
-  for (int64_t kk = keys; kk < smaller(nk, keys + kStrip); ++kk)
+  for (int64_t kk = keys; kk < smaller(nk, keys + U::kReach); ++kk)
     unroll<G>([&](auto g) MUDD_BODY { Vec::zero().store(p + kk * kQ + r + g.value * kL); });
 }
 
 // One online step: scores [nk][kQ] become probabilities relative to the new maximum; `rescale` gets the factor for
-// what was summed before. later: the factor that the scores still need.
-template <bool kLater>
+// what was summed before. later: the factor that the scores still need where rounded queries could not carry it.
+template <class U>
 void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* scores, float* highest, float* sum,
             float* rescale) {
   const Vec by = Vec::set1(later);
-  const auto score = [&](const float* at) MUDD_BODY { return kLater ? Vec::load(at) * by : Vec::load(at); };
+  const auto score = [&](const float* at) MUDD_BODY { return U::kPer > 1 ? Vec::load(at) * by : Vec::load(at); };
   over_queries<4>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_BODY {
     constexpr int G = decltype(g)::value;
     Vec top[G];
@@ -143,7 +143,7 @@ void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* sco
       float* at = sum + r + n.value * kL;
       (Vec::load(at) + total[n.value]).store(at);
     });
-    zero_after<G>(scores, r, keys, nk);
+    zero_after<U, G>(scores, r, keys, nk);
   });
 }
 
@@ -180,8 +180,9 @@ inline void with_scores(Scores a, Body body) {
 }
 
 // Scores [nk][kQ] become A(scores), their sums are added to `sum`.
-inline void activate_scores(const Rows& rows, int64_t shift, int64_t nk, Scores a, float later, float* scores,
-                            float* sum) {
+template <class U>
+void activate_scores(const Rows& rows, int64_t shift, int64_t nk, Scores a, float later, float* scores,
+                     float* sum) {
   const Vec by = Vec::set1(later);
   with_scores(a, [&](auto tag) {
     over_queries<2>(rows, shift, nk, [&](auto g, int64_t r, int64_t keys) MUDD_BODY {
@@ -199,7 +200,7 @@ inline void activate_scores(const Rows& rows, int64_t shift, int64_t nk, Scores 
         float* at = sum + r + n.value * kL;
         (Vec::load(at) + total[n.value]).store(at);
       });
-      zero_after<G>(scores, r, keys, nk);
+      zero_after<U, G>(scores, r, keys, nk);
     });
   });
 }

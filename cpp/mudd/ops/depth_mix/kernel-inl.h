@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "mudd/base/simd/activations.h"
+#include "mudd/base/simd/inline.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/depth_mix/depth_mix.h"
-
-#define MUDD_INLINE inline __attribute__((always_inline))
 
 namespace mudd::MUDD_ISA {
 namespace {

@@ -2,56 +2,22 @@
 // avx512_bf16, amx_bf16 and their emulations (files <level>.cc).
 #pragma once
 
+#include "mudd/base/simd/dot_bf16.h"
 #include "mudd/ops/gemm/unit-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
 
-#if !defined(__AVX512BF16__) || !defined(__AMX_BF16__)
-
-// The units read denormals as zeros and give zeros for them, whatever the mode of the thread.
-inline float flushed(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  if ((bits & 0x7f800000u) == 0) bits &= 0x80000000u;
-  __builtin_memcpy(&x, &bits, sizeof bits);
-  return x;
-}
-inline float fused(float a, float b, float c) {
-  return flushed(__builtin_fmaf(flushed(a), flushed(b), flushed(c)));
-}
-
-inline float half_of(float word, bool odd) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &word, sizeof bits);
-  bits = odd ? bits & 0xffff0000u : bits << 16;
-  __builtin_memcpy(&word, &bits, sizeof bits);
-  return word;
-}
-
-#endif
-
 // Sums end in bf16 as the unit rounds: to nearest even, denormals to zero.
-// c plus the product of the odd numbers, then plus that of the even ones, each rounded: the order of the unit
-// (Intel's manual; Zen 4 gives the same bits).
 struct DotStep : FmaStep {
   static constexpr bool kNarrows = true;
+  static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return dot_pairs(a, b, c); }
 
 #if defined(__AVX512BF16__)
-  static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) {
-    return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
-  }
   static MUDD_INLINE void narrow(bf16* to, Pair c) {
     _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(c.hi.v, c.lo.v)));
   }
 #else
-  static Vec add(Vec a, Vec b, Vec c) {
-    for (int i = 0; i < Vec::kLanes; ++i) {
-      c.v[i] = fused(half_of(a.v[i], true), half_of(b.v[i], true), c.v[i]);
-      c.v[i] = fused(half_of(a.v[i], false), half_of(b.v[i], false), c.v[i]);
-    }
-    return c;
-  }
   static void narrow(bf16* to, Pair c) {
     for (Vec* v : {&c.lo, &c.hi})
       for (int i = 0; i < Vec::kLanes; ++i) v->v[i] = flushed(v->v[i]);

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
-
-#define MUDD_INLINE inline __attribute__((always_inline))
+#include "mudd/base/simd/inline.h"
 
 namespace mudd::MUDD_ISA {
 namespace {

@@ -1,0 +1,106 @@
+// The unit that multiplies pairs of bf16 in the tile registers of AMX (or their emulation): operands as dot-inl.h
+// lays them, with zeros up to whole registers along the sum. A register of A holds 16 rows of 16 words, so turned
+// operands are turned back while their pairs are made.
+#pragma once
+
+#include "mudd/base/simd/tiles.h"
+#include "mudd/ops/attention/dot-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+struct Tiled {
+  static constexpr int kPer = 2, kDepth = 2 * kTileWords, kReach = 128;  // more than a tile: all that is hidden
+  static constexpr bool kPairsInPlace = false;
+  using Session = TileSession;
+};
+static_assert(kL == kTileWords);
+
+// Rows of dot-inl.h end at whole vectors, and so at whole registers.
+inline void copy_words(Tiled, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
+  copy_words(Dot{}, src, stride, n, dim, factor, dst);
+}
+
+inline void pair_rows(Tiled, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
+  const int64_t width = round_up(dim);
+  pair_rows(Dot{}, src, stride, n, dim, factor, dst);
+  for (int64_t i = words_of<Dot>(n) * width; i < words_of<Tiled>(n) * width; i += kL) Vec::zero().store(dst + i);
+}
+
+// to[j][r / 2] = the numbers from[r][j] and from[r + 1][j] of the first `cols` columns, up to whole vectors; rows
+// that are missing count as zeros.
+inline int64_t pair_scores(Tiled, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
+  const int64_t words = words_of<Tiled>(rows);
+  for (int64_t w = 0; w < words; w += kL)
+    for (int64_t j = 0; j < cols; j += kL) {
+      Vec block[kL];
+#pragma GCC unroll 16
+      for (int i = 0; i < kL; ++i) block[i] = score_pairs(from, ld, 2 * (w + i), rows, j);
+      transpose(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kL; ++i) block[i].store(to + (j + i) * words + w);
+    }
+  return words;
+}
+
+// Register T = rows of A, `rows` of them: in a copy with zeros behind them where they are too few.
+template <int T>
+inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
+  if (rows >= kTileRows) return t.load<T>(a, lda);
+  alignas(64) float some[kTileRows * kTileWords] = {};
+  for (int64_t r = 0; r < rows; ++r) Vec::load(a + r * lda).store(some + r * kTileWords);
+  t.load<T>(some, kTileWords);
+}
+
+// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3.
+// room: C may be written up to whole registers to the right.
+inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
+                       bool room) {
+  Tiles t;
+  const bool low = rows > kTileRows, right = cols > kTileWords;
+  t.zero<0>(), t.zero<1>(), t.zero<2>(), t.zero<3>();
+  for (int64_t s = part.s_begin; s < part.s_end; s += kTileWords) {
+    const float *a = p.a + i * p.lda + s, *b = p.b + s * p.ldb + j;
+    load_rows<4>(t, a, p.lda, rows);
+    t.load<6>(b, p.ldb);
+    t.dot<0, 4, 6>();
+    if (right) t.load<7>(b + kTileWords, p.ldb), t.dot<1, 4, 7>();
+    if (!low) continue;
+    load_rows<5>(t, a + kTileRows * p.lda, p.lda, rows - kTileRows);
+    t.dot<2, 5, 6>();
+    if (right) t.dot<3, 5, 7>();
+  }
+  alignas(64) float sums[4 * kTileRows * kTileWords];
+  const bool direct = !p.add && rows % kTileRows == 0 && (room || cols % kTileWords == 0);
+  float* to = direct ? p.c + i * p.ldc + j : sums;
+  const int64_t ld = direct ? p.ldc : 2 * kTileWords;
+  t.store<0>(to, ld);
+  if (right) t.store<1>(to + kTileWords, ld);
+  if (low) t.store<2>(to + kTileRows * ld, ld);
+  if (low && right) t.store<3>(to + kTileRows * ld + kTileWords, ld);
+  if (direct) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* c = p.c + (i + r) * p.ldc + j;
+    const Vec scale = Vec::set1(p.row_scale ? p.row_scale[i + r] : 1.0f);
+    over_row(cols, [&](int64_t at, int n) {
+      Vec v = Vec::load(sums + r * ld + at);
+      if (p.add && p.row_scale) v = fma(load(c + at, n), scale, v);
+      else if (p.add) v = load(c + at, n) + v;
+      store(c + at, v, n);
+    });
+  }
+}
+
+template <bool kTurned, Trim kTrim>
+__attribute__((noinline)) void product(Tiled, const Product& p) {
+  constexpr int64_t kRows = 2 * kTileRows, kCols = 2 * kTileWords;
+  for (int64_t i = 0; i < p.rows; i += kRows) {
+    const int64_t rows = smaller(kRows, p.rows - i);
+    const Kept part = kept<Tiled, kTrim>(p, i, rows);
+    for (int64_t j = part.begin; j < part.end; j += kCols)
+      tile_block(p, i, j, rows, smaller(kCols, part.end - j), part, kTrim == Trim::columns_end);
+  }
+}
+
+}  // namespace
+}  // namespace mudd::MUDD_ISA
