@@ -1,5 +1,5 @@
-// levels: the attention node: strides, threads, accumulation, and decoding with a cache bit-equal to the full
-// pass.
+// levels, units: the attention node: strides, threads, accumulation, and decoding with a cache bit-equal to the
+// full pass.
 #include <algorithm>
 
 #include "compare.h"
@@ -7,6 +7,7 @@
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
 #include "mudd/ops/attention/reference.h"
+#include "node_runner.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -157,6 +158,33 @@ TEST_CASE("a longer or padded call does not change the bits of a row") {
                                      Value({kBatch, time, kGroups * kDim}, rows_of(data.v, 200, 0, time))};
     CHECK(HeadNode("attention", options(false), head).forward() == rows_of(o, 200, 0, time));
   }
+}
+
+TEST_CASE("bf16: the attention node near its fp32 results, the same bits for any threads") {
+  const int64_t time = 300;
+  const Data data(time);
+  Attributes a;
+  a.values = options(false);
+  const auto all = [&](NodeRunner::Types types, int64_t padding) {
+    const bool narrow = !types.wide_outputs;
+    NodeRunner run("attention", a,
+                   {{{kBatch, time, kHeads * kDim}, rounded(data.q), true, narrow},
+                    {{kBatch, time, kGroups * kDim}, rounded(data.k), true, narrow},
+                    {{kBatch, time, kGroups * kDim}, rounded(data.v), true, narrow}},
+                   Shards::cut(kBatch, 2), padding, types);
+    std::vector<std::vector<float>> out{run.forward()};
+    for (auto& g : run.backward(rounded(data.dout))) out.push_back(g);
+    return out;
+  };
+  const auto fp32 = all({DType::f32, true}, 0), got = all({DType::bf16, false}, 0);
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK(distance(got[i], widen(fp32[i]), got[i].size()) <= bf16_tolerance(8));
+  CHECK(rounded(all({DType::bf16, true}, 1)[0]) == got[0]);
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    CHECK(all({DType::bf16, false}, threads) == got);
+  }
+  set_num_threads(0);
 }
 
 TEST_CASE("attention refuses shapes that do not fit") {

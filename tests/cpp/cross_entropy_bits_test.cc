@@ -1,4 +1,4 @@
-// levels: one set of bits for every way to run cross_entropy, in fp32 and bf16; how its rows are cut.
+// levels, units: one set of bits for every way to run cross_entropy, in fp32 and bf16; how its rows are cut.
 #include <algorithm>
 
 #include "compare.h"

@@ -1,4 +1,4 @@
-// levels: depth_mix gives the same bits with any threads and strides, micro-batches, and memory in bf16.
+// levels, units: depth_mix gives the same bits with any threads and strides, micro-batches, and memory in bf16.
 #include "depth_mix_runner.h"
 #include "mudd/base/parallel.h"
 

@@ -1,5 +1,5 @@
-// levels: grouped_gemm against its reference, slopes by complex step, empty and overfull experts, shards and
-// threads bit-equal, slots in order.
+// levels, units: grouped_gemm against its reference, slopes by complex step, empty and overfull experts, shards
+// and threads bit-equal, slots in order.
 #include <complex>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// levels: linear rows and node against the double reference, gradients by complex step, threads bit-equal,
+// levels, units: linear rows and node against the double reference, gradients by complex step, threads bit-equal,
 // micro-batches of whole shards bit-equal.
 #include "mudd/ops/linear/linear.h"
 #include "complex_step.h"
@@ -32,14 +32,18 @@ std::vector<Floats> inputs(const Case& c) {
           c.residual ? numbers(4, c.rows() * c.n) : Floats{}};
 }
 
-NodeRunner runner(const Case& c, int shards = 4, int64_t padding = 3) {
+NodeRunner runner(const Case& c, int shards = 4, int64_t padding = 3, NodeRunner::Types types = {}) {
   const auto in = inputs(c);
   const std::vector<int64_t> w = c.transposed ? std::vector<int64_t>{c.n, c.k} : std::vector<int64_t>{c.k, c.n};
   return {"linear",
           attributes(c),
-          {{{c.samples, c.t, c.k}, in[0]}, {w, in[1]}, {{c.n}, in[2]}, {{c.samples, c.t, c.n}, in[3], false}},
+          {{{c.samples, c.t, c.k}, in[0], true, !types.wide_outputs},
+           {w, in[1]},
+           {{c.n}, in[2]},
+           {{c.samples, c.t, c.n}, in[3], false}},
           Shards::cut(c.samples, shards),
-          padding};
+          padding,
+          types};
 }
 
 template <class N>
@@ -205,6 +209,31 @@ TEST_CASE("the output is made again to the bit, and without gradients it is the 
     }
   c.residual = true;
   CHECK_FALSE(runner(c).node().remakes_output());
+}
+
+TEST_CASE("bf16: near the reference, the same bits for any threads and padding") {
+  for (const bool transposed : {false, true})
+    for (const Activation a : {Activation::none, Activation::silu}) {
+      const Case c{.k = 37, .n = 21, .activation = a, .transposed = transposed, .residual = a == Activation::none};
+      std::vector<std::vector<double>> wide;
+      for (const Floats& v : inputs(c)) wide.push_back(widen(v));
+      const Floats dy = rounded(numbers(5, c.rows() * c.n));
+      const auto all = [&](int64_t padding) {
+        NodeRunner run = runner(c, 4, padding, {DType::bf16, false});
+        std::vector<Floats> out{run.forward()};
+        for (Floats& g : run.backward(dy)) out.push_back(g);
+        return out;
+      };
+      const auto got = all(3);
+      CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= bf16_tolerance(4));
+      for (size_t i = 0; i < 3; ++i)
+        CHECK(distance(got[i + 1], gradient(c, dy, i), got[i + 1].size()) <= bf16_tolerance(8));
+      for (int threads : {1, 2, 3}) {
+        set_num_threads(threads);
+        CHECK(all(threads) == got);
+      }
+      set_num_threads(0);
+    }
 }
 
 TEST_CASE("mistakes are named") {

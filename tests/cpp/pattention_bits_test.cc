@@ -1,5 +1,5 @@
-// levels: pattention gives the same bits with any threads, blocks of rows, recomputed scores, projections alone or
-// together, micro-batches, and memory in bf16.
+// levels, units: pattention gives the same bits with any threads, blocks of rows, recomputed scores, projections
+// alone or together, micro-batches, and memory in bf16.
 #include "mudd/base/parallel.h"
 #include "pattention_runner.h"
 

@@ -6,6 +6,8 @@
 #include "mudd/base/isa.h"
 
 int main(int argc, char** argv) {
-  std::printf("isa: active %s, cpu %s\n", mudd::name_of(mudd::active_isa()), mudd::name_of(mudd::detected_isa()));
+  const char* emulation = mudd::emulated_level();
+  std::printf("isa: active %s, cpu %s%s%s\n", mudd::name_of(mudd::active_isa()),
+              mudd::name_of(mudd::detected_isa()), emulation ? ", emulates " : "", emulation ? emulation : "");
   return doctest::Context(argc, argv).run();
 }

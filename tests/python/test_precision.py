@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -136,6 +139,17 @@ def test_the_whole_arena_of_bf16_is_at_most_six_tenths(family: str) -> None:
     }
     mc.set_num_threads(before)
     assert arena["bf16"] <= 0.6 * arena["fp32"]
+
+
+def test_every_family_on_emulated_amx() -> None:
+    """In a process of its own: kernels are chosen once."""
+    cases = "near_those_of_fp32 or threads_never or full_passes"
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__, "-k", cases]
+    run = subprocess.run(
+        command, env={**os.environ, "MUDD_EMULATE": "emu_amx_bf16"}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert f"{3 * len(CASES)} passed" in run.stdout
 
 
 def test_an_unknown_precision_is_refused() -> None:

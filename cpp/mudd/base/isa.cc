@@ -14,6 +14,7 @@
 namespace mudd {
 namespace {
 
+constexpr const char* kEmulations[] = {"emu16", "emu_avx512_bf16", "emu_amx_bf16"};
 constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
 
 #if defined(__x86_64__)
@@ -68,6 +69,14 @@ Isa read_cap() {
   return cap < detected_isa() ? cap : detected_isa();
 }
 
+const char* read_emulation() {
+  const char* text = std::getenv("MUDD_EMULATE");
+  if (text == nullptr || *text == '\0') return nullptr;
+  for (const char* name : kEmulations)
+    if (std::strcmp(text, name) == 0) return name;
+  fail("isa", "MUDD_EMULATE: expected one of emu16, emu_avx512_bf16, emu_amx_bf16, got '", text, "'");
+}
+
 }  // namespace
 
 const char* name_of(Isa level) { return kNames[static_cast<int>(level)]; }
@@ -85,6 +94,11 @@ Isa detected_isa() {
 
 Isa active_isa() {
   static const Isa level = read_cap();
+  return level;
+}
+
+const char* emulated_level() {
+  static const char* const level = read_emulation();
   return level;
 }
 

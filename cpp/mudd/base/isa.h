@@ -19,6 +19,10 @@ Isa detected_isa();
 // A cap above what the CPU has leaves the detected level; an unknown name is an Error.
 Isa active_isa();
 
+// The emulated level whose rows kernels are chosen from before all others: MUDD_EMULATE (read once per process),
+// one of emu16, emu_avx512_bf16, emu_amx_bf16; nullptr where it is not set. For tests of what the CPU has not.
+const char* emulated_level();
+
 // "AMD EPYC ..." from cpuid; empty where unknown.
 std::string cpu_name();
 

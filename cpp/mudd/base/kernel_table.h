@@ -22,9 +22,13 @@ struct KernelRow {
   bool runs_here() const { return emulated() || parse_isa(level) <= detected_isa(); }
 };
 
-// The best row that the active level allows; chosen once, when an op is planned.
+// The best row that the active level allows; chosen once, when an op is planned. Where tests ask for an emulation,
+// its row.
 template <class K>
 const K& choose(std::span<const KernelRow<K>> rows) {
+  if (const char* emulation = emulated_level())
+    for (const KernelRow<K>& row : rows)
+      if (std::strcmp(row.level, emulation) == 0) return *row.kernels;
   for (const KernelRow<K>& row : rows)
     if (!row.emulated() && parse_isa(row.level) <= active_isa()) return *row.kernels;
   fail("kernel_table", rows[0].name, ": no row for level ", name_of(active_isa()));
