@@ -1,4 +1,4 @@
-// The units of bf16 against their emulation, and the threaded drivers against one block: bit for bit.
+// units: those of bf16 against their emulation, and the threaded drivers against one block: bit for bit.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -62,7 +62,11 @@ TEST_CASE("the bf16 units give the bits of their emulation") {
   }
 }
 
-TEST_CASE("threads and drivers give the bits of one block") {
+TEST_CASE("bf16: where an emulation is asked for, its row is taken") {
+  if (const char* level = emulated_level()) CHECK(&gemm_kernels(DType::bf16) == row_at(level));
+}
+
+TEST_CASE("bf16: threads and drivers give the bits of one block") {
   const int64_t m = 101, n = 531, k = 67;
   const Floats w = numbers(2, k * n);
   Matrix a(DType::bf16, numbers(1, m * k), m, k), dy(DType::bf16, numbers(3, m * n), m, n);
