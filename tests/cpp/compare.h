@@ -68,6 +68,12 @@ double distance(const Got& got, const Want& want, size_t n) {
   return worst / scale;
 }
 
+// Equal to the last bit: no tolerance, and a NaN equals itself.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
 // Prints which rows a test ran and which the CPU cannot.
 template <class Rows, class Body>
 void for_each_row(const Rows& rows, Body body) {

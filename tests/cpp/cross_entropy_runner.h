@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "compare.h"
@@ -118,10 +117,7 @@ inline double total(const std::vector<double>& v) {
   return sum;
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
+using test::same_bits;
 
 inline bool same_bits(const Result& a, const Result& b) {
   return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.dh, b.dh) &&

@@ -2,7 +2,6 @@
 #include "mudd/ops/embedding/embedding.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "compare.h"
@@ -14,14 +13,6 @@
 using namespace mudd;
 using namespace mudd::test;
 using namespace mudd::test::embedding;
-
-namespace {
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-}  // namespace
 
 TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
   for_each_row(embedding_rows(), [](const auto& row) {

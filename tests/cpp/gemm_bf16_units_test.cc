@@ -1,7 +1,6 @@
 // units: those of bf16 against their emulation, and the threaded drivers against one block: bit for bit.
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "compare.h"
@@ -55,9 +54,9 @@ TEST_CASE("the bf16 units give the bits of their emulation") {
           kernels.weight_gradient(
               gradient_of(x.data(), dy.data(), cuts, 2, m, n, dw[i].data(), scratch.data(), DType::bf16));
         }
-        CHECK(std::memcmp(half[0].data(), half[1].data(), half[0].size() * sizeof(bf16)) == 0);
-        CHECK(same(c[0], c[1]));
-        CHECK(same(dw[0], dw[1]));
+        CHECK(same_bits(half[0], half[1]));
+        CHECK(same_bits(c[0], c[1]));
+        CHECK(same_bits(dw[0], dw[1]));
       }
   }
 }
@@ -105,12 +104,12 @@ TEST_CASE("bf16: threads and drivers give the bits of one block") {
       std::vector<char> pack(static_cast<size_t>(packed_bytes(k, n, DType::bf16)));
       const Floats stored = transposed ? transpose(w, k, n) : w;
       pack_weight(stored.data(), transposed ? n : k, transposed ? k : n, transposed, pack.data(), DType::bf16);
-      CHECK(std::memcmp(pack.data(), packed.bytes.data(), pack.size()) == 0);
+      CHECK(same_bits(pack, packed.bytes));
       Floats c(want.size());
       g.b = pack.data();
       g.c = c.data();
       multiply(g);
-      CHECK(same(c, want));
+      CHECK(same_bits(c, want));
     }
     Floats dw(want_dw.size());
     Floats scratch(static_cast<size_t>(grad_scratch_bytes(k, n, 2, 1, DType::bf16)) / sizeof(float));
@@ -118,7 +117,7 @@ TEST_CASE("bf16: threads and drivers give the bits of one block") {
     d.scratch = scratch.data();
     d.scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float));
     weight_gradient(d);
-    CHECK(same(dw, want_dw));
+    CHECK(same_bits(dw, want_dw));
   }
   set_num_threads(0);
 }

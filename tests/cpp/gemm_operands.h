@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -15,10 +14,6 @@ namespace mudd::test {
 using Floats = std::vector<float>;
 
 inline std::vector<int64_t> edges(int64_t t) { return {1, t - 1, t, t + 1, 2 * t + 1}; }
-
-inline bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 inline Floats transpose(const Floats& x, int64_t rows, int64_t cols) {
   Floats t(x.size());

@@ -31,7 +31,7 @@ void check_product(const GemmKernels& kernels, bool fused, int64_t m, int64_t n,
   g.ldc = ldc;
   g.accumulate = accumulate;
   kernels.multiply(g);
-  CHECK(same(gather(c, m, n, ldc), chain(fused, m, n, k, a, b, start)));
+  CHECK(same_bits(gather(c, m, n, ldc), chain(fused, m, n, k, a, b, start)));
   for (int64_t i = 0; i < m; ++i)
     CHECK(std::memcmp(&c[i * ldc + n], &untouched[i * ldc + n], 5 * sizeof(float)) == 0);
 }
@@ -78,7 +78,7 @@ TEST_CASE("a row does not depend on its neighbours") {
       g.m = 1;
       row.kernels->multiply(g);
     }
-    CHECK(same(together, alone));
+    CHECK(same_bits(together, alone));
   });
 }
 
@@ -126,19 +126,19 @@ TEST_CASE("threads and drivers give the bits of one block") {
       Floats c(static_cast<size_t>(m * n));
       const Floats stored = transposed ? transpose(b, k, n) : b;
       pack_weight(stored.data(), transposed ? n : k, transposed ? k : n, transposed, pack.data());
-      CHECK(std::memcmp(pack.data(), Packed(kernels, b, k, n, transposed).bytes.data(), pack.size()) == 0);
+      CHECK(same_bits(pack, Packed(kernels, b, k, n, transposed).bytes));
       multiply(product_of(a.data(), pack.data(), c.data(), m, n, k));
-      CHECK(same(c, product));
+      CHECK(same_bits(c, product));
       Floats first(static_cast<size_t>(n));
       multiply(product_of(a.data(), pack.data(), first.data(), 1, n, k));
-      CHECK(same(first, Floats(product.begin(), product.begin() + n)));
+      CHECK(same_bits(first, Floats(product.begin(), product.begin() + n)));
     }
     Floats dw(static_cast<size_t>(k * n));
     Floats scratch(static_cast<size_t>(grad_scratch_bytes(k, n, 2)) / sizeof(float));
     GradBlock g = gradient_of(a.data(), dy.data(), cuts.data(), 2, k, n, dw.data(), scratch.data());
     g.scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float));
     weight_gradient(g);
-    CHECK(same(dw, gradient));
+    CHECK(same_bits(dw, gradient));
   }
   set_num_threads(0);
 }

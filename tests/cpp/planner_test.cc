@@ -94,10 +94,6 @@ std::vector<float> gradients(int64_t samples, int runs, int shards_per_run, Exec
   return all;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
-}
-
 }  // namespace
 
 TEST_CASE("random lifetimes never overlap, and reuse saves memory") {
