@@ -112,6 +112,8 @@ def test_newest_that_verifies_and_reports(tmp_path: Path) -> None:
         checkpoint.load_step(tmp_path, 10)
     with pytest.raises(UserError, match=r"no checkpoint of step 5.*2, 9, 10"):
         checkpoint.load_step(tmp_path, 5)
+    with pytest.raises(UserError, match=r"no checkpoint of step -1"):
+        checkpoint.load_step(tmp_path, -1)
 
 
 def test_nothing_there_and_nothing_good(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,9 +16,10 @@ import pytest
 import torch
 
 import mudd_core as mc
+from checkpoint_cases import faults
 from mudd_core import interop
 from mudd_core.config import Config, MUDDFormerConfig, OptimConfig, TrainConfig
-from mudd_core.errors import FormatError, UserError
+from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.interop import export_command, hf_settings, import_command
 
 transformers = pytest.importorskip("transformers")
@@ -218,6 +221,51 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
         assert (np.abs(logits - want).max() <= 1e-4) == equal
     with pytest.raises(UserError, match="exists already"):
         export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"])
+
+
+def test_a_folder_with_a_tokenizer_is_imported_with_it(tmp_path: Path) -> None:
+    make("llama", tmp_path / "hf")
+    vocab = {letter: i for i, letter in enumerate("abc</s>")} | {"</s>": V - 1}
+    tokenizer = json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}, "added_tokens": []})
+    (tmp_path / "hf" / "tokenizer.json").write_text(tokenizer)
+    run = tmp_path / "run"
+    words = [str(tmp_path / "hf"), f"--workdir={run}"]
+    with pytest.raises(UserError, match="stepz"):
+        import_command.main([*words, "train.stepz=3"])
+    assert not run.exists()
+    assert import_command.main(words) == 0
+    assert (run / "tokenizer.json").read_text() == tokenizer
+    assert mc.load_config(str(run / "config.json")).data.tokenizer == str(run / "tokenizer.json")
+
+
+def test_an_import_of_what_we_do_not_compute_is_the_users_error(tmp_path: Path) -> None:
+    make("llama", tmp_path / "hf")
+    file = tmp_path / "hf" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "hidden_act": "gelu"}))
+    with pytest.raises(UserError, match="hidden_act"):
+        import_command.main([str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_export_that_fails_at_any_file_call_leaves_nothing(tmp_path: Path) -> None:
+    weights = {name: np.ones(3, np.float32) for name in "ab"}
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for nth in range(1, 99):
+        with faults(fail_at=(nth, errno.ENOSPC)) as files:
+            try:
+                export_command.write_folder(
+                    tmp_path / "to" / "out", {}, weights, shard_bytes=0, tokenizer=tmp_path / "tokenizer.json"
+                )
+            except SaveError as error:
+                assert "No space left" in str(error)
+        left = sorted(path.name for path in (tmp_path / "to").glob("*"))
+        assert left in ([], ["out"]), nth
+        if left:  # committed: whole, even where the last sync reported an error
+            assert len(list((tmp_path / "to" / "out").iterdir())) == 5
+            shutil.rmtree(tmp_path / "to" / "out")
+        if nth > files.count:
+            return
+    pytest.fail("an export makes fewer than 99 calls")
 
 
 def test_an_export_that_does_not_read_back_is_no_success(

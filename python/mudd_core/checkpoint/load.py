@@ -94,11 +94,11 @@ def load_step(
 
     UserError where it does not exist, FormatError where it does not verify; the rest as load_newest.
     """
-    folder = step_folder(checkpoints_dir, step)
     steps = list_steps(checkpoints_dir)
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; steps there: {known}")
+    folder = step_folder(checkpoints_dir, step)
     return _read(folder, verify_step(folder, run_id=run_id), into, only, ())
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.errors import UserError
+from mudd_core.errors import SaveError, UserError
 
 Array = npt.NDArray[Any]
 _PROBE = (2, 32)  # windows and positions that are compared
@@ -33,10 +33,8 @@ def main(words: Sequence[str]) -> int:
 
     config, model = _load(Path(args.workdir), args.step)
     settings, weights = interop.export_original(args.system, model)
-    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20)
     tokenizer = _tokenizer_file(config, Path(args.workdir))
-    if tokenizer is not None:
-        shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, tokenizer=tokenizer)
     difference, largest = compare(args.system, folder, model)
     if difference != 0.0:
         shutil.rmtree(folder)
@@ -98,43 +96,61 @@ def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
 
 
 def write_folder(
-    folder: Path, settings: Mapping[str, Any], weights: Mapping[str, Array], *, shard_bytes: int
+    folder: Path,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Array],
+    *,
+    shard_bytes: int,
+    tokenizer: Path | None = None,
 ) -> None:
-    """config.json and model.safetensors, or numbered files of at most shard_bytes and their index."""
+    """config.json, the tokenizer, and model.safetensors or numbered files of at most shard_bytes and their index.
+
+    The folder appears whole or not at all: SaveError where the disk is full or refuses.
+    """
     from mudd_core import _core
-    from mudd_core.checkpoint import dtypes
     from mudd_core.checkpoint.steps import new_id
 
-    files: list[list[str]] = [[]]
+    files = _files(weights, shard_bytes)
+    try:
+        _core.make_folders(str(folder.parent))
+        name = new_id()
+        writer = _core.AtomicFolder(str(folder.parent), folder.name, name)
+        try:
+            for file, members in files.items():
+                writer.add_shard(file, members, [("format", "pt")])
+            work = folder.parent / f"{folder.name}.tmp-{name}"
+            if len(files) > 1:
+                where = {member[0]: file for file, members in files.items() for member in members}
+                total = sum(array.nbytes for array in weights.values())
+                index = {"metadata": {"total_size": total}, "weight_map": where}
+                text = json.dumps(index, indent=2) + "\n"
+                _core.replace_file(str(work / "model.safetensors.index.json"), text.encode())
+            if tokenizer is not None:
+                shutil.copyfile(tokenizer, work / "tokenizer.json")
+            writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
+        finally:
+            del writer  # what is not committed goes now, not when the traceback does
+    except OSError as error:
+        raise SaveError(f"[export] {folder} could not be written: {error}") from error
+
+
+def _files(
+    weights: Mapping[str, Array], shard_bytes: int
+) -> dict[str, list[tuple[str, str, tuple[int, ...], Array]]]:
+    """File name to its (name, dtype, shape, array), in the order given."""
+    from mudd_core.checkpoint import dtypes
+
+    files: list[list[tuple[str, str, tuple[int, ...], Array]]] = [[]]
     size = 0
     for name, array in weights.items():
         if files[-1] and size + array.nbytes > shard_bytes:
             files.append([])
             size = 0
-        files[-1].append(name)
+        files[-1].append((name, dtypes.name_of(array.dtype) or "", array.shape, np.ascontiguousarray(array)))
         size += array.nbytes
-    names = ["model.safetensors"]
-    if len(files) > 1:
-        names = [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))]
-    _core.make_folders(str(folder.parent))
-    writer = _core.AtomicFolder(str(folder.parent), folder.name, new_id())
-    for file, members in zip(names, files, strict=True):
-        tensors = [
-            (
-                name,
-                dtypes.name_of(weights[name].dtype) or "",
-                weights[name].shape,
-                np.ascontiguousarray(weights[name]),
-            )
-            for name in members
-        ]
-        writer.add_shard(file, tensors, [("format", "pt")])
-    writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
-    if len(files) > 1:
-        where = {name: file for file, members in zip(names, files, strict=True) for name in members}
-        index = {"metadata": {"total_size": sum(a.nbytes for a in weights.values())}, "weight_map": where}
-        text = json.dumps(index, indent=2) + "\n"
-        _core.replace_file(str(folder / "model.safetensors.index.json"), text.encode())
+    if len(files) == 1:
+        return {"model.safetensors": files[0]}
+    return {f"model-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}
 
 
 def compare(system: str, folder: Path, model: Any) -> tuple[float, float]:

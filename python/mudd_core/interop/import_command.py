@@ -19,7 +19,7 @@ from mudd_core.config import (
     check_config,
     split_words,
 )
-from mudd_core.errors import UserError
+from mudd_core.errors import SaveError, UserError
 
 
 def main(words: Sequence[str]) -> int:
@@ -35,9 +35,15 @@ def main(words: Sequence[str]) -> int:
         warnings.simplefilter(
             "ignore"
         )  # that the files are not checkpoints of ours is what this command is for
-        model = interop.load_original(args.system, settings, source)
-    config = _config(args.system, model, source, workdir, rest)
-    _save(config, model, workdir)
+        try:
+            model = interop.load_original(args.system, settings, source)
+        except UserError:
+            raise
+        except ValueError as error:  # settings that ours does not have, weights that do not fit them
+            raise UserError(str(error)) from error
+    tokenizer = source / "tokenizer.json" if (source / "tokenizer.json").is_file() else None
+    config = _config(args.system, model, tokenizer is not None, workdir, rest)
+    _save(config, model, workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
     print(f"  python launch.py sample --workdir={workdir} --prompt ...")
     print(f"  python launch.py --config={workdir}/config.json --workdir={workdir}")
@@ -60,16 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     return p
 
 
-def _config(system: str, model: object, source: Path, workdir: Path, words: list[str]) -> Config:
-    """The config of a run that goes on from these weights, with the folder's tokenizer where it has one."""
+def _config(system: str, model: object, with_tokenizer: bool, workdir: Path, words: list[str]) -> Config:
+    """The config of a run that goes on from these weights, with_tokenizer: and with the folder's tokenizer."""
     from mudd_core.interop.system import Original
 
     assert isinstance(model, Original)
-    tokenizer = "bytes"
-    if source.is_dir() and (source / "tokenizer.json").is_file():
-        workdir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / "tokenizer.json", workdir / "tokenizer.json")
-        tokenizer = str((workdir / "tokenizer.json").resolve())
+    tokenizer = str((workdir / "tokenizer.json").resolve()) if with_tokenizer else "bytes"
     config = Config(
         name=workdir.name or "imported",
         model=model.config,
@@ -85,7 +87,7 @@ def _config(system: str, model: object, source: Path, workdir: Path, words: list
     return config
 
 
-def _save(config: Config, model: object, workdir: Path) -> None:
+def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine import Engine
     from mudd_core.run_store import RunStore
 
@@ -94,6 +96,8 @@ def _save(config: Config, model: object, workdir: Path) -> None:
     try:
         store.adopt(config)
         store.begin({}, engine.state_tensors(writable=True))
+        if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
+            _copy(tokenizer, workdir / "tokenizer.json")
         state = {"step": 0, "skipped_steps": [], "skips_in_row": 0, "last_loss": None, "seconds": 0.0}
         if not store.save(0, engine.state_tensors(), state):
             print(f"warning: {store.save_error}", file=sys.stderr)
@@ -102,3 +106,10 @@ def _save(config: Config, model: object, workdir: Path) -> None:
         store.event("imported")
     finally:
         store.close()
+
+
+def _copy(file: Path, to: Path) -> None:
+    try:
+        shutil.copyfile(file, to)
+    except OSError as error:
+        raise SaveError(f"[import] {file} to {to}: {error.strerror}") from error
