@@ -132,6 +132,13 @@ def test_a_foreign_tokenizer_or_format_is_refused(copy: Path) -> None:
         open_cache(copy)
 
 
+def test_a_cache_under_another_ones_name_is_refused(copy: Path, cache: TokenCache) -> None:
+    other = copy.with_name("0123456789abcdef")
+    copy.rename(other)
+    with pytest.raises(FormatError, match=f"the cache {cache.fingerprint} under the name {other.name}"):
+        open_cache(other)
+
+
 def test_an_unfinished_file_is_refused(tmp_path: Path) -> None:
     with _h5.File.create(str(tmp_path / "tokens.h5")) as h5:
         h5.create_dataset("train/ids", np.uint16, 10)

@@ -139,6 +139,8 @@ def _open(folder: Path) -> TokenCache:
             valid=places["valid"],
         )
         tokenizer_hash = h5.text("tokenizer_hash")
+    if cache.fingerprint != folder.name:
+        raise FormatError(path, 0, f"it is the cache {cache.fingerprint} under the name {folder.name}")
     if not 0 <= cache.eos_id < cache.vocab_size <= 2**31 - 1:
         raise FormatError(path, 0, f"vocabulary of {cache.vocab_size} with end-of-document id {cache.eos_id}")
     if cache.tokenizer_name != "bytes":
