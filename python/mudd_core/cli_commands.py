@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -19,6 +20,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.describe import listing
 from mudd_core.errors import UserError
+from mudd_core.metrics import Row
 from mudd_core.progress import Progress, duration
 from mudd_core.records import Summary
 
@@ -218,19 +220,26 @@ def report(request: Request) -> int:
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
     rows = list(read_rows(path / "metrics.jsonl"))
     train_rows = [row for row in rows if "val_loss" not in row]
-    print("\n   step  val loss  bits/byte")
+    print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:
-            print(f"{row['step']:>7}  {row['val_loss']:>8.4f}  {row['val_bits_per_byte']:>9.4f}")
+            loss, bits = _shown(row, "val_loss", ".4f"), _shown(row, "val_bits_per_byte", ".4f")
+            print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
     if train_rows:
         last = train_rows[-1]
-        loss = "not finite" if last["loss"] is None else f"{last['loss']:.4f}"
+        loss, rate = _shown(last, "loss", ".4f"), _shown(last, "tokens_per_second", ",.0f")
+        share, seconds = _shown(last, "peak_share", ".0%"), duration(last.get("seconds") or 0.0)
         print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
-        print(f"{last['tokens_per_second']:,.0f} tokens/s, {100 * last['peak_share']:.0f}% of peak, ", end="")
-        print(duration(last["seconds"]))
+        print(f"{rate} tokens/s, {share} of peak, {seconds}")
     steps = ", ".join(map(str, checkpoint.list_steps(path / "checkpoints")))
     print(f"checkpoints: {steps or 'none'}")
     return 0
+
+
+def _shown(row: Row, name: str, form: str) -> str:
+    """A number of a row; what is not finite stands as null in the log."""
+    value = row.get(name)
+    return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else "not finite"
 
 
 def validate(request: Request) -> int:

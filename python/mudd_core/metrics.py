@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
+from mudd_core.errors import FormatError
 from mudd_core.event_file import EventFile
 
 Row = dict[str, Any]
@@ -38,20 +39,31 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a log; a torn last line is left out, a damaged one in the middle is a ValueError."""
+    """The rows of a log; a torn last line is left out, a damaged one in the middle is a FormatError."""
     if not path.exists():
         return
-    data = path.read_bytes()
-    lines = data.split(b"\n")
+    lines = path.read_bytes().split(b"\n")
     lines.pop()  # empty, or a line that was never finished
+    offset = 0
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
+        row = _row_of(line)
+        if isinstance(row, str):
             if number == len(lines):  # torn by a power cut that kept the length
                 return
-            raise ValueError(f"[metrics] {path} line {number}: {error}") from error
+            raise FormatError(str(path), offset, f"line {number} is damaged: {row}; restore it or delete it")
         yield row
+        offset += len(line) + 1
+
+
+def _row_of(line: bytes) -> Row | str:
+    """The row in a line, or what is wrong with it."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return "expected an object with a whole number 'step'"
+    return row
 
 
 class LineFile:

@@ -8,6 +8,7 @@ from typing import Any
 from mudd_core import memory
 from mudd_core.assemble import book, resolved_model
 from mudd_core.config import Config
+from mudd_core.errors import FormatError
 from mudd_core.flops import flops_per_token, matrix_weights
 from mudd_core.metrics import read_rows
 from mudd_core.progress import duration
@@ -32,9 +33,9 @@ def expected_vocabulary(config: Config) -> int:
         return config.data.vocab_size
     if config.data.tokenizer == "bytes":
         return 257
-    from mudd_core import data
+    from mudd_core.data.tokenize import JsonTokenizer, read_tokenizer_json
 
-    return int(data.prepare(config.data).vocab_size)
+    return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
 
 
 def _last_share(workdir: Path) -> tuple[float, str]:
@@ -43,9 +44,12 @@ def _last_share(workdir: Path) -> tuple[float, str]:
     beside = workdir.parent.glob("*/metrics.jsonl") if workdir.parent.is_dir() else ()
     logs += sorted(beside, key=lambda file: file.stat().st_mtime, reverse=True)
     for log in logs:
-        shares = [row["peak_share"] for row in read_rows(log) if row.get("peak_share")]
+        try:
+            found = [row.get("peak_share") for row in read_rows(log)]
+        except (FormatError, OSError):  # a damaged log, perhaps a neighbour's, is no reason against a plan
+            continue
+        shares = sorted(share for share in found if isinstance(share, float) and share > 0)
         if shares:
-            shares.sort()
             return shares[len(shares) // 2], f"the last run ({log.parent})"
     return 0.5, "nothing measured yet: half of the peak assumed"
 

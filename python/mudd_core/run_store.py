@@ -98,9 +98,7 @@ class RunStore:
 
     def last_validation(self, step: int) -> Row | None:
         """The validation row of this step, if the log has it."""
-        rows = [
-            row for row in read_rows(self.dir.metrics_file) if row.get("step") == step and "val_loss" in row
-        ]
+        rows = [row for row in read_rows(self.dir.metrics_file) if row["step"] == step and "val_loss" in row]
         return rows[-1] if rows else None
 
     def log(self, row: Row) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,9 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mudd_core
+from fake_engine import FakeEngine
+from fake_runs import make
 from mudd_core import cli, cli_commands
 from mudd_core.config import Config, GPT2Config
 from mudd_core.config.fields import walk
@@ -148,6 +152,27 @@ def test_every_error_has_its_exit_code(
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     assert cli.main(["--config=tiny.py"]) == code
     assert ("Traceback" in capfd.readouterr().err) == (code == 70)
+
+
+def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = FakeEngine(w=np.full(5, np.nan, np.float32))
+    with make(tmp_path, engine) as trainer:
+        trainer.fit()
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
+    assert summary["loss"] is None and summary["val_loss"] is None
+    assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
+    assert capsys.readouterr().out.count("not finite") == 2 * 3 + 1
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(log.read_text().replace("{", "", 1))
+    assert cli.main(["report", f"--workdir={tmp_path}"]) == 65
+    told = capsys.readouterr().err
+    assert "line 1 is damaged" in told and "Traceback" not in told
 
 
 def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:

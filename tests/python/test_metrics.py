@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mudd_core.config import GPT2Config, TransformerPPConfig
+from mudd_core.errors import FormatError
 from mudd_core.flops import flops_per_token
 from mudd_core.metrics import Board, MetricsLog, read_rows
 from mudd_core.progress import Clock, Progress, duration, step_line
@@ -57,8 +58,12 @@ def test_a_new_run_starts_with_an_empty_log(tmp_path: Path) -> None:
 def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\n{"ste\n{"step": 3}\n')
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(FormatError, match="at byte 12: line 2 is damaged"):
         list(read_rows(path))
+    for line in (b"7", b"[]", b'{"loss": 1}', b'{"step": "1"}', b"[" * 10**5, b"\xff"):
+        path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+        with pytest.raises(FormatError, match="line 2"):
+            MetricsLog(path, resumed_step=3)
     path.write_text('{"step": 1}\n\0\0\0\n')
     assert list(read_rows(path)) == [{"step": 1}]
 

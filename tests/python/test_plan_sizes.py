@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mudd_core import memory
 from mudd_core.assemble import book, resolved_model
 from mudd_core.config.aliases import ALIASES
 from mudd_core.flops import matrix_weights
-from mudd_core.plan_report import expected_vocabulary, plan_text
+from mudd_core.plan_report import _last_share, expected_vocabulary, plan_text
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.py"))
@@ -75,6 +76,25 @@ def test_names_of_the_originals_are_configs(name: str) -> None:
 def test_a_plan_that_does_not_fit_is_still_told() -> None:
     text = plan_text(mc.load_config("muddformer/6_9b.py"), Path("runs/none"))
     assert "parameters    6,903,560,221" in text and "at the peak" in text
+
+
+def test_a_plan_reads_a_tokenizer_but_no_text(tmp_path: Path) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    vocab = {"a": 0, "b": 1, "</s>": 70}
+    tokenizer.write_text(
+        json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}, "added_tokens": []})
+    )
+    words = [f"data.tokenizer={tokenizer}", f"data.cache_dir={tmp_path / 'cache'}", "data.path=nowhere"]
+    assert expected_vocabulary(mc.load_config("tiny.py", words)) == 71
+    assert list(tmp_path.iterdir()) == [tokenizer]
+
+
+def test_a_plan_passes_over_a_neighbours_damaged_log(tmp_path: Path) -> None:
+    for name, text in (("bad", '{"step"\n[]\n'), ("good", '{"step": 1}\n{"step": 2, "peak_share": 0.25}\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(text)
+    assert _last_share(tmp_path / "run")[0] == 0.25
+    assert _last_share(tmp_path / "bad")[0] == 0.25
 
 
 def test_a_booked_model_refuses_to_run() -> None:
