@@ -24,7 +24,7 @@ class Tally:
         self.step_done = self.saved_step = 0
         self.skips_in_row = 0
         self.last_validation: Validation | None = None
-        self._last_record: StepRecord | None = None
+        self._last_loss: float | None = None  # None: not finite, or no step yet
         self._skipped: list[int] = []
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
@@ -62,7 +62,8 @@ class Tally:
         steps_since, seconds_before = self._logged_at
         elapsed = self._train_seconds - seconds_before
         rate = (self.step_done - steps_since) * self._tokens_per_step / max(elapsed, 1e-9)
-        self._last_record = StepRecord(
+        self._last_loss = report.loss if math.isfinite(report.loss) else None
+        return StepRecord(
             step=self.step_done,
             tokens=self.step_done * self._tokens_per_step,
             loss=report.loss,
@@ -74,7 +75,6 @@ class Tally:
             skipped=not report.finite,
             figures=figures,
         )
-        return self._last_record
 
     def logged(self, record: StepRecord) -> None:
         """The rate counts from this record on."""
@@ -92,12 +92,11 @@ class Tally:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
-        loss = self._last_record.loss if self._last_record else math.nan
         return {
             "step": self.step_done,
             "skipped_steps": self._skipped,
             "skips_in_row": self.skips_in_row,
-            "last_loss": loss if math.isfinite(loss) else None,
+            "last_loss": self._last_loss,
             "seconds": self.seconds,
         }
 
@@ -106,17 +105,18 @@ class Tally:
         self.step_done = self.saved_step = int(state["step"])
         self._skipped = [int(step) for step in state["skipped_steps"]]
         self.skips_in_row = int(state["skips_in_row"])
+        self._last_loss = state["last_loss"]
         self._earlier_seconds = float(state["seconds"])
 
     def summary(self, final_hash: str, stopped: str | None) -> Summary:
         """How a call of fit() ended."""
-        last, valid = self._last_record, self.last_validation
+        valid = self.last_validation
         return Summary(
             name=self._config.name,
             step=self.step_done,
             steps=self._config.train.steps,
             tokens=self.step_done * self._tokens_per_step,
-            loss=last.loss if last else None,
+            loss=self._last_loss,
             val_loss=valid.val_loss if valid else None,
             val_bits_per_byte=valid.val_bits_per_byte if valid else None,
             skipped_steps=len(self._skipped),

@@ -181,6 +181,7 @@ class Trainer:
         result = self._validate(stop=lambda: self._stop_reason() is not None)
         if result is None:
             return False
+        self._tally.validated(result)
         if self._store is not None:
             self._store.log(result.row())
         self._progress.say(
@@ -216,23 +217,20 @@ class Trainer:
 
     @alone
     def validate(self) -> Validation:
-        """Loss and bits per byte on the held-out text, as the weights are now."""
+        """Loss and bits per byte on the held-out text, as the weights are now; the run's own rows stay its own."""
         self._need_text()
         result = self._validate(stop=lambda: False)
         assert result is not None
         return result
 
     def _validate(self, stop: Callable[[], bool]) -> Validation | None:
-        result = evaluate(
+        return evaluate(
             self.engine,
             self._parts.validation_batches(),
             step=self.step_done,
             bytes_per_target=self._parts.bytes_per_target,
             stop=stop,
         )
-        if result is not None:
-            self._tally.validated(result)
-        return result
 
     @alone
     def final_hash(self) -> str:

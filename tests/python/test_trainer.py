@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import shutil
@@ -200,6 +201,27 @@ def test_a_disk_that_stays_full_ends_the_run_with_74(tmp_path: Path, full_from: 
         assert trainer.step_done == left[-1]
         assert trainer.fit().final_hash == whole
     assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
+
+
+def test_a_start_behind_the_last_save_ends_with_the_same_summary(tmp_path: Path) -> None:
+    with make(tmp_path / "run") as trainer:
+        first = trainer.fit()
+    (tmp_path / "run" / "summary.json").unlink()  # as if it was killed before
+    with make(tmp_path / "run") as trainer:
+        again = trainer.fit()
+    assert first.loss is not None and first.val_loss is not None
+    assert dataclasses.replace(again, seconds=first.seconds) == first
+
+
+def test_a_validation_on_demand_leaves_the_runs_rows_alone(tmp_path: Path) -> None:
+    with make(tmp_path / "run") as trainer:
+        for _ in range(8):
+            trainer.step()
+        asked = trainer.validate()
+        trainer.fit()
+    rows = [row for row in rows_of(tmp_path / "run") if "val_loss" in row]
+    assert [row["step"] for row in rows] == [8, 16, 20]
+    assert (asked.step, asked.val_loss) == (8, rows[0]["val_loss"])
 
 
 def test_in_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
