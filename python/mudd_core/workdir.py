@@ -6,12 +6,15 @@ file systems without locks a lease file with a heartbeat takes its place, with a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
+import secrets
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +36,9 @@ class Workdir:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
         self.path = Path(path).resolve()
         self._lock: int | None = None
-        self._leased = False
+        self._lease = b""  # what ours says; empty where there is a lock
         self._last_beat = 0.0
+        self._closing = threading.Event()
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
         self._refuse_foreign()
@@ -99,14 +103,32 @@ class Workdir:
             f"a lease file renewed while the run lives stands in",
             file=sys.stderr,
         )
-        lease.write_text(self._who(), encoding="utf-8")
-        self._leased = True
+        mine = {**json.loads(self._who()), "id": secrets.token_hex(8)}
+        self._lease = json.dumps(mine).encode()
+        lease.write_bytes(self._lease)
         self._last_beat = time.time()
+        threading.Thread(target=self._keep_renewing, name="lease", daemon=True).start()
+
+    def _keep_renewing(self) -> None:
+        """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
+        while not self._closing.wait(LEASE_SECONDS / 6):
+            with contextlib.suppress(OSError):
+                if self._lease_found() == self._lease:
+                    os.utime(self.path / ".lease")
+
+    def _lease_found(self) -> bytes:
+        """What the lease says now; empty if there is none, or none that can be read."""
+        try:
+            return (self.path / ".lease").read_bytes()
+        except OSError:
+            return b""
 
     def beat(self) -> None:
-        """Renew the lease, if one is used; cheap, call it every step."""
-        if self._leased and time.time() - self._last_beat > LEASE_SECONDS / 6:
-            os.utime(self.path / ".lease")
+        """UserError if the process was halted so long that another run took the lease; cheap, call it every step."""
+        if self._lease and time.time() - self._last_beat > LEASE_SECONDS / 6:
+            found = self._lease_found()
+            if found and found != self._lease:
+                raise self._in_use(found.decode("utf-8", "replace"))
             self._last_beat = time.time()
 
     def close(self) -> None:
@@ -115,9 +137,11 @@ class Workdir:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)  # closing releases it
             self._lock = None
-        if self._leased:
-            (self.path / ".lease").unlink(missing_ok=True)
-            self._leased = False
+        if self._lease:
+            self._closing.set()
+            if self._lease_found() == self._lease:  # not another run's, which took it from a halted one
+                (self.path / ".lease").unlink(missing_ok=True)
+            self._lease = b""
 
     def __enter__(self) -> Workdir:
         return self

@@ -81,13 +81,29 @@ def test_without_locks_a_lease_stands_in(
         Workdir(tmp_path)
     old = time.time() - 2 * workdir.LEASE_SECONDS
     os.utime(tmp_path / ".lease", (old, old))
+    second = Workdir(tmp_path)  # a dead holder's lease is taken over
     first._last_beat = old
-    first.beat()
-    with pytest.raises(UserError):  # the heartbeat made it fresh again
+    with pytest.raises(UserError, match="in use by process"):  # it was not dead: the later one has it
+        first.beat()
+    first.close()
+    second._last_beat = old
+    second.beat()
+    with pytest.raises(UserError):
         Workdir(tmp_path)
-    os.utime(tmp_path / ".lease", (old, old))
-    Workdir(tmp_path).close()  # a dead holder's lease is taken over
+    second.close()
     assert not (tmp_path / ".lease").exists()
+
+
+def test_a_lease_is_renewed_whatever_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    monkeypatch.setattr(workdir, "LEASE_SECONDS", 0.06)
+    with Workdir(tmp_path):
+        begin = (tmp_path / ".lease").stat().st_mtime_ns
+        for _ in range(500):
+            time.sleep(0.01)
+            if (tmp_path / ".lease").stat().st_mtime_ns > begin:
+                return
+    pytest.fail("nobody renewed the lease for 5 s")
 
 
 def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
