@@ -189,8 +189,11 @@ def sample(request: Request) -> int:
     config, cache, model, _ = load_run(request)
     prompt = request.options.get("--prompt", "")
     _write_now(prompt)
-    write_text(model, cache.tokenizer, prompt, config.sample, _write_now)
+    notes: list[str] = []
+    write_text(model, cache.tokenizer, prompt, config.sample, _write_now, notes.append)
     _write_now("\n")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     return 0
 
 

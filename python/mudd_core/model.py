@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -215,10 +216,15 @@ class Model:
 
         temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
         likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
-        for a vocabulary that is larger than its tokenizer's.
+        for a vocabulary that is larger than its tokenizer's. Ends early where the window is full: max_seq_len tokens
+        with the prompt, and one more (the cache is no ring, as mu-Transformer's is). A Mixtral with a capacity_factor
+        drops nothing here, so its tokens may differ from that argmax; a UserWarning says so.
         """
         if self._generator is None:
             self._generator = Generator(self.config, self.store, self.in_use)
+            note = getattr(self.config, "decoding_note", "")
+            if note:
+                warnings.warn(f"[generate] {note}", stacklevel=2)
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")

@@ -10,11 +10,17 @@ from mudd_core.errors import UserError
 
 
 def write_text(
-    model: Any, tokenizer: Any, prompt: str, settings: SampleConfig, write: Callable[[str], None]
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    settings: SampleConfig,
+    write: Callable[[str], None],
+    note: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Generate behind the prompt, streaming through `write`; returns what was generated.
 
-    An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text.
+    An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text, and where the
+    model's window is full; if that is before settings.max_tokens, `note` is told.
     """
     tokens = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
     longest = model.config.max_seq_len
@@ -40,4 +46,10 @@ def write_text(
             break
         parts.append(text_of(int(token)))
         write(parts[-1])
+    else:
+        if room < settings.max_tokens:
+            note(
+                f"the model's window of {longest} tokens is full: {room} tokens behind a prompt of {len(tokens)}, "
+                f"sample.max_tokens asked for {settings.max_tokens}"
+            )
     return "".join(parts)

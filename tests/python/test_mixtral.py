@@ -12,7 +12,7 @@ import torch
 
 import mudd_core as mc
 from mudd_core import expert_load, ops, tape
-from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig, check_config
 from mudd_core.engine import Engine
 from mudd_core.errors import UserError
 from mudd_core.expert_load import WINDOW, ExpertLoad, StepFigures
@@ -109,6 +109,23 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
         figures = [np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1]
         sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), *figures, balance=1.0)
     assert sums.shape == (2,) and sums[0] != sums[1]
+
+
+def test_decoding_drops_nothing_and_says_so() -> None:
+    """Without a capacity greedy tokens are the argmax of the full pass; with one they are those without it."""
+    free, prompt = mc.Model(dataclasses.replace(OURS, init_std=0.3), seed=1), np.arange(12)
+    tokens = list(free.generate(prompt, max_tokens=8))
+    assert tokens == [int(row.argmax()) for row in free.logits([*prompt, *tokens])[11:-1]]
+    limited = mc.Model(dataclasses.replace(free.config, capacity_factor=1.0), seed=1)
+    assert not np.array_equal(limited.logits([*prompt, *tokens]), free.logits([*prompt, *tokens]))
+    with pytest.warns(UserWarning, match=r"model.capacity_factor is 1, but decoding drops nothing"):
+        assert list(limited.generate(prompt, max_tokens=8)) == tokens
+    never = mc.Model(
+        dataclasses.replace(free.config, capacity_factor=-1.0), seed=1
+    )  # as 0 in the benchmark's fork
+    assert np.array_equal(never.logits(prompt), free.logits(prompt))
+    assert list(never.generate(prompt, max_tokens=8)) == tokens
+    check_config(Config(model=never.config, train=TrainConfig(seq_len=16)))
 
 
 def run_config(**train: Any) -> Config:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from mudd_core.config import SampleConfig
 from mudd_core.model import Model
+from mudd_core.sample import write_text
 from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
@@ -103,6 +106,19 @@ def test_generators_of_one_model_do_not_disturb_each_other() -> None:
 def test_generation_stops_at_the_window() -> None:
     model, _, _ = make("gpt2")
     assert len(list(model.generate(np.ones(38, np.int32), max_tokens=10))) == 3
+
+
+def test_a_sample_that_the_window_ends_says_so() -> None:
+    tokenizer = SimpleNamespace(
+        encode=lambda prompt: [ord(c) % 61 for c in prompt], eos_id=-1, vocab_size=61, stream=lambda: chr
+    )
+    model, _, _ = make("gpt2")
+    for asked, written in ((10, 4), (4, 4), (3, 3)):
+        notes: list[str] = []
+        settings = SampleConfig(max_tokens=asked)
+        text = write_text(model, tokenizer, "a" * 36, settings, lambda piece: None, notes.append)
+        assert len(text) == written and len(notes) == (asked > written)
+        assert not notes or "window of 40 tokens is full: 4 tokens behind a prompt of 36" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def experts(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer
             batch.segments,
             batch.key_mask,
             top_k=config.top_k,
-            capacity_factor=config.capacity_factor if cache is None else 0.0,
+            capacity_factor=max(0.0, config.capacity_factor) if cache is None else 0.0,
             capacity_scope=config.capacity_scope,
             drop_policy=config.drop_policy,
             jitter=config.jitter,

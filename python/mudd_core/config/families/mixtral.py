@@ -25,8 +25,7 @@ class MixtralConfig:
     top_k: int = opt(2, "experts that work on a token", "experts", low=1)
     capacity_factor: float = opt(
         0.0,
-        "slots an expert takes, over its fair share; the rest is dropped; 0 = nothing is ever dropped",
-        low=0.0,
+        "slots an expert takes, over its fair share; the rest is dropped; 0 or less = nothing is ever dropped",
     )
     capacity_scope: str = opt(
         "sequence",
@@ -66,6 +65,16 @@ class MixtralConfig:
         """Weights of the blocks that enter a matrix product for every token: top_k experts of each layer."""
         experts = 3 * self.d_model * self.d_ff * self.top_k + self.d_model * self.n_expert
         return self.n_layer * (attention_weights(self) + experts)
+
+    @property
+    def decoding_note(self) -> str:
+        """What decoding over a KV cache does otherwise than the full pass; empty if nothing."""
+        if self.capacity_factor <= 0:
+            return ""
+        return (
+            f"model.capacity_factor is {self.capacity_factor:g}, but decoding drops nothing: how full an expert of the "
+            "whole sequence will be is not known there, so tokens may differ from the argmax of the full pass"
+        )
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
