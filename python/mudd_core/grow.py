@@ -177,7 +177,7 @@ def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -
     return dataclasses.replace(base, vocab_size=new.vocab_size, max_seq_len=new.max_seq_len, **rows)
 
 
-def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> int:
+def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
     """The zoom_dim with which zero keys change nothing; UserError with the reason where no number does."""
     if new.normalize_type not in PRESERVING:
         reason = {
@@ -185,10 +185,10 @@ def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> int:
             "gelu_layer_norm": "the mean over the slots changes with their number",
         }[new.normalize_type]
         raise UserError(f"[grow] --preserve: impossible with normalize_type={new.normalize_type}: {reason}")
-    zoom = old.zoom_dim or old.slots("qkv")
+    zoom = old.zoom_dim or float(old.slots("qkv"))
     if not old.zoom_dim and (old.slots("proj"), old.slots("ffn")) != (zoom, 4 * zoom):
         raise UserError(
-            f"[grow] --preserve: impossible with {zoom}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
+            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
             "zoom_dim z holds the scores at the roots of z, z and 4 z"
         )
     return zoom

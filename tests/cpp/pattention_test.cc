@@ -88,9 +88,11 @@ TEST_CASE("pattention equals the reference with every normalisation, biases, zoo
   check_case({.samples = 3, .t = 5, .d_in = 33, .n = 70, .d_out = 40, .keep_scores = false});
 }
 
-TEST_CASE("a row of zero norm gives zero output and zero gradient") {
-  for (SlotNorm norm : {SlotNorm::l2_norm_gelu, SlotNorm::gelu_l2_norm, SlotNorm::l2_norm}) {
+TEST_CASE("a row of zero norm, or of zero variance without eps, gives zero output and zero gradient") {
+  for (SlotNorm norm :
+       {SlotNorm::l2_norm_gelu, SlotNorm::gelu_l2_norm, SlotNorm::l2_norm, SlotNorm::gelu_layer_norm}) {
     for (double eps : {1e-5, 0.0}) {
+      if (norm == SlotNorm::gelu_layer_norm && eps > 0) continue;  // gradients are 1 / sqrt(eps) there
       Case c{.norm = norm, .biases = false, .residual = false};
       auto in = inputs(c);
       std::fill_n(in[0].begin() + 2 * c.d_in, c.d_in, 0.0f);  // one row of x
@@ -162,6 +164,14 @@ TEST_CASE("dropped samples pass the residual on; the others are scaled up") {
   CHECK(got[5][0] == doctest::Approx(sum).epsilon(1e-4));
 }
 
+TEST_CASE("a drop_path of 1 leaves the residual and no gradient") {
+  Case c{.samples = 3, .t = 2, .drop_path = 1};
+  const auto in = inputs(c);
+  const auto got = everything(c, in, numbers(7, c.rows() * c.d_out));
+  CHECK(got[0] == in[5]);
+  for (size_t i = 1; i <= 5; ++i) CHECK(got[i] == Floats(got[i].size(), 0.0f));
+}
+
 TEST_CASE("mistakes are named") {
   const Floats v(64, 1.0f);
   const auto make = [&](std::vector<NodeRunner::Input> in, const char* norm = "softmax", double drop = 0) {
@@ -179,6 +189,6 @@ TEST_CASE("mistakes are named") {
   CHECK_THROWS_WITH_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}, {{5}, v}, {{4}, v}, {{1, 3}, v}}),
                        "[pattention] residual: expected float32[1, 4], got float32[1, 3]", Error);
   CHECK_THROWS_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}}, "l1"), Error);
-  CHECK_THROWS_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}}, "gelu", 1.0), Error);
+  CHECK_THROWS_AS(make({{{1, 4}, v}, {{5, 4}, v}, {{5, 4}, v}}, "gelu", 1.5), Error);
   CHECK_THROWS_AS(make({{{1, 4}, v}}), Error);
 }

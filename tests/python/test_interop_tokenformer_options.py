@@ -21,7 +21,7 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
        (("gelu_l2_norm", 0.0), ("l2_norm", 7.0), ("softmax", 0.0), ("gelu", 0.0), ("gelu_layer_norm", 0.0))},
     "qkv": {"qkv_bias": True, "qkv_scale_factor": 0.7},
     "proj": {"proj_bias": True, "proj_scale_factor": 1.3},
-    "ffn": {"ffn_bias": True, "ffn_scale_factor": 0.9, "zoom_dim": 6.0},
+    "ffn": {"ffn_bias": True, "ffn_scale_factor": 0.9, "zoom_dim": 6.5},
     "untied": {"logits_via_embedding": False},
     "logits_as_they_are": {"normalize_embedding_logits": False},
     "sines": {"use_untrainable_positional_embedding": True},
@@ -42,6 +42,7 @@ NEOX_OPTIONS: dict[str, dict[str, Any]] = {
     "part_of_a_channel": {"rotary_pct": 0.6},  # 4.8 channels: the program turns 4
     "untied": {"no_weight_tying": True},
     "no_positions": {"pos_emb": "none"},
+    "learned_positions": {"pos_emb": "learned"},
 }
 
 
@@ -134,7 +135,6 @@ def test_neox_settings_may_have_hyphens() -> None:
     ("change", "words"),
     [
         ({"normalize_type": "l1"}, "normalize_type"),
-        ({"zoom_dim": 6.5}, "zoom_dim"),
         ({"head_dim": 16}, "head_dim"),
         ({"base_num_query_heads": 5}, "base_num_query_heads"),
         ({"slot_num": 24}, "slot_num"),
@@ -157,6 +157,8 @@ def test_jax_settings_that_contradict_the_weights_are_named(change: dict[str, An
         ({"num_attention_heads": 5}, "num_attention_heads"),
         ({"ffn_slot_num": 48}, "ffn_slot_num"),
         ({"no_weight_tying": True}, "no_weight_tying"),
+        ({"pos_emb": "learned"}, "position_embeddings"),
+        ({"pos_emb": "sinusoidal"}, "pos_emb"),
         ({"num_layers": 3}, "num_layers"),
         ({"hidden_dropout": 0.1}, "hidden_dropout"),
     ],

@@ -68,7 +68,7 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("pattention", [X, TABLE, None], {}, TypeError, ["[pattention] value", "expected an array"]),
     ("pattention", [X, TABLE, TABLE], {"norm": "l1"}, ValueError, ["[pattention] norm", "l2_norm_gelu", "'l1'"]),
     ("pattention", [X, TABLE, TABLE], {"gelu": "silu"}, ValueError, ["[pattention] gelu", "gelu_erf", "'silu'"]),
-    ("pattention", [X, TABLE, TABLE], {"drop_path": 1.0}, ValueError, ["[pattention] drop_path", "[0, 1)"]),
+    ("pattention", [X, TABLE, TABLE], {"drop_path": 1.5}, ValueError, ["[pattention] drop_path", "[0, 1]"]),
     ("pattention_backward", [(X, X), X, TABLE, TABLE], {}, ValueError, ["[pattention] backward", "1 output"]),
     ("cross_entropy", [X, TABLE, IDS + 5], {}, ValueError, ["[cross_entropy] targets", "below 5", "got 5"]),
     ("cross_entropy", [X, TABLE[:, :7], IDS], {}, ValueError, ["[cross_entropy] head", "[V, 8]"]),

@@ -24,7 +24,7 @@ _SLOTS = Slots()
 
 
 def pattention_theta(a: ArrayLike, options: Slots) -> F64:
-    """Theta of rows of scores [R, n]; a row of zero norm gives zeros."""
+    """Theta of rows of scores [R, n]; a row of zero norm, or of zero variance without eps, gives zeros."""
     a = f64(a)
     n = a.shape[-1]
     tau = np.sqrt(options.zoom or n)
@@ -35,14 +35,15 @@ def pattention_theta(a: ArrayLike, options: Slots) -> F64:
     if options.norm == "gelu":
         return u
     if options.norm == "gelu_layer_norm":
-        return (u - u.mean(-1, keepdims=True)) / np.sqrt(u.var(-1, keepdims=True) + options.eps)
+        deviation = np.sqrt(u.var(-1, keepdims=True) + options.eps)
+        return np.divide(u - u.mean(-1, keepdims=True), deviation, out=np.zeros_like(u), where=deviation > 0)
     norm = np.sqrt((u * u).sum(-1, keepdims=True))
     z = np.divide(tau * u, norm + options.eps, out=np.zeros_like(u), where=norm > 0)
     return gelu(z, options.gelu) if options.norm == "l2_norm_gelu" else z
 
 
 def pattention_theta_backward(ds: ArrayLike, a: ArrayLike, options: Slots) -> F64:
-    """Gradient of the scores; zero for a row of zero norm."""
+    """Gradient of the scores; zero for a row of zero norm, or of zero variance without eps."""
     a, ds = f64(a), f64(ds)
     if options.norm == "softmax":
         s = pattention_theta(a, options)
@@ -53,7 +54,9 @@ def pattention_theta_backward(ds: ArrayLike, a: ArrayLike, options: Slots) -> F6
     if options.norm == "gelu_layer_norm":
         s = pattention_theta(a, options)
         centred = ds - ds.mean(-1, keepdims=True) - s * (ds * s).mean(-1, keepdims=True)
-        return gelu_backward(centred / np.sqrt(u.var(-1, keepdims=True) + options.eps), a, options.gelu)
+        deviation = np.sqrt(u.var(-1, keepdims=True) + options.eps)
+        du = np.divide(centred, deviation, out=np.zeros_like(u), where=deviation > 0)
+        return gelu_backward(du, a, options.gelu)
     norm = np.sqrt((u * u).sum(-1, keepdims=True))
     seen = norm > 0
     over = np.divide(

@@ -104,6 +104,8 @@ def neox_shapes(config: dict[str, Any]) -> Shapes:
     """Tensors of the NeoX program by the number of their module."""
     layers = config["num_layers"]
     s: Shapes = {"sequential.0.word_embeddings.weight": (V, D)}
+    if config["pos_emb"] == "learned":
+        s["sequential.0.position_embeddings.weight"] = (config["max_position_embeddings"], D)
     for n in range(2, layers + 2):
         slots = {f"attention.{c}": config["qkv_slot_num"] for c in ("query", "key", "value")}
         slots |= {"attention.proj": config["proj_slot_num"], "mlp": config["ffn_slot_num"]}
@@ -130,6 +132,8 @@ def neox_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Any) ->
         return torch.cat([tm.rope(x[..., :turned], positions, 10000.0), x[..., turned:]], -1) if turned else x
 
     x = w["sequential.0.word_embeddings.weight"][batch.tokens]
+    if config["pos_emb"] == "learned":
+        x = x + w["sequential.0.position_embeddings.weight"][positions]
     for n in range(2, layers + 2):
         b, u = f"sequential.{n}.", F.layer_norm(x, (D,))
         q, k, v = (

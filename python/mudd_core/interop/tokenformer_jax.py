@@ -96,14 +96,12 @@ class TokenFormerJax:
             raise ValueError(
                 f"[tokenformer_jax] base_num_query_heads: {heads} do not divide {attention_width}"
             )
-        if config.get("zoom_dim", 0) != int(config.get("zoom_dim", 0)):
-            raise ValueError(f"[tokenformer_jax] zoom_dim: expected a whole number, got {config['zoom_dim']}")
         if config.get("normalize_type", SLOT_NORMS[0]) not in SLOT_NORMS:
             raise ValueError(
                 f"[tokenformer_jax] normalize_type: expected one of {', '.join(SLOT_NORMS)}, "
                 f"got {config['normalize_type']!r}"
             )
-        kinds = {"zoom_dim": int, "normalize_type": str}
+        kinds = {"zoom_dim": float, "normalize_type": str}
         given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
         given["drop_path"] = given.get("drop_path", 0.0) if _drops(config) else 0.0
         return {

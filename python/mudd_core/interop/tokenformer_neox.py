@@ -1,8 +1,9 @@
 """The authors' GPT-NeoX program for TokenFormer (spec/tokenformer.md section 2, "How N differs").
 
-Names are those of the modules in a row: 0 the embedding, 1 a transposition, 2 to L + 1 the layers, L + 3 the final
-norm, L + 4 an untied head; in front of them `sequential.`, as the program writes them without pipeline stages, or
-whatever prefix the given weights have. Every target counts; documents are joined, the mask is causal alone.
+Names are those of the modules in a row: 0 the embedding and, where they are learned, the positions; 1 a transposition,
+2 to L + 1 the layers, L + 3 the final norm, L + 4 an untied head; in front of them `sequential.`, as the program writes
+them without pipeline stages, or whatever prefix the given weights have. Every target counts; documents are joined, the
+mask is causal alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _PARTS = {
 }  # fmt: skip
 _SLOTS = {"qkv_slot_num": _FIRST, "proj_slot_num": "2.attention.proj.key_param_tokens",
           "ffn_slot_num": "2.mlp.key_param_tokens"}  # fmt: skip
+_POSITIONS = ("rotary", "learned", "none")
 _NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
 
 
@@ -69,17 +71,23 @@ class TokenFormerNeox:
         if heads < 1 or width % heads:
             raise ValueError(f"[tokenformer_neox] num_attention_heads: {heads} do not divide width {width}")
         rotated = int(width // heads * float(config.get("rotary_pct", 0.25)))
-        positions = {"rotary": "rotary", "none": "none"}.get(str(config.get("pos_emb", "rotary")))
-        if positions is None:
+        positions = str(config.get("pos_emb", "rotary"))
+        if positions not in _POSITIONS:
             raise ValueError(
-                f"[tokenformer_neox] pos_emb: expected rotary or none, got {config['pos_emb']!r}"
+                f"[tokenformer_neox] pos_emb: expected one of {', '.join(_POSITIONS)}, got {positions!r}"
             )
+        if positions == "learned" and _positions_name(config) not in shapes:
+            raise ValueError(f"[tokenformer_neox] weights: '{_positions_name(config)}' is missing")
+        longest = int(config.get("max_position_embeddings", config.get("seq_length", 2048)))
+        if positions == "learned":
+            longest = shapes[_positions_name(config)][0]
+            agree("tokenformer_neox", config, {"max_position_embeddings": longest})
         return TokenFormerConfig(
             vocab_size=vocab,
             d_model=width,
             n_layer=layers,
             n_head=heads,
-            max_seq_len=int(config.get("max_position_embeddings", config.get("seq_length", 2048))),
+            max_seq_len=longest,
             slot_num=slots["qkv_slot_num"],
             proj_slot_num=slots["proj_slot_num"],
             ffn_slot_num=slots["ffn_slot_num"],
@@ -116,7 +124,7 @@ class TokenFormerNeox:
                 )
         if model.tie_embeddings and model.normalize_logits:
             raise ValueError("[tokenformer_neox] normalize_logits: expected False for this program")
-        if model.positions not in ("rotary", "none") or model.normalize_type not in _NORMS:
+        if model.positions not in _POSITIONS or model.normalize_type not in _NORMS:
             raise ValueError("[tokenformer_neox] positions and normalize_type: the program has no such")
         if head_width(model) * model.n_head != model.d_model:
             raise ValueError("[tokenformer_neox] d_head: expected d_model / n_head")
@@ -144,10 +152,12 @@ class TokenFormerNeox:
         prefix = _prefix(config)
         norm = f"{prefix}{model.n_layer + 3}.norm."
         entries = [
-            Entry("embed", str(config.get("embedding_name", f"{prefix}0.word_embeddings.weight"))),
+            Entry("embed", _embedding_name(config)),
             Entry("final_norm.gain", norm + "weight"),
             Entry("final_norm.bias", norm + "bias"),
         ]
+        if model.positions == "learned":
+            entries.append(Entry("pos_embed", _positions_name(config)))
         if not model.tie_embeddings:
             entries.append(Entry("head", f"{prefix}{model.n_layer + 4}.final_linear.weight"))
         for layer in range(model.n_layer):
@@ -165,6 +175,8 @@ class TokenFormerNeox:
             part = entry.ours.split(".", 2)[-1].rpartition(".")[0]
             if entry.ours in ("embed", "head"):
                 shapes[entry.theirs] = (model.vocab_size, model.d_model)
+            elif entry.ours == "pos_embed":
+                shapes[entry.theirs] = (model.max_seq_len, model.d_model)
             elif entry.ours.startswith("final_norm"):
                 shapes[entry.theirs] = (model.d_model,)
             else:
@@ -177,6 +189,14 @@ class TokenFormerNeox:
         if unknown:
             raise ValueError(f"[tokenformer_neox] batch: expected inputs and targets, got '{unknown[0]}'")
         return {name: as_ids(value, name) for name, value in batch.items()}
+
+
+def _embedding_name(config: Mapping[str, Any]) -> str:
+    return str(config.get("embedding_name", f"{_prefix(config)}0.word_embeddings.weight"))
+
+
+def _positions_name(config: Mapping[str, Any]) -> str:
+    return _embedding_name(config).replace("word_embeddings", "position_embeddings")
 
 
 def _prefix(config: Mapping[str, Any]) -> str:

@@ -66,7 +66,8 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
         const Vec v = first_lanes(gelu(d, l) - Vec::set1(mean), l);
         return fma(v, v, s);
       });
-      return {mean, 1.0f / __builtin_sqrtf(squares.sum() / width + t.eps)};
+      const float variance = squares.sum() / width + t.eps;
+      return {mean, variance == 0 ? 0.0f : 1.0f / __builtin_sqrtf(variance)};
     }
   }
   return {};

@@ -47,7 +47,7 @@ Pattention::Pattention(const Attributes& a)
         theta_.eps);
   check(std::isfinite(theta_.scale), "pattention", "scale_factor: expected a finite number, got ", theta_.scale);
   check(zoom_ >= 0 && std::isfinite(zoom_), "pattention", "zoom: expected a number >= 0, got ", zoom_);
-  check(drop_path_ >= 0 && drop_path_ < 1, "pattention", "drop_path: expected a share in [0, 1), got ",
+  check(drop_path_ >= 0 && drop_path_ <= 1, "pattention", "drop_path: expected a share in [0, 1], got ",
         drop_path_);
 }
 

@@ -6,16 +6,16 @@
 //   l2_norm_gelu     gelu(tau a / (|a| + eps))          gelu_l2_norm     tau g / (|g| + eps),  g = gelu(a)
 //   l2_norm          tau a / (|a| + eps)                softmax          n softmax(a)
 //   gelu             gelu(a)                            gelu_layer_norm  (g - mean g) / sqrt(var g + eps)
-// A row of zero norm gives S = 0 and no gradient.
+// A row of zero norm, or of zero variance without eps, gives S = 0 and no gradient.
 //
 // Inputs: x [..., d_in] fp32 (any row stride), key [n, d_in], value [n, d_out], key_bias [n] (optional),
 // value_bias [d_out] (optional), residual (optional, like y), then key, value, key_bias, value_bias of further
 // projections. Outputs: y of each projection. Attributes: norm (l2_norm_gelu), gelu (gelu_tanh | gelu_erf), eps
 // (1e-5), zoom (0), scale_factor (1), keep_scores (true: A waits for backward; false: it is computed again, the
 // same bits), drop_path (0) and purpose: where gradients are wanted, whole samples of y (not of the residual) are
-// dropped with probability drop_path and the others scaled by 1 / (1 - drop_path), drawn by (seed, purpose, step,
-// sample). Saved: A of each projection (keep_scores) and two numbers a row: the norm and 0, or max and 1/sum, or
-// mean and 1/deviation. Backward (spec of the page above, section 8), dS = scale_factor dy W^T:
+// dropped with probability drop_path <= 1 and the others scaled by 1 / (1 - drop_path), drawn by (seed, purpose,
+// step, sample). Saved: A of each projection (keep_scores) and two numbers a row: the norm and 0, or max and
+// 1/sum, or mean and 1/deviation. Backward (spec of the page above, section 8), dS = scale_factor dy W^T:
 //   dW = S^T dy,   dA = the slope of Theta times dS,   dK = dA^T x,   dx = sum over projections of dA K
 //   dkey_bias = column sums of dA,   dvalue_bias = of dy,   dresidual = dy (the executor passes it).
 // Rows go through in blocks: scores, Theta and the values' product of a block while it is in cache. A row depends

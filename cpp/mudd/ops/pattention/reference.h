@@ -27,7 +27,8 @@ void pattention_theta(const Theta& t, int64_t n, N* a) {
   } else if (t.norm == SlotNorm::gelu_layer_norm) {
     for (int64_t i = 0; i < n; ++i) sum += a[i] / N(double(n));
     for (int64_t i = 0; i < n; ++i) squares += (a[i] - sum) * (a[i] - sum) / N(double(n));
-    for (int64_t i = 0; i < n; ++i) a[i] = (a[i] - sum) / sqrt(squares + N(t.eps));
+    const N deviation = sqrt(squares + N(t.eps));
+    for (int64_t i = 0; i < n; ++i) a[i] = real_part(deviation) > 0 ? (a[i] - sum) / deviation : N(0);
   } else if (t.norm != SlotNorm::gelu) {
     for (int64_t i = 0; i < n; ++i) squares += a[i] * a[i];
     const N factor = real_part(squares) > 0 ? N(t.tau) / (sqrt(squares) + N(t.eps)) : N(0);

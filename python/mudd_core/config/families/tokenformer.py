@@ -37,9 +37,9 @@ class TokenFormerConfig:
     slot_eps: float = opt(
         -1.0, "added to the norm of the scores; -1 = that of the JAX program, NeoX has 0", low=-1.0
     )
-    zoom_dim: int = opt(
-        0, "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
-        "slots", low=0,
+    zoom_dim: float = opt(
+        0.0, "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
+        "slots", low=0.0,
     )  # fmt: skip
     qkv_scale_factor: float = opt(1.0, "multiplies the activated scores of q, k, v")
     proj_scale_factor: float = opt(1.0, "multiplies the activated scores of the output projection")
@@ -48,7 +48,7 @@ class TokenFormerConfig:
     proj_bias: bool = opt(False, "biases on keys and values of the output projection")
     ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
     drop_path: float = opt(
-        0.0, "probability that a sample skips a layer's branch in training", "share", low=0.0, high=0.99
+        0.0, "probability that a sample skips a layer's branch in training", "share", low=0.0, high=1.0
     )
     keep_scores: bool = opt(
         True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
