@@ -204,6 +204,7 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
     words = [f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=2", "train.batch_size=2",
              "train.seq_len=16"]  # fmt: skip
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
+    assert ("resid_pdrop of 0.1 is left out" in capsys.readouterr().err) == (name == "gpt2")
     with pytest.raises(UserError, match="holds checkpoints already"):
         import_command.main([str(tmp_path / "hf"), f"--workdir={run}"])
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'same'}"]) == 0

@@ -104,6 +104,9 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "widths": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": [2, 1, 3]},
     "even_widths": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": [1.5, 1.5, 1.5]},
+    "one_number": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": 2},
+    "relu": {"dynamic_dense_act_cls": "relu"},
+    "silu": {"dynamic_dense_act_cls": "silu", "mudd_prenorm": True},
     "tied": {"logits_via_embedding": True},
     "tied_as_it_is": {"logits_via_embedding": True, "normalize_embedding_logits": False},
     "one_kernel": {"ddw_gen_pattern": "qkvm", "mudd_postnorm": True},  # which leaves the norm out
@@ -182,7 +185,12 @@ def test_zero_loss_counts_every_target() -> None:
     [
         ({"dynamic_dense_fix_last_layer": False}, "fix_last_layer"),
         ({"dynamic_dense_hidden_expand": [1, 4]}, "hidden_expand"),
-        ({"dynamic_dense_hidden_expand": 1}, "hidden_expand"),
+        ({"dynamic_dense_hidden_expand": 9}, "dynamic_dense_conn1"),
+        ({"dynamic_dense_act_cls": "tanh"}, "dynamic_dense_act_cls"),
+        ({"use_untrainable_positional_embedding": True}, "use_untrainable_positional_embedding"),
+        ({"trainable_position_size": 24}, "trainable_position_size"),
+        ({"num_experts": 16}, "num_experts"),
+        ({"rope_min_timescale": 4}, "rope_min_timescale"),
         ({"dynamic_dense_hidden_expand": [9, 1, 4]}, "dynamic_dense_conn1"),
         ({"ddw_gen_pattern": "qv"}, "ddw_gen_pattern"),
         ({"ddw_gen_pattern": "qkvm", "mudd_prenorm": True}, "ddw_gen_pattern"),

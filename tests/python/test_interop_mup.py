@@ -210,6 +210,14 @@ def test_defaults_of_the_original_and_whole_paths() -> None:
         load_original("mu_transformer", {**PLAIN, "ff_act_name": "swish"}, arrays).config.ff_act_name
         == "silu"
     )
-    for wrong in ({"ff_act_name": "tanh"}, {"attn_act_name": "relu"}, {"u_init": "vs"}, {"qk_scale": 0.0}):
+    for wrong in (
+        {"d_model": 48},
+        {"n_layer": 9},
+        {"n_vocab": 77},
+        {"ff_act_name": "tanh"},
+        {"attn_act_name": "relu"},
+        {"u_init": "vs"},
+        {"qk_scale": 0.0},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             load_original("mu_transformer", {**PLAIN, **wrong}, arrays)

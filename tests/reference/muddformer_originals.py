@@ -59,6 +59,7 @@ def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     if not config["logits_via_embedding"]:
         s["decoder/logits_dense/kernel"] = (D, V)
     expand = config.get("dynamic_dense_hidden_expand")
+    expand = [expand] * L if isinstance(expand, int) else expand
     post = config.get("mudd_postnorm") and config["ddw_gen_pattern"] == "q,k,v,m"
     if config.get("mudd_prenorm"):
         s["decoder/mudd_prenorm/scale"] = (D,)
@@ -155,7 +156,10 @@ def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -
             continue
         states.append(state(x, f"mudd_prenorm_{n}"))
         u = norm(x, b + "pre_dense_proj1_norm" if config["mudd_prenorm"] else "")
-        hidden = F.gelu(product(u, b + "dynamic_dense_conn1"), approximate="tanh")
+        hidden = product(u, b + "dynamic_dense_conn1")
+        hidden = {
+            "gelu": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu
+        }[config["dynamic_dense_act_cls"]](hidden)  # fmt: skip
         weights = torch.tensordot(hidden, w[b + "dynamic_dense_conn2/kernel"], 1) + w[b + "dense_proj2.bias"]
         made = list(torch.einsum("btcl,lbtd->cbtd", weights, torch.stack(states)))
         if config["mudd_postnorm"] and config["ddw_gen_pattern"] == "q,k,v,m":

@@ -45,6 +45,9 @@ def main(words: Sequence[str]) -> int:
     config = _config(args.system, model, tokenizer is not None, workdir, rest)
     _save(config, model, workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
+    for name, share in model.original_config.items():
+        if name.endswith(("_pdrop", "_dropout")) and share and not isinstance(share, bool):
+            print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
     print(f"  python launch.py sample --workdir={workdir} --prompt ...")
     print(f"  python launch.py --config={workdir}/config.json --workdir={workdir}")
     return 0

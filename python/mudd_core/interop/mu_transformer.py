@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.system import Shapes, agree, as_ids
 
 _ALL = slice(None)
 # Settings that have the same name in our config.
@@ -55,6 +55,7 @@ class MuTransformer:
             layers = shapes["w_aq"][0]
         except KeyError as error:
             raise ValueError(f"[mu_transformer] weights: {error} is missing") from None
+        agree("mu_transformer", config, {"d_model": width, "n_layer": layers, "n_vocab": vocab})
         given = {name: config[name] for name in _SAME if name in config}
         if "act_name" in config:  # before April 2024: one name, and a switch that squares
             square = bool(config.get("act_square", False))

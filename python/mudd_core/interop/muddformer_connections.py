@@ -11,6 +11,8 @@ from mudd_core.interop.system import Shapes
 
 _TYPES = ("qkvm", "qkvr")
 _PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # the streams a kernel makes together
+# The host framework's names of the generator's activation -> ours; of equal ones the first is written.
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 _FIX = "dynamic_dense_fix_last_layer"
 _ALL = slice(None)
 
@@ -30,6 +32,7 @@ def connections(config: Mapping[str, Any], layers: int, shapes: Shapes) -> dict[
     postnorm = bool(config.get("mudd_postnorm")) and pattern == _PATTERNS[0]  # the others leave it out
     return {
         **_generator(config, shapes, layers),
+        "activation": ACTIVATIONS[config.get("dynamic_dense_act_cls") or "gelu"],
         "prenorm": prenorm,
         "postnorm": postnorm,
         "last_norm": fixed_last(config) or not postnorm,
@@ -56,6 +59,8 @@ def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int) -> dict[s
             )
         have.append(shapes[f"decoder/layers_{n}/dynamic_dense_conn1/kernel"][1])
     rounds, expand = config.get("dynamic_dense_hidden_round"), config.get("dynamic_dense_hidden_expand")
+    if isinstance(expand, int | float):  # one number for all layers
+        expand = [expand] * layers
     if expand is not None and (not isinstance(expand, Sequence) or len(expand) != layers):
         raise ValueError(
             f"[muddformer_jax] dynamic_dense_hidden_expand: expected {layers} numbers, got {expand}"

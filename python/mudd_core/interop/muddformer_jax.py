@@ -19,15 +19,26 @@ from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
-from mudd_core.interop.muddformer_connections import connections, expansion, fixed_last, mixing, mixing_shapes
+from mudd_core.interop.muddformer_connections import (
+    ACTIVATIONS,
+    connections,
+    expansion,
+    fixed_last,
+    mixing,
+    mixing_shapes,
+)
 from mudd_core.interop.system import Shapes, agree, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
 _EXPECTED: dict[str, tuple[Any, ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
-    "dynamic_dense_act_cls": ("gelu", None),
+    "dynamic_dense_act_cls": (*ACTIVATIONS, None),
     "final_logits_soft_cap": (0, 0.0, None),
+    "use_untrainable_positional_embedding": (False, None),
+    "trainable_position_size": (-1, 0, None),
+    "num_experts": (1, 0, None),
+    "rope_min_timescale": (1, None),
 }
 
 
@@ -88,7 +99,7 @@ class MuddformerJax:
             **settings,
             "dense_conn": True,
             "dynamic_dense_type": "qkvm",
-            "dynamic_dense_act_cls": "gelu",
+            "dynamic_dense_act_cls": next(k for k, v in ACTIVATIONS.items() if v == model.activation),
             "dynamic_dense_fix_last_layer": True,
             "dynamic_dense_hidden_expand": expansion(model),
             "dynamic_dense_hidden_round": model.hidden_round and not model.hidden,
@@ -228,7 +239,9 @@ def _refuse(model: MUDDFormerConfig) -> None:
     for name in ("block", "qk_norm", "rope_fraction"):
         if getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
-    for name in ("streams", "activation", "first_norms", "dilation", "period", "window", "last_norm"):
+    if mixes and model.activation not in ACTIVATIONS.values():
+        raise ValueError(f"[muddformer_jax] activation: the JAX program has no {model.activation}")
+    for name in ("streams", "first_norms", "dilation", "period", "window", "last_norm"):
         if mixes and getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
     if model.mix == "static":

@@ -57,8 +57,9 @@ class MUDDFormerConfig:
         True, "with postnorm: the mixture for the head counts as the residual's, so it is normalised"
     )
     activation: str = opt(
-        "gelu_tanh", "activation of the weight generator", choices=("gelu_tanh", "gelu_erf")
-    )
+        "gelu_tanh", "activation of the weight generator",
+        choices=("gelu_tanh", "gelu_erf", "relu", "silu", "squared_relu"),
+    )  # fmt: skip
     hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
     last_expand: int = opt(4, "the last generator is so many times wider", "times", low=1)
     hidden: str = opt(
