@@ -224,7 +224,7 @@ class Model:
             self._generator = Generator(self.config, self.store, self.in_use)
             note = getattr(self.config, "decoding_note", "")
             if note:
-                warnings.warn(f"[generate] {note}", stacklevel=2)
+                warnings.warn(f"[generate] {note}", stacklevel=3)
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")

@@ -242,6 +242,18 @@ def test_sizes_that_the_weights_do_not_have_are_named() -> None:
         interop.load_original("muddformer_jax", orig.JAX_MUDD, turned)
 
 
+def test_variants_of_the_pytorch_program() -> None:
+    """A window as long as the context hides nothing; what we do not have is named."""
+    given = orig.filled(orig.torch_shapes(orig.TORCH_PYTHIA, pythia=True))
+    plain = interop.load_original("muddformer_torch", orig.TORCH_PYTHIA, given)
+    wide = interop.load_original("muddformer_torch", {**orig.TORCH_PYTHIA, "window_size": 24}, given)
+    assert wide.loss({"tokens": tokens()}) == plain.loss({"tokens": tokens()})
+    changes: list[dict[str, Any]] = [{"window_size": 23}, {"use_linear_bias": False}, {"sepln": False}]
+    for change in changes:
+        with pytest.raises(ValueError, match=rf"\[muddformer_torch\] {next(iter(change))}"):
+            interop.load_original("muddformer_torch", {**orig.TORCH_PYTHIA, **change}, given)
+
+
 def test_a_batch_without_tokens_is_named() -> None:
     model = interop.load_original(
         "muddformer_jax", orig.JAX_PLAIN, orig.filled(orig.jax_shapes(orig.JAX_PLAIN))

@@ -2,7 +2,8 @@
 
 Names are the last component of its paths (w_e, w_aq, ...), or the whole paths; tensors of blocks carry the layer as
 their first axis. A batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind
-BOS, and a target counts up to and with the first EOS or padding. The loss is divided by all B * T slots.
+BOS, and a target counts up to and with the first EOS or padding. The loss is divided by all B * T slots. Activations
+are those of models/mup.py: others, and act_square of another than relu, are refused by name.
 """
 
 from __future__ import annotations

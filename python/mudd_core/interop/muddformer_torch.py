@@ -4,6 +4,12 @@ Settings are those of its config.json (spec/muddformer.md b, c.2), weights have 
 one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without connections (dense
 false) the three projections are one tensor, wqkv; the unused connection tensors that such a model still carries are
 passed over. The program computes no loss: as in the JAX one, targets with id 0 carry none.
+
+The program rounds its rotary tables (to bfloat16 in MUDDFormer's, to float16 in MUDDPythia's, whatever its dtype is);
+here they are exact, as rotated queries and keys are beside the JAX program (spec/muddformer.md h.18). So logits of an
+fp32 run of the program differ from ours by a few thousandths, or a ten-thousandth with MUDDPythia. Not taken, because
+no released model has it: a sliding window shorter than the context, stacked states, one norm for all streams (sepln
+false), one stream (dense_type l), Pythia blocks in a row (use_parallel_residual false) or without biases.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ class MuddformerTorch:
             heads = int(config["n_head"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"[muddformer_torch] {error} is missing") from None
-        _refuse(config, dense)
+        _refuse(config, dense, pythia)
         inner = config.get("intermediate_size")
         if inner is None:
             if pythia:
@@ -146,8 +152,15 @@ class MuddformerTorch:
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 
-def _refuse(config: Mapping[str, Any], dense: bool) -> None:
-    expected: dict[str, Any] = {"window_size": None, "stack_hidden": False, "use_parallel_residual": True}
+def _refuse(config: Mapping[str, Any], dense: bool, pythia: bool) -> None:
+    expected: dict[str, Any] = {"stack_hidden": False}
+    if pythia:
+        expected |= {"use_parallel_residual": True, "use_linear_bias": True}
+    window = config.get("window_size")
+    if window is not None and window < int(config.get("block_size", 2048)):
+        raise ValueError(
+            f"[muddformer_torch] window_size: expected null, or block_size and more, got {window}"
+        )
     if dense:
         expected |= {"dynamic_dense": True, "sepln": True}
         if config.get("dense_type", "qkvr") not in ("qkvr", "qkvm"):
