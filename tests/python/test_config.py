@@ -182,6 +182,15 @@ def test_values_follow_the_type_of_the_field() -> None:
         (["model.max_seq_len=64"], "at most model.max_seq_len (64), got 128"),
         (["model.family=gpt2"], "expected one of transformer_pp"),
         (["name=../x"], "plain folder name"),
+        (["train.batch_size=9223372036854775807"], "train.batch_size: expected at most 2147483647"),
+        (["train.batch_size=100000000"], "train.batch_size: expected at most 2147483647 tokens"),
+        (["eval.batch_size=100000000"], "eval.batch_size: expected at most 2147483647 tokens"),
+        (["train.steps=9223372036854775808"], "train.steps: expected at most 2147483647"),
+        (["train.seq_len=16777217"], "train.seq_len: expected at most 16777216"),
+        (["train.seed=18446744073709551616"], "train.seed: expected at most 18446744073709551615"),
+        (["sample.seed=18446744073709551616"], "sample.seed: expected at most 18446744073709551615"),
+        (["train.threads=1000"], "train.threads: expected at most 256"),
+        (["sample.top_p=0"], "sample.top_p: expected more than 0"),
     ],
 )
 def test_mistakes_are_named(words: list[str], says: str) -> None:
@@ -218,12 +227,26 @@ def test_bad_config_files(tmp_path: Path) -> None:
         "e.json": ('{"model": {"family": "gpt3"}}', "model.family"),
         "f.json": ('{"train": {"stepz": 1}}', "did you mean 'steps'"),
         "g.json": ("[]", "expected a JSON object"),
+        "h.json": ("[" * 100_000, "h.json"),
+        "i.json": ('{"optim": {"lr": 1' + "0" * 400 + "}}", "optim.lr: expected a number of at most 64 bits"),
     }
     for name, (text, says) in cases.items():
         (tmp_path / name).write_text(text)
         with pytest.raises(UserError, match=says):
             mc.load_config(tmp_path / name)
     assert not list(tmp_path.glob("**/__pycache__"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "..", "x" * 300])
+def test_names_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(UserError, match="no config file"):
+        find_config(name)
+
+
+def test_two_names_of_a_precision_are_one() -> None:
+    one, other = (mc.load_config("tiny.py", ["--dtype", name]) for name in ("bf16", "bfloat16"))
+    assert one == other and other.train.precision == "bf16"
+    assert mc.load_config("tiny.py", ["--dtype", "float32"]) == mc.load_config("tiny.py")
 
 
 def test_json_config_loads(tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
 
+# Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
+_LARGEST = 2**31 - 1
+_MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
+
 
 def _is_power_of_two(number: int) -> bool:
     return number > 0 and number & (number - 1) == 0
@@ -29,6 +33,8 @@ def _field_fault(info: FieldInfo) -> str | None:
         right = type(value) is info.kind
     if not right:
         return f"{info.path}: expected {wanted}, got {value!r}"
+    if isinstance(value, int) and value.bit_length() > 1000:  # no float holds it, and nobody wants to read it
+        return f"{info.path}: expected {wanted} of at most 64 bits, got one of {value.bit_length()}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{info.path}: expected a finite number, got {value!r}"
     if info.choices and value not in info.choices:
@@ -36,8 +42,9 @@ def _field_fault(info: FieldInfo) -> str | None:
     if isinstance(value, int | float):
         if info.low is not None and not value >= info.low:
             return f"{info.path}: expected at least {info.low:g}, got {value!r}"
-        if info.high is not None and not value <= info.high:
-            return f"{info.path}: expected at most {info.high:g}, got {value!r}"
+        high = _LARGEST if info.high is None and info.kind is int else info.high
+        if high is not None and not value <= high:
+            return f"{info.path}: expected at most {high}, got {value!r}"
     return None
 
 
@@ -54,6 +61,14 @@ def _model_faults(config: Config) -> list[str]:
 
 def _train_faults(config: Config) -> list[str]:
     train, optim, faults = config.train, config.optim, []
+    for name, windows in (("train", train.batch_size), ("eval", config.eval.batch_size)):
+        if windows * train.seq_len > _MOST_TOKENS:
+            faults.append(
+                f"{name}.batch_size: expected at most {_MOST_TOKENS} tokens in a batch, got {windows} windows of "
+                f"{train.seq_len} (train.seq_len)"
+            )
+    if not config.sample.top_p > 0:
+        faults.append(f"sample.top_p: expected more than 0, got {config.sample.top_p!r}")
     shards = shard_count(config)
     if not _is_power_of_two(train.logical_shards):
         faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")

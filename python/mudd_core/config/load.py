@@ -32,15 +32,24 @@ def config_folders() -> list[Path]:
 def find_config(name: str | Path) -> Path:
     """The file for `small.py`, `gpt2/tiny` or a path; UserError names the nearest one there is."""
     asked = Path(ALIASES.get(str(name), name))
-    spellings = [asked] if asked.suffix in (".py", ".json") else [asked.with_name(asked.name + ".py"), asked]
+    spellings = [asked]
+    if asked.name and asked.suffix not in (".py", ".json"):
+        spellings.insert(0, asked.with_name(asked.name + ".py"))
     for spelling in spellings:
         for folder in [Path(), *config_folders()]:
-            if (folder / spelling).is_file():
+            if _is_file(folder / spelling):
                 return folder / spelling
     known = sorted({p.relative_to(f).as_posix() for f in config_folders() for p in f.rglob("*.py")})
     listing = f" There are: {', '.join(known)}." if known else ""
     hint = nearest(asked.as_posix(), known) or "."
     raise UserError(f"[config] no config file '{name}'{hint}{listing}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have, a folder that may not be read
+        return False
 
 
 def _run_file(path: Path) -> object:
@@ -70,7 +79,7 @@ def read_config(path: str | Path) -> Config:
     if file.suffix == ".json":
         try:
             return from_dict(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"[config] {file}: {error}") from error
     config = _run_file(file)
     if not isinstance(config, Config):

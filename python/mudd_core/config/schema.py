@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from mudd_core.config.families import ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import opt
 
+_SEEDS = 2**64 - 1
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -26,7 +28,9 @@ class TrainConfig:
         1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
     )
     batch_size: int = opt(8, "windows in one update", "windows", low=1)
-    seq_len: int = opt(256, "length of a window", "tokens", low=1, flags=("max_sequence_length",))
+    seq_len: int = opt(
+        256, "length of a window", "tokens", low=1, high=1 << 24, flags=("max_sequence_length",)
+    )
     logical_shards: int = opt(8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1)
     micro_batch: int = opt(
         0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = chosen",
@@ -37,10 +41,12 @@ class TrainConfig:
     )
     precision: str = opt(
         "fp32", "bf16: activations and operands of products in 16 bits; sums, norms, softmax, loss, gradients of "
-        "weights, weights and moments stay fp32 (float32 and bfloat16 are other names of the two)",
-        choices=("fp32", "bf16", "float32", "bfloat16"), flags=("dtype",),
+        "weights, weights and moments stay fp32 (float32 and bfloat16 are read as other names of the two)",
+        choices=("fp32", "bf16"), flags=("dtype",),
     )  # fmt: skip
-    seed: int = opt(0, "seed of the initial weights and of the data order", low=0, flags=("random_seed",))
+    seed: int = opt(
+        0, "seed of the initial weights and of the data order", low=0, high=_SEEDS, flags=("random_seed",)
+    )
     save_every: int = opt(
         0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,
         flags=("save_frequency",),
@@ -55,11 +61,20 @@ class TrainConfig:
     )  # fmt: skip
     stop_at: int = opt(0, "stop (saved, exit 75) after this update; 0 = never", "step", low=0, free=True)
     keep_last: int = opt(3, "checkpoints kept", "checkpoints", low=1, free=True)
-    threads: int = opt(0, "compute threads; 0 = all cores this process may use", "threads", low=0, free=True)
+    threads: int = opt(
+        0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
+    )
     max_skips: int = opt(
         10, "updates skipped in a row for bad numbers before the run gives up", "steps", low=1
     )
     debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
+
+    def __post_init__(self) -> None:
+        names = {"float32": "fp32", "bfloat16": "bf16"}
+        if (
+            isinstance(self.precision, str) and self.precision in names
+        ):  # one name, so that a resume finds no change
+            object.__setattr__(self, "precision", names[self.precision])
 
 
 @dataclass(frozen=True)
@@ -137,9 +152,9 @@ class SampleConfig:
     top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
     top_p: float = opt(
         0.95, "keep the likeliest tokens up to this mass; 1 = all", "share", low=0.0, high=1.0, free=True
-    )
+    )  # above 0: check.py
     max_tokens: int = opt(200, "tokens to write", "tokens", low=1, free=True)
-    seed: int = opt(0, "seed of the draws", low=0, free=True)
+    seed: int = opt(0, "seed of the draws", low=0, high=_SEEDS, free=True)
 
 
 @dataclass(frozen=True)

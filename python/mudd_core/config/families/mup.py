@@ -20,7 +20,9 @@ class MupConfig:
 
     family: str = opt("mup", "model family", choices=("mup",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    max_seq_len: int = opt(
+        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
+    )
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(24, "number of blocks", "blocks", low=1)
     d_base: int = opt(

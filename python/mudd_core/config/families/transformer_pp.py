@@ -14,7 +14,9 @@ class TransformerPPConfig:
 
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0)
+    max_seq_len: int = opt(
+        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
+    )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1)
     n_head: int = opt(4, "query heads", "heads", low=1)
