@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+_INT32 = np.iinfo(np.int32)
 _OPTIONAL = ("positions", "segments", "key_mask")
 
 
@@ -33,7 +34,21 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
     high = int(ids.max())
     if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
         raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
+    if name == "targets":  # all negative ones say the same: not counted
+        ids = np.maximum(ids, _INT32.min) if ids.dtype.kind == "i" else ids
     return np.ascontiguousarray(ids, dtype=np.int32)
+
+
+def _checked_optional(given: npt.ArrayLike, name: str) -> Array:
+    """positions, segments or key_mask as int32 [B, T]; a key_mask may be of booleans."""
+    array = np.atleast_2d(np.asarray(given))
+    if array.dtype.kind not in ("iub" if name == "key_mask" else "iu"):
+        raise TypeError(f"[model] {name}: expected integers, got {array.dtype}")
+    if array.size and not _INT32.min <= int(array.min()) <= int(array.max()) <= _INT32.max:
+        raise ValueError(
+            f"[model] {name}: expected 32-bit numbers, got {int(array.min())} to {int(array.max())}"
+        )
+    return np.ascontiguousarray(array, dtype=np.int32)
 
 
 def checked_batch(
@@ -49,7 +64,7 @@ def checked_batch(
     arrays = {name: checked_ids(batch[name], name, config) for name in ("inputs", "targets")}
     optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
     for name in optional:
-        arrays[name] = np.ascontiguousarray(np.atleast_2d(np.asarray(batch[name])), dtype=np.int32)
+        arrays[name] = _checked_optional(batch[name], name)
     for name, array in arrays.items():
         if array.shape != arrays["inputs"].shape:
             raise ValueError(f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}")

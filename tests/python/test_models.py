@@ -127,6 +127,11 @@ def test_a_sample_that_the_window_ends_says_so() -> None:
         ({"inputs": [[1, 99]], "targets": [[1, 2]]}, "expected ids in"),
         ({"inputs": [[1, -2]], "targets": [[1, 2]]}, "expected ids in"),
         ({"inputs": [[1, 2]], "targets": [[1, 2, 3]]}, "expected shape"),
+        ({"inputs": [[1, 2]], "targets": [[1, 2]], "segments": [[1.7, 1.7]]}, "segments: expected integers"),
+        (
+            {"inputs": [[1, 2]], "targets": [[1, 2]], "positions": [[0, 2**32 + 5]]},
+            "positions: expected 32-bit",
+        ),
         ({"inputs": [[1, 2]]}, "expected inputs, targets"),
         ({"inputs": [[1, 2]], "targets": [[1, 2]], "mask": [[1, 2]]}, "mask"),
         ({"inputs": [[]], "targets": [[]]}, "expected integers|at least one"),
@@ -136,6 +141,12 @@ def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
     model, _, _ = make("llama_gqa")
     with pytest.raises((ValueError, TypeError), match=message):
         model.loss_and_gradients(batch)
+
+
+def test_every_negative_target_is_ignored() -> None:
+    model, _, _ = make("llama_gqa")
+    losses = {model.loss({"inputs": [[1, 2, 3]], "targets": [[4, low, 5]]}) for low in (-1, -100, -(2**32))}
+    assert len(losses) == 1
 
 
 def test_parameters_are_read_only_and_checked() -> None:
