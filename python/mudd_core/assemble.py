@@ -118,15 +118,25 @@ def add_text(parts: Parts, config: Config, fingerprint: str | None = None) -> Pa
 
 
 def _with_text(parts: Parts, config: Config, cache: Any) -> Parts:
-    n_targets = cache.n_valid_tokens - 1
+    n_targets, bytes_per_target = validation_size(cache)
     return dataclasses.replace(
         parts,
         tokenizer=cache.tokenizer,
         facts={DATA_FACT: cache.fingerprint, "vocab_size": parts.model.config.vocab_size},
         n_targets=n_targets,
-        bytes_per_target=cache.valid_bytes / n_targets,
+        bytes_per_target=bytes_per_target,
         validation_batches=lambda: validation_batches(config, cache),
     )
+
+
+def validation_size(cache: Any) -> tuple[int, float]:
+    """(predictions of a whole validation, bytes of its text over them); UserError if it has none."""
+    n_targets = cache.n_valid_tokens - 1
+    if n_targets < 1:
+        raise UserError(
+            f"[data] the validation split has {max(0, n_targets + 1)} tokens and needs 2; use more text"
+        )
+    return n_targets, cache.valid_bytes / n_targets
 
 
 def validation_batches(config: Config, cache: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ arguments, config or work directory, 65 damaged input, 70 internal error, 74 a r
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -80,9 +81,11 @@ class Request:
     @property
     def workdir(self) -> Path:
         """The work directory: --workdir, or runs/<config name>."""
-        if "--workdir" in self.options:
-            return Path(self.options["--workdir"])
-        return Path("runs") / self.required_config().name
+        named = self.options.get("--workdir")
+        path = Path(named) if named is not None else Path("runs") / self.required_config().name
+        if any(len(os.fsencode(part)) > 255 for part in path.parts):
+            raise UserError("[arguments] work directory: expected names of at most 255 bytes")
+        return path
 
     def required_config(self) -> Config:
         """The checked config; UserError if none was given."""
@@ -191,6 +194,8 @@ def _load(request: Request) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Run one command line; returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
     try:
         if words and words[0] in TOOLS:
             return int(importlib.import_module(TOOLS[words[0]][0]).main(list(words[1:])))

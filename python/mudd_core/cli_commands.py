@@ -41,12 +41,12 @@ def run(request: Request) -> int:
     return commands[request.command](request)
 
 
-def environment_text() -> str:
-    """Machine and settings that decide speed and bits."""
+def environment_text(precision: str) -> str:
+    """Machine and settings that decide speed and bits. precision: as train.precision."""
     from mudd_core import _core
 
     told = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
-    text = f"{_core.cpu_name()}, level {_core.isa()}, {_core.num_threads()} threads, fp32"
+    text = f"{_core.cpu_name()}, level {_core.isa()}, {_core.num_threads()} threads, {precision}"
     return text + (f", {told}" if told else "")
 
 
@@ -69,7 +69,7 @@ def train(request: Request) -> int:
         progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
         signals.take_for_good()
         trainer = Trainer(config, store, progress=progress)
-        progress.say(environment_text())
+        progress.say(environment_text(config.train.precision))
         try:
             summary = trainer.fit()
         finally:
@@ -86,11 +86,17 @@ def train(request: Request) -> int:
 
 
 def _show_sample(trainer: Any, config: Config) -> None:
+    """A run that is done and saved ends well, whatever its sample does."""
     from mudd_core.sample import write_text
 
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
-    write_text(trainer.model, trainer.tokenizer, "", config.sample, _write_now)
+    try:
+        write_text(trainer.model, trainer.tokenizer, "", config.sample, _write_now)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        print(f"\nwarning: no sample: {error}", end="")
     print("\n" + "-" * 72)
 
 
@@ -247,7 +253,7 @@ def _shown(row: Row, name: str, form: str) -> str:
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
-    from mudd_core.assemble import validation_batches
+    from mudd_core.assemble import validation_batches, validation_size
     from mudd_core.evaluate import evaluate
 
     config, cache, model, step = load_run(request)
@@ -255,7 +261,7 @@ def validate(request: Request) -> int:
         model,
         validation_batches(config, cache),
         step=step,
-        bytes_per_target=cache.valid_bytes / (cache.n_valid_tokens - 1),
+        bytes_per_target=validation_size(cache)[1],
     )
     assert result is not None
     print(

@@ -37,6 +37,7 @@ class Engine:
         assign_scales(model.store, config)
         self._planned = self._plan()
         self._step = self._train_step(self._planned)
+        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
         self._steps: dict[tuple[str, ...], Any] = {(): self._step}
         self.updates = 0
         self._aux_loss = 0.0
@@ -88,13 +89,14 @@ class Engine:
         """
         where = {"step": step, "updates": self.updates, "lr": lr}
         taken = self._step
+        self._given = None
         if batch is None:
             report = taken.run(self.batcher.core, **where)
         else:
             arrays, optional = self.model.checked(self.model.adapt(batch))
             if optional not in self._steps:  # another graph over the same weights and moments
                 self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
-            taken = self._steps[optional]
+            taken, self._given = self._steps[optional], arrays
             report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
         if self._load is not None and not report.stopped:
             self._load.take(step, taken.figures)
@@ -113,13 +115,17 @@ class Engine:
 
     @alone
     def first_nonfinite(self, step: int) -> str:
-        """Name of the first node with a non-finite number on the batch of this step; runs it again, slowly."""
-        planned = self._plan(check_finite=True)
+        """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly."""
+        given = self._given
+        optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
+        planned = self._plan(optional, check_finite=True)
         for run in range(self.runs):
-            if self.batcher is None:
-                break
-            first = step * self.config.train.batch_size + run * self._samples
-            _core.fill_inputs(self.batcher.core, planned.executor, first)
+            first = run * self._samples
+            if given is not None:
+                planned.fill({name: array[first : first + self._samples] for name, array in given.items()})
+            else:
+                first += step * self.config.train.batch_size
+                _core.fill_inputs(self.batcher.core, planned.executor, first)
             planned.executor.run(run)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())

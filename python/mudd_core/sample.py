@@ -22,6 +22,10 @@ def write_text(
     An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text, and where the
     model's window is full; if that is before settings.max_tokens, `note` is told.
     """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
     tokens = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
     longest = model.config.max_seq_len
     room = longest - len(tokens)

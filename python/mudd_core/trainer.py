@@ -123,10 +123,14 @@ class Trainer:
         self._tally.judge(finite)
         if finite:
             return
-        self._progress.say(f"step {t + 1}: loss or gradient is not finite; the update is skipped")
-        in_row = self._tally.skips_in_row
-        if in_row >= self.config.train.max_skips:
-            where = self.engine.first_nonfinite(t)
+        in_row, train = self._tally.skips_in_row, self.config.train
+        ends = in_row >= train.max_skips
+        where = self.engine.first_nonfinite(t) if ends or train.debug_nonfinite else ""
+        self._progress.say(
+            f"step {t + 1}: loss or gradient is not finite; the update is skipped"
+            + (f"; the first bad number is in {where}" if train.debug_nonfinite else "")
+        )
+        if ends:
             raise DivergedError(
                 f"[train] {in_row} updates in a row without finite numbers, the last at step "
                 f"{t + 1}; the first bad number is in {where}. Nothing was saved since step {self._tally.saved_step}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +19,11 @@ import mudd_core
 from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import cli, cli_commands
-from mudd_core.config import Config, GPT2Config
+from mudd_core.config import Config, GPT2Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.errors import DivergedError, FormatError, SaveError, UserError
 from mudd_core.records import Summary
+from mudd_core.sample import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -69,6 +72,7 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
         (["sample"], "--config=FILE or --workdir=DIR"),
         (["--config=tiny.py", "data.path=nowhere.txt"], "nowhere.txt"),
         (["--config=tiny.py", "--workdir=foreign"], "thesis.tex"),
+        (["--config=tiny.py", "--workdir=" + 300 * "x"], "at most 255 bytes"),
     ],
 )
 def test_mistakes_exit_2_and_write_nothing(tmp_path: Path, words: list[str], says: str) -> None:
@@ -126,6 +130,33 @@ def test_the_ending_names_paths_commands_and_the_hash() -> None:
     ):
         assert command in text
     assert text.splitlines()[-1] == "final hash ab12"
+
+
+def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = SimpleNamespace(
+        engine=SimpleNamespace(executor=SimpleNamespace(release=lambda: None)),
+        model=SimpleNamespace(config=SimpleNamespace(max_seq_len=1)),
+        tokenizer=SimpleNamespace(eos_id=0),
+    )
+    cli_commands._show_sample(trainer, Config())
+    assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out
+
+
+def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    assert cli.main(["--help"]) == 0
+    print("\u6f22\udcff", flush=True)
+    assert raw.getvalue().endswith(b"??\n")
+
+
+def test_a_prompt_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UserError, match="UTF-8"):
+        write_text(None, None, "\udcff", SampleConfig(), print)
+
+
+def test_the_start_line_tells_the_precision() -> None:
+    assert ", bf16" in cli_commands.environment_text("bf16")
 
 
 @pytest.mark.parametrize(

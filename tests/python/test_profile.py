@@ -12,6 +12,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.engine import Engine
+from mudd_core.errors import SaveError
 from mudd_core.flops import flops_per_token
 from mudd_core.tools import profile_command
 from mudd_core.tools.profile import Limits, Profile, Timing, by_op, by_part, profile, table, write_trace
@@ -69,6 +70,11 @@ def test_the_tables_add_up_and_the_trace_opens(tmp_path: Path) -> None:
         len(spans) == len([t for t in found.timings if t.end > t.begin]) and min(s["ts"] for s in spans) == 0
     )
     assert all(s["args"]["share of roofline"] > 0 and s["args"]["MB"] > 0 for s in spans)
+
+
+def test_a_trace_that_cannot_be_written_is_a_failed_write(tmp_path: Path) -> None:
+    with pytest.raises(SaveError, match="--trace"):
+        write_trace(Profile([], 1.0, 1), LIMITS, tmp_path / "missing" / "t.json.gz")
 
 
 def test_the_roofline_is_the_slower_of_products_and_memory() -> None:

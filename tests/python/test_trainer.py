@@ -75,6 +75,18 @@ def test_bad_numbers_are_skipped_counted_and_survive_a_resume(tmp_path: Path) ->
     assert row["loss"] is None and row["skipped"] is True
 
 
+def test_debugging_names_the_node_of_every_bad_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = FakeEngine(bad=frozenset({2}))
+    config = config_of("train.debug_nonfinite=true", "train.steps=4")
+    with Trainer(
+        config, tmp_path / "run", assemble=fake_assembly(engine), progress=Progress(quiet=False)
+    ) as trainer:
+        assert trainer.fit().skipped_steps == 1
+    assert "skipped; the first bad number is in blocks.1.ffn.up" in capsys.readouterr().out
+
+
 def test_ten_bad_steps_in_a_row_end_the_run_and_save_nothing(tmp_path: Path) -> None:
     bad = frozenset(range(7, 30))
     with (

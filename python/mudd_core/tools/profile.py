@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
+from mudd_core.errors import SaveError
 
 Key = Callable[["Timing"], str]
 
@@ -132,7 +133,10 @@ def _cells(row: list[float], whole: float, limits: Limits) -> str:
 
 
 def write_trace(found: Profile, limits: Limits, path: Path) -> None:
-    """The last step as a Chrome trace, gzipped: open it in ui.perfetto.dev (local files stay local)."""
+    """The last step as a Chrome trace, gzipped: open it in ui.perfetto.dev (local files stay local).
+
+    SaveError if it cannot be written.
+    """
     start = min((t.begin for t in found.timings), default=0.0)
     events = [
         {
@@ -157,4 +161,7 @@ def write_trace(found: Profile, limits: Limits, path: Path) -> None:
         for tid, phase in ((1, "forward"), (2, "backward"))
     ]
     text = json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"})
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    try:
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    except OSError as error:
+        raise SaveError(f"[profile] --trace: {error}") from error

@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     limits = profile.measured_limits(_core.num_threads())
     found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
     print(
-        f"{config.name}: {environment_text()}; "
+        f"{config.name}: {environment_text(config.train.precision)}; "
         f"peak {limits.flops / 1e9:,.0f} GFLOP/s, memory {limits.bytes / 1e9:,.1f} GB/s"
     )
     print(profile.table(found, limits, profile.by_part if asked.by == "part" else profile.by_op))

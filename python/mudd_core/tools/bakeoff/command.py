@@ -46,7 +46,9 @@ def main(words: Sequence[str]) -> int:
     signals.take_for_good()
     if not run_all(found, seeds, out):
         return 75
-    result = compare(found, read_curves(found, seeds, out, vocab), vocab, environment_text())
+    result = compare(
+        found, read_curves(found, seeds, out, vocab), vocab, environment_text(probe.train.precision)
+    )
     write_json(out / "result.json", result)
     (out / "result.html").write_text(page(result), encoding="utf-8")
     print(f"\n{text_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
