@@ -8,6 +8,8 @@ arguments, config or work directory, 65 damaged input, 70 internal error, 74 a r
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import io
 import os
@@ -20,8 +22,9 @@ from pathlib import Path
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.describe import field_help
 from mudd_core.config.overrides import nearest
-from mudd_core.errors import UserError
+from mudd_core.errors import SaveError, UserError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
 COMMANDS = {
     "train": "train, or resume what the work directory holds (the default)",
     "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
@@ -193,9 +196,21 @@ def _load(request: Request) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run one command line; returns the exit code."""
+    """Run one command line; returns the exit code. Output that is lost on a full disk makes 74 of a 0."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
+    code = _run(words)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python fails at exit, with 120
+            if code == 0 and not isinstance(error, BrokenPipeError):
+                code = SaveError.exit_code
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
     try:
         if words and words[0] in TOOLS:
             return int(importlib.import_module(TOOLS[words[0]][0]).main(list(words[1:])))
@@ -207,19 +222,24 @@ def main(words: Sequence[str]) -> int:
 
         return cli_commands.run(request)
     except KeyboardInterrupt:
-        print("interrupted before training began; nothing was lost", file=sys.stderr)
+        _tell("interrupted before training began; nothing was lost")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:
-        print(f"error: not enough memory ({error})", file=sys.stderr)
+        _tell(f"error: not enough memory ({error})")
         return 2
     except Exception as error:
         code = getattr(error, "exit_code", None)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            code = SaveError.exit_code
         if code is None:
-            traceback.print_exc()
-            print(f"error: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+            _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
             return 70
-        print(f"error: {error}", file=sys.stderr)
+        _tell(f"error: {error}")
         return int(code)
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
+        print(text, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -169,6 +170,7 @@ def test_the_start_line_tells_the_precision() -> None:
         (MemoryError("x"), 2),
         (KeyboardInterrupt(), 130),
         (BrokenPipeError(), 0),
+        (OSError(errno.ENOSPC, "No space left on device"), 74),
         (ZeroDivisionError("x"), 70),
         (ValueError("x"), 70),
     ],
@@ -204,6 +206,19 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 65
     told = capsys.readouterr().err
     assert "line 1 is damaged" in told and "Traceback" not in told
+
+
+def test_output_on_a_full_disk_is_74_and_hides_no_other_code(tmp_path: Path) -> None:
+    def code(*words: str) -> int:
+        with open("/dev/full", "wb", buffering=0) as full:
+            command = [sys.executable, str(ROOT / "launch.py"), *words]
+            env = {**os.environ, "PYTHONPATH": PACKAGES}
+            return subprocess.run(
+                command, cwd=tmp_path, env=env, stdout=full, stderr=full, timeout=120
+            ).returncode
+
+    assert code("--help") == 74
+    assert code("--config=nowhere.py") == 2
 
 
 def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
