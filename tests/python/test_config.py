@@ -183,6 +183,7 @@ def test_values_follow_the_type_of_the_field() -> None:
         (["model.family=gpt2"], "expected one of transformer_pp"),
         (["name=../x"], "plain folder name"),
         (["train.batch_size=9223372036854775807"], "train.batch_size: expected at most 2147483647"),
+        (["model.n_layer=2147483647"], "model.n_layer: expected at most 10000"),
         (["train.batch_size=100000000"], "train.batch_size: expected at most 2147483647 tokens"),
         (["eval.batch_size=100000000"], "eval.batch_size: expected at most 2147483647 tokens"),
         (["train.steps=9223372036854775808"], "train.steps: expected at most 2147483647"),

@@ -24,7 +24,7 @@ class MupConfig:
         0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
     )
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(24, "number of blocks", "blocks", low=1)
+    n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
     d_base: int = opt(
         128, "width at which the rates are those of the proxy; fixed over sizes", "channels", low=1
     )

@@ -22,7 +22,7 @@ class TokenFormerConfig:
         0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1)
+    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
     n_head: int = opt(4, "attention heads", "heads", low=1)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     block: str = opt(
