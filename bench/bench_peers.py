@@ -43,9 +43,8 @@ PEER_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
 }
-ATTEMPTS = (
-    3  # of a round: torch.compile ends with a segmentation fault now and then where the machine is busy
-)
+# Of a round: torch.compile ends with a segmentation fault now and then where the machine is busy.
+ATTEMPTS = 3
 STATE = ("weights", "first_moment", "second_moment")
 # Relative. Without decay the weights of 25 steps would be 4e-4 longer on 9M; with PyTorch's own clip the moments would
 # differ by 1e-3 there (peers/torch_step.py). They differ by 1e-6.

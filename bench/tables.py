@@ -92,11 +92,17 @@ def threads(a: argparse.Namespace) -> dict[str, Row]:
     timed, warm = lengths_of(shape, a)
     programs = []
     for count in (1, a.threads):
-        argv = ["bench_step.py", "--shape", shape, "--threads", str(count), "--json", "--in-turn"]
-        argv += ["--steps", str(timed), "--warmup", str(warm)]
+        lengths = bench_peers.lengths(argparse.Namespace(threads=count, steps=timed, warmup=warm))
+        argv = [
+            *shlex.split(a.prefix),
+            sys.executable,
+            str(HERE / "bench_step.py"),
+            "--shape",
+            shape,
+            *lengths,
+        ]
         bound = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(count)}
-        whole = [*shlex.split(a.prefix), sys.executable, str(HERE / argv[0]), *argv[1:]]
-        programs.append(Program(whole, {**os.environ, **bound}))
+        programs.append(Program([*argv, "--json", "--in-turn"], {**os.environ, **bound}))
     found = [row["tokens_per_second"] for row in take_turns(programs, warm + timed) if row]
     if len(found) < len(programs):
         raise SystemExit("[tables] threads: a run of bench_step.py failed")

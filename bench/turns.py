@@ -33,7 +33,6 @@ class Program:
 
     def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
         """Starts it and waits until it could take its first step."""
-        self.argv = argv
         self._last = ""
         self._process = subprocess.Popen(
             argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
