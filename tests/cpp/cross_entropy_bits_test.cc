@@ -10,21 +10,31 @@ using namespace mudd;
 using namespace mudd::test;
 using namespace mudd::test::loss;
 
+namespace {
+
+// `want` comes out in both modes, with both packings, and with these chunks and threads.
+void check_everywhere(Case c, const Numbers& n, const Result& want, std::initializer_list<int64_t> chunks,
+                      std::initializer_list<int> threads) {
+  for (const int64_t chunk_bytes : chunks)
+    for (const bool training : {false, true})
+      for (const bool parameter : {false, true})
+        for (const int count : threads) {
+          c.chunk_bytes = chunk_bytes;
+          c.training = training;
+          c.parameter = parameter;
+          set_num_threads(count);
+          CHECK(same_bits(run(c, n), want));
+        }
+  set_num_threads(0);
+}
+
+}  // namespace
+
 TEST_CASE("one set of bits: modes, packing, chunks, threads, gradients added") {
   for (Case c : {Case{8, 12, 24, 150, 8}, Case{5, 40, 16, 65, 4}, Case{2, 150, 8, 37, 2}, Case{1, 200, 12, 90}}) {
     const Numbers n = numbers_of(c);
     const Result want = run(c, n);
-    for (int64_t chunk_bytes : {1, 64 * 37 * 4, 30000, 60000})
-      for (bool training : {false, true})
-        for (bool parameter : {false, true})
-          for (int threads : {1, 2, 3}) {
-            c.chunk_bytes = chunk_bytes;
-            c.training = training;
-            c.parameter = parameter;
-            set_num_threads(threads);
-            CHECK(same_bits(run(c, n), want));
-          }
-    set_num_threads(0);
+    check_everywhere(c, n, want, {1, 64 * 37 * 4, 30000, 60000}, {1, 2, 3});
     // Adds, in another place and in place; dh on top of what was there.
     const auto a0 = numbers(8, want.dhead.size()), a1 = numbers(9, want.dhead.size());
     const auto before = numbers(7, want.dh.size());
@@ -81,17 +91,7 @@ TEST_CASE("bf16: few rows of logits at a time, dlogits in bf16, one set of bits 
     CHECK(std::fabs(total(want.loss) - total(near.loss)) <= 0.01 * total(near.loss));
     CHECK(distance(want.dh, widen(near.dh), near.dh.size()) <= 0.02);
     CHECK(distance(want.dhead, widen(near.dhead), near.dhead.size()) <= 0.02);
-    for (int64_t chunk_bytes : {1, 64 * 37 * 4, 30000})
-      for (bool training : {false, true})
-        for (bool parameter : {false, true})
-          for (int threads : {1, 3}) {
-            c.chunk_bytes = chunk_bytes;
-            c.training = training;
-            c.parameter = parameter;
-            set_num_threads(threads);
-            CHECK(same_bits(run(c, n), want));
-          }
-    set_num_threads(0);
+    check_everywhere(c, n, want, {1, 64 * 37 * 4, 30000}, {1, 3});
   }
 }
 
