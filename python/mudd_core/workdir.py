@@ -80,11 +80,11 @@ class Workdir:
             return
         self._lock = file
         os.ftruncate(file, 0)
-        os.pwrite(file, self._who().encode(), 0)
+        os.pwrite(file, self._who(), 0)
 
-    def _who(self) -> str:
+    def _who(self, **more: str) -> bytes:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, **more}).encode()
 
     def _in_use(self, holder: str) -> UserError:
         try:
@@ -103,8 +103,7 @@ class Workdir:
             f"a lease file renewed while the run lives stands in",
             file=sys.stderr,
         )
-        mine = {**json.loads(self._who()), "id": secrets.token_hex(8)}
-        self._lease = json.dumps(mine).encode()
+        self._lease = self._who(id=secrets.token_hex(8))
         lease.write_bytes(self._lease)
         self._last_beat = time.time()
         threading.Thread(target=self._keep_renewing, name="lease", daemon=True).start()
