@@ -24,8 +24,11 @@ constexpr int64_t kKc = 256, kDepth = 512;
 constexpr int64_t kLeftStride = kDepth + 16;  // words from row to row of a block of A
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t panels(int64_t n) { return (n + kNr - 1) / kNr; }
+inline int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
+inline int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-struct Addend {  // no initial values: lists of them are made once a tile
+struct Addend {  // no initial values, as Ends: lists of them are made once a tile
   const float* at;
   int64_t stride;
 };
@@ -36,12 +39,11 @@ struct Stream {
   const char* at = nullptr;
   int64_t step = 0;
 
-  Stream() = default;
-  Stream(const void* from, int64_t bytes, int64_t k)
-      : at(static_cast<const char*>(from)), step(k < 4 ? 0 : (bytes + k / 4 - 1) / (k / 4)) {}
+  // The step that passes `bytes` in k turns. A division: once for many tiles.
+  static int64_t step_of(int64_t bytes, int64_t k) { return k < 4 ? 0 : (bytes + k / 4 - 1) / (k / 4); }
 
   // Fetching from nowhere would look for its page every time.
-  Stream or_at(const void* p) const { return at ? *this : Stream(p, 0, 0); }
+  Stream or_at(const void* p) const { return at ? *this : Stream{static_cast<const char*>(p), 0}; }
   MUDD_INLINE void fetch() {
     __builtin_prefetch(at, 0, 2);
     at += step;
@@ -53,31 +55,45 @@ MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
 }
 
-// The stream for one of few tiles, whose share would leave out lines: then all of it at once.
-MUDD_INLINE Stream share_of(const void* p, int64_t bytes, int64_t k) {
-  if (bytes <= 64 * (k / 4)) return {p, bytes, k};
-  fetch_ahead(p, bytes);
-  return {};
-}
+// Equal shares of memory for tiles of depth k. The share of one of few tiles would leave out lines: then all of it
+// at once.
+class Shares {
+ public:
+  Shares(int64_t bytes, int64_t k)
+      : bytes_(bytes), step_(Stream::step_of(bytes, k)), streams_(bytes <= 64 * (k / 4)) {}
+
+  MUDD_INLINE Stream of(const void* memory, int64_t tile) const {
+    const char* p = static_cast<const char*>(memory) + tile * bytes_;
+    if (streams_) return {p, step_};
+    fetch_ahead(p, bytes_);
+    return {};
+  }
+
+ private:
+  int64_t bytes_, step_;
+  bool streams_;
+};
 
 // Rows that are copied later, in pieces for the tiles before.
 class RowsAhead {
  public:
   RowsAhead() = default;
   // `numbers` numbers of `rows` rows, which lie `stride` numbers apart or are listed in `list`; at most one row
-  // for each of `tiles` pieces.
-  RowsAhead(ConstCells first, int64_t stride, const int32_t* list, int64_t rows, int64_t numbers, int64_t tiles)
+  // for each of `tiles` pieces, the tiles of depth k.
+  RowsAhead(ConstCells first, int64_t stride, const int32_t* list, int64_t rows, int64_t numbers, int64_t tiles,
+            int64_t k)
       : first_(static_cast<const char*>(first.data)), list_(list), rows_(rows) {
     const int64_t size = first.type == DType::bf16 ? 2 : 4;
     stride_ = stride * size;
     width_ = numbers * size;
-    piece_ = (width_ / (tiles > rows && rows > 0 ? tiles / rows : 1) + 63) / 64 * 64;
+    piece_ = whole_lines(width_ / (tiles > rows && rows > 0 ? tiles / rows : 1));
+    step_ = Stream::step_of(at_most(piece_, width_), k);
   }
 
-  MUDD_INLINE Stream piece(int64_t k) {
+  MUDD_INLINE Stream piece() {
     if (row_ >= rows_) return {};
     const char* row = first_ + (list_ ? static_cast<int64_t>(list_[row_]) : row_) * stride_;
-    const Stream piece(row + at_, at_most(piece_, width_ - at_), k);
+    const Stream piece{row + at_, step_};
     at_ += piece_;
     if (at_ < width_) return piece;
     at_ = 0;
@@ -88,20 +104,22 @@ class RowsAhead {
  private:
   const char* first_ = nullptr;
   const int32_t* list_ = nullptr;
-  int64_t rows_ = 0, row_ = 0, at_ = 0, piece_ = 0, width_ = 0, stride_ = 0;
+  int64_t rows_ = 0, row_ = 0, at_ = 0, piece_ = 0, step_ = 0, width_ = 0, stride_ = 0;
 };
 
 // Where a tile's chains start and end: c = last addend + ( ... + (first addend + ((start or 0) + the sum over
 // k))). All addends are read before c is written, which may be one of them.
+//
+// Made with all of its members at once: gcc fills what is left out with vectors that straddle members, and the tile,
+// which reads a member of them, then waits until every store before has left for the cache (up to 80 cycles).
 struct Ends {
-  const float* start = nullptr;
-  int64_t start_stride = 0;
-  const Addend* addends = nullptr;
-  int count = 0;
-  float* c = nullptr;
-  int64_t ldc = 0;
-  bf16* half = nullptr;  // in place of c, ldc numbers between rows
-  Stream fetch[2] = {};
+  Addend start;  // at: null for zeros
+  const Addend* addends;
+  int64_t count;
+  float* c;
+  int64_t ldc;
+  bf16* half;  // in place of c, ldc numbers between rows; or null
+  Stream fetch[2];
 };
 
 struct Pair {

@@ -27,8 +27,6 @@ void add_all(const Addend* addends, int count, const float* sums, int64_t stride
 // The next address on a cache line of its own: vectors of a panel must not straddle lines.
 float* on_line(float* p) { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64); }
 
-int64_t panels(int64_t n) { return (n + kNr - 1) / kNr; }
-int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
 constexpr int64_t kTile = kMr * kNr;
 
 // Levels of the tree over shards that wait, and one more for the last shard's sums in progress.
@@ -86,6 +84,7 @@ struct GradientBlock {
   // Rows of dy for the panels from `group` on in these rows, or for the first ones of the rows below, fetched by
   // the tiles of `now` panels.
   RowsAhead next_panels(int64_t row, int64_t count, int64_t group, int64_t now) const {
+    const int64_t kc = words<Unit>(count);
     if (group >= panels(at.n)) {
       row += count;
       count = after(row);
@@ -96,17 +95,19 @@ struct GradientBlock {
             g.dy_rows ? g.dy_rows + row : nullptr,
             count,
             at_most(kGroup * kNr, at.n - group * kNr),
-            now * tiles(at.m)};
+            now * tiles(at.m),
+            kc};
   }
 
   // Rows of x of the next chunk, fetched by the tiles of the last panels, or they would not stay in L2.
-  RowsAhead next_left(int64_t row, int64_t tiles_left) const {
+  RowsAhead next_left(int64_t row, int64_t tiles_left, int64_t kc) const {
     return {from_row(g.x + at.r0, g.ldx, g.x_rows, row),
             g.ldx,
             g.x_rows ? g.x_rows + row : nullptr,
             after(row),
             at.m,
-            tiles_left};
+            tiles_left,
+            kc};
   }
 
   // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
@@ -130,9 +131,9 @@ struct GradientBlock {
       RowsAhead ahead = next_panels(row, count, group + kGroup, here);
       const bool both = here * tiles(at.m) < count;  // too few tiles for one stream
       for (int64_t p = 0; p < here; ++p) {
-        if (group + p == turn) left_ahead = next_left(row + count, (all - turn) * tiles(at.m));
+        if (group + p == turn) left_ahead = next_left(row + count, (all - turn) * tiles(at.m), kc);
         for (int64_t r = 0; r < at.m; r += kMr) {
-          const Stream first = ahead.piece(kc), second = both ? ahead.piece(kc) : left_ahead.piece(kc);
+          const Stream first = ahead.piece(), second = both ? ahead.piece() : left_ahead.piece();
           finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums, first, second);
         }
       }
@@ -151,15 +152,16 @@ struct GradientBlock {
     const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
     const int64_t ldc = out ? g.ldo : kNr;
-    Ends ends{.start = sums + tile, .start_stride = kNr};
-    if (first) ends = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Ends{};
+    Addend start{sums + tile, kNr};
+    if (first) start = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Addend{};
     else fetch_ahead(sums + tile + kTile, kTile * 4);
-    ends.fetch[0] = first_fetch;
-    ends.fetch[1] = second_fetch;
-    ends.c = direct ? c : full;
-    ends.ldc = direct ? ldc : kNr;
-    ends.addends = list;
-    ends.count = direct ? added : 0;
+    const Ends ends{.start = start,
+                    .addends = list,
+                    .count = direct ? added : 0,
+                    .c = direct ? c : full,
+                    .ldc = direct ? ldc : kNr,
+                    .half = nullptr,
+                    .fetch = {first_fetch, second_fetch}};
     Unit::by_columns(rows, words<Unit>(count), left + r / kMr * kLeftTile, packed, ends);
     if (!direct) add_all(list, added, full, kNr, c, ldc, rows, cols);
   }

@@ -41,9 +41,9 @@ constexpr float kNoSums[kNr] = {};  // a start of zeros, row step 0
 template <class Step, int DepthStep, size_t... R>
 MUDD_INLINE void chains(std::index_sequence<R...>, Pair (&acc)[sizeof...(R)], int64_t k, const float* a,
                         int64_t row_step, const float* b, const Ends& ends, Stream first, Stream second) {
-  if (ends.start) {
-    ((acc[R] = {Vec::load(ends.start + R * ends.start_stride),
-                Vec::load(ends.start + R * ends.start_stride + kLanes)}),
+  if (ends.start.at) {
+    ((acc[R] = {Vec::load(ends.start.at + R * ends.start.stride),
+                Vec::load(ends.start.at + R * ends.start.stride + kLanes)}),
      ...);
   } else {
     ((acc[R] = {Vec::zero(), Vec::zero()}), ...);
@@ -81,16 +81,16 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...> rows, int64_t k, const flo
   // What is needed a thousand cycles from now, after the sums.
   if constexpr (Half) (__builtin_prefetch(ends.half + R * ends.ldc, 1, 3), ...);
   else (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
-  for (int i = 0; i < ends.count; ++i)
+  for (int64_t i = 0; i < ends.count; ++i)
     (__builtin_prefetch(ends.addends[i].at + R * ends.addends[i].stride, 0, 3), ...);
 #if defined(MUDD_VEC_AVX2)
   if constexpr (sizeof...(R) == 6)
-    loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b, ends.start ? ends.start : kNoSums,
-                                                    ends.start ? ends.start_stride : 0, first, second);
+    loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b, ends.start.at ? ends.start.at : kNoSums,
+                                                    ends.start.at ? ends.start.stride : 0, first, second);
   else
 #endif
     chains<Step, DepthStep>(rows, acc, k, a, row_step, b, ends, first, second);
-  for (int i = 0; i < ends.count; ++i) {
+  for (int64_t i = 0; i < ends.count; ++i) {
     const float* add = ends.addends[i].at;
     const int64_t stride = ends.addends[i].stride;
     ((acc[R].lo = Vec::load(add + R * stride) + acc[R].lo,

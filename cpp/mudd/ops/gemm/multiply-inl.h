@@ -58,11 +58,11 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// The start of chains that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
-Ends from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
-  if (cols == kNr && c.type == DType::f32) return {.start = c.f32(), .start_stride = ldc};
+// Where chains start that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
+Addend from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
+  if (cols == kNr && c.type == DType::f32) return {c.f32(), ldc};
   over_tile(rows, cols, [&](int i, int v, int l) { load(c, i * ldc + v, l).store(tile + i * kNr + v); });
-  return {.start = tile, .start_stride = kNr};
+  return {tile, kNr};
 }
 
 inline ConstCells row_of(const GemmBlock& g, int64_t r) {
@@ -108,29 +108,29 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     RowsAhead rows_ahead;
     if (next)
-      rows_ahead = {next, g.lda, nullptr, at.m, numbers, ((at.m + kMr - 1) / kMr) * ((at.n + kNr - 1) / kNr)};
+      rows_ahead = {next, g.lda, nullptr, at.m, numbers, tiles(at.m) * panels(at.n), kc};
+    const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next one for each tile
     for (int64_t j = 0; j < at.n; j += kNr) {
       const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
       const float* ahead = g.fetch_b && j + kNr < at.n ? b + depth * kRow : nullptr;
       const int cols = static_cast<int>(at_most(kNr, at.n - j));
-      const int64_t share = (kc * kRow * 4 * kMr / at.m + 63) / 64 * 64;  // of the next panel for each tile
       for (int64_t r = 0; r < at.m; r += kMr) {
         const int rows = static_cast<int>(at_most(kMr, at.m - r));
         const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
         float* sums = partial + r * kNc + j;
-        Ends ends{.start = sums, .start_stride = kNc};
-        if (first) ends = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Ends{};
+        Addend start{sums, kNc};
+        if (first) start = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Addend{};
         const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
-        ends.c = !last ? sums : direct && whole ? c.f32() : tile;
-        ends.ldc = !last ? kNc : direct ? g.ldc : kNr;
-        ends.half = direct && half ? c.b16() : nullptr;
         const Addend residual{
             e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
             e.residual_stride};
-        ends.addends = &residual;
-        ends.count = direct && whole && e.residual;
-        if (ahead) ends.fetch[0] = share_of(reinterpret_cast<const char*>(ahead) + r / kMr * share, share, kc);
-        ends.fetch[1] = rows_ahead.piece(kc);
+        const Ends ends{.start = start,
+                        .addends = &residual,
+                        .count = direct && whole && e.residual,
+                        .c = !last ? sums : direct && whole ? c.f32() : tile,
+                        .ldc = !last ? kNc : direct ? g.ldc : kNr,
+                        .half = direct && half ? c.b16() : nullptr,
+                        .fetch = {ahead ? of_panel.of(ahead, r / kMr) : Stream(), rows_ahead.piece()}};
         Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
         if (!last || direct) continue;
         if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);

@@ -32,15 +32,15 @@ inline void tile_product(int rows, int64_t kc, const float* a, const float* b, c
     for (int r = 0; r < rows; ++r)
       for (int j = 0; j < kNr; j += kLanes) body(r, j);
   };
-  if (!ends.start) {
+  if (!ends.start.at) {
     t.zero<0>();
     t.zero<1>();
     t.zero<2>();
     t.zero<3>();
   } else if (rows == kMr) {
-    load_sums(t, ends.start, ends.start_stride);
+    load_sums(t, ends.start.at, ends.start.stride);
   } else {
-    each([&](int r, int j) { Vec::load(ends.start + r * ends.start_stride + j).store(edge + r * kNr + j); });
+    each([&](int r, int j) { Vec::load(ends.start.at + r * ends.start.stride + j).store(edge + r * kNr + j); });
     load_sums(t, edge, kNr);
   }
   Stream first = ends.fetch[0].or_at(b), second = ends.fetch[1].or_at(b);
@@ -64,7 +64,7 @@ inline void tile_product(int rows, int64_t kc, const float* a, const float* b, c
   }
   each([&](int r, int j) {
     Vec v = Vec::load(edge + r * kNr + j);
-    for (int i = 0; i < ends.count; ++i) v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;
+    for (int64_t i = 0; i < ends.count; ++i) v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;
     v.store(ends.c + r * ends.ldc + j);
   });
 }
