@@ -38,7 +38,9 @@ void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, vo
   const GemmKernels& kernels = gemm_kernels(compute);
   const int64_t k = transposed ? cols : rows, n = transposed ? rows : cols;
   const int64_t panels = ceil_div(n, kernels.nr);
-  const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels.nr), 1, 16);
+  // Whole runs of cache lines of each row (pack-inl.h), where that leaves a task for every thread.
+  const int64_t least = std::clamp<int64_t>(panels / num_threads(), 1, 4);
+  const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels.nr), least, 16);
   parallel_for(ceil_div(panels, step), [&](int64_t task, int) {
     const int64_t begin = task * step, end = std::min(begin + step, panels);
     (transposed ? kernels.pack_transposed : kernels.pack)(w, cols, k, n, begin, end, packed);
