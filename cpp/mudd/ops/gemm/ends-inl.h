@@ -110,8 +110,9 @@ class RowsAhead {
 // Where a tile's chains start and end: c = last addend + ( ... + (first addend + ((start or 0) + the sum over
 // k))). All addends are read before c is written, which may be one of them.
 //
-// Made with all of its members at once: gcc fills what is left out with vectors that straddle members, and the tile,
-// which reads a member of them, then waits until every store before has left for the cache (up to 80 cycles).
+// Made with all of its members at once: gcc fills what is left out with vectors that straddle members, and the
+// tile, which reads a member of them, then waits until every store before has left for the cache (up to 80
+// cycles).
 struct Ends {
   Addend start;  // at: null for zeros
   const Addend* addends;

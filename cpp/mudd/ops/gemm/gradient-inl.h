@@ -153,7 +153,8 @@ struct GradientBlock {
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
     const int64_t ldc = out ? g.ldo : kNr;
     Addend start{sums + tile, kNr};
-    if (first) start = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Addend{};
+    if (first)
+      start = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Addend{};
     else fetch_ahead(sums + tile + kTile, kTile * 4);
     const Ends ends{.start = start,
                     .addends = list,

@@ -85,7 +85,8 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...> rows, int64_t k, const flo
     (__builtin_prefetch(ends.addends[i].at + R * ends.addends[i].stride, 0, 3), ...);
 #if defined(MUDD_VEC_AVX2)
   if constexpr (sizeof...(R) == 6)
-    loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b, ends.start.at ? ends.start.at : kNoSums,
+    loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b,
+                                                    ends.start.at ? ends.start.at : kNoSums,
                                                     ends.start.at ? ends.start.stride : 0, first, second);
   else
 #endif

@@ -107,8 +107,7 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
     const float* a = in_place ? static_cast<const float*>((row_of(g, at.r0) + k0).data) : left;
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     RowsAhead rows_ahead;
-    if (next)
-      rows_ahead = {next, g.lda, nullptr, at.m, numbers, tiles(at.m) * panels(at.n), kc};
+    if (next) rows_ahead = {next, g.lda, nullptr, at.m, numbers, tiles(at.m) * panels(at.n), kc};
     const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next one for each tile
     for (int64_t j = 0; j < at.n; j += kNr) {
       const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
@@ -127,8 +126,12 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
         const Ends ends{.start = start,
                         .addends = &residual,
                         .count = direct && whole && e.residual,
-                        .c = !last ? sums : direct && whole ? c.f32() : tile,
-                        .ldc = !last ? kNc : direct ? g.ldc : kNr,
+                        .c = !last             ? sums
+                             : direct && whole ? c.f32()
+                                               : tile,
+                        .ldc = !last    ? kNc
+                               : direct ? g.ldc
+                                        : kNr,
                         .half = direct && half ? c.b16() : nullptr,
                         .fetch = {ahead ? of_panel.of(ahead, r / kMr) : Stream(), rows_ahead.piece()}};
         Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);

@@ -64,7 +64,8 @@ inline void tile_product(int rows, int64_t kc, const float* a, const float* b, c
   }
   each([&](int r, int j) {
     Vec v = Vec::load(edge + r * kNr + j);
-    for (int64_t i = 0; i < ends.count; ++i) v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;
+    for (int64_t i = 0; i < ends.count; ++i)
+      v = Vec::load(ends.addends[i].at + r * ends.addends[i].stride + j) + v;
     v.store(ends.c + r * ends.ldc + j);
   });
 }
