@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "mudd/io/json_reader.h"
 #include "mudd/io/safetensors_header.h"
 
 namespace mudd::io {
