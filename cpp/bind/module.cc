@@ -7,7 +7,9 @@ void bind_base(py::module_& m);
 void bind_peak(py::module_& m);
 void bind_run(py::module_& m);
 void bind_io(py::module_& m);
+void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
+void bind_executor(py::module_& m);
 void bind_ops(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_step(py::module_& m);
@@ -19,7 +21,9 @@ PYBIND11_MODULE(_core, m) {
   bind_peak(m);
   bind_run(m);
   bind_io(m);
+  bind_store(m);
   bind_graph(m);
+  bind_executor(m);
   bind_ops(m);
   bind_sample(m);
   bind_data(m);  // before bind_step, whose signatures name the batcher

@@ -88,8 +88,8 @@ std::vector<float> gradients(int64_t samples, int runs, int shards_per_run, Exec
   }
   std::vector<float> all;
   for (int i = 0; i < 3; ++i) {
-    REQUIRE(e.uses(i) == 1);
-    all.insert(all.end(), e.gradient(i, 0), e.gradient(i, 0) + 8);
+    REQUIRE(e.gradients().uses(i) == 1);
+    all.insert(all.end(), e.gradients().whole(i, 0), e.gradients().whole(i, 0) + 8);
   }
   return all;
 }

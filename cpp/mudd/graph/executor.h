@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mudd/graph/arena.h"
+#include "mudd/graph/gradient_sums.h"
 #include "mudd/graph/planner.h"
 #include "mudd/train/param_store.h"
 
@@ -42,12 +43,8 @@ class Executor {
   ParamStore& store() const { return store_; }
   int runs_per_step() const { return options_.runs_per_step; }
 
-  // Gradients of a parameter after the last run of a step: one plane per use that leads to the loss, to be summed
-  // in order. A plane is either whole or given by its rows, the other is null.
-  int uses(int parameter) const { return static_cast<int>(used_[parameter].size()); }
-  const float* gradient(int parameter, int use) const { return last_sum(parameter, use).all; }
-  const RowGradient* gradient_rows(int parameter, int use) const;
-  int64_t gradient_bytes() const { return gradients_.bytes(); }
+  // Gradients of the parameters after the last run of a step.
+  const GradientSums& gradients() const { return gradients_; }
 
   // Times every node of the runs that follow, or stops that. Costs two clock readings a node.
   struct Span {
@@ -68,31 +65,19 @@ class Executor {
   T* at(int buffer) const {
     return reinterpret_cast<T*>(arena_.data() + plan_.buffers[buffer].offset);
   }
-  // A sum over runs: a whole plane, or the rows of a table.
-  struct Sum {
-    float* all = nullptr;
-    RowGradient rows;
-    int64_t offset = 0;  // into gradients_
-  };
-  int64_t book_sums(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run,
-                    int64_t offset) const;
-  void place_gradients();
   void bind(size_t position);
   void bind_sinks(int run);
-  void point_sink(GradSink& sink, int parameter, int use, int run);
   void note_non_finite(const PlanStep& step, const Run& run);
   void run_position(size_t position);
-  const Sum& last_sum(int parameter, int use) const { return sums_[parameter][used_[parameter][use]].back(); }
 
   Graph graph_;
   ParamStore& store_;
   ExecutorOptions options_;
   Plan plan_;
-  Arena arena_, gradients_;
-  std::vector<void*> attached_;                      // per value
-  std::vector<Run> runs_;                            // one per schedule position
-  std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
-  std::vector<std::vector<int>> used_;               // [parameter]: the uses that have sums
+  Arena arena_;
+  GradientSums gradients_;
+  std::vector<void*> attached_;  // per value
+  std::vector<Run> runs_;        // one per schedule position
   StepInput input_;
   std::string first_non_finite_;
   std::vector<Span> spans_;

@@ -32,16 +32,16 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
   size_t figures = 0;
   for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   figure_sums_.assign(figures, 0.0);
+  const GradientSums& sums = executor_.gradients();
   for (int i = 0; i < store.count(); ++i) {
-    if (executor_.uses(i) == 0) continue;
+    if (sums.uses(i) == 0) continue;
     const Parameter& p = store.at(i);
-    check(executor_.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ",
-          executor_.uses(i));
+    check(sums.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ", sums.uses(i));
     for (int64_t s = 0; s < p.stack(); ++s) add_matrix(i, s);
-    GradientPlanes g{.n_planes = executor_.uses(i), .n = p.size()};
+    GradientPlanes g{.n_planes = sums.uses(i), .n = p.size()};
     for (int use = 0; use < g.n_planes; ++use) {
-      g.planes[use] = executor_.gradient(i, use);
-      g.rows[use] = executor_.gradient_rows(i, use);
+      g.planes[use] = sums.whole(i, use);
+      g.rows[use] = sums.rows(i, use);
     }
     gradients_.push_back(g);
   }
@@ -51,16 +51,17 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
 // Matrix s of the stack that parameter i is (most are stacks of one).
 void TrainStep::add_matrix(int i, int64_t s) {
   const ParamStore& store = executor_.store();
+  const GradientSums& sums = executor_.gradients();
   const Parameter& p = store.at(i);
   const int64_t at = s * p.matrix_rows() * p.cols();
   UpdateParameter a{};
   a.rows = p.matrix_rows();
   a.cols = p.cols();
   a.w = store.master(i) + at;
-  a.n_grads = executor_.uses(i);
+  a.n_grads = sums.uses(i);
   for (int use = 0; use < a.n_grads; ++use) {
-    a.grad_rows[use] = executor_.gradient_rows(i, use);
-    if (!a.grad_rows[use]) a.grads[use] = executor_.gradient(i, use) + at;
+    a.grad_rows[use] = sums.rows(i, use);
+    if (!a.grad_rows[use]) a.grads[use] = sums.whole(i, use) + at;
   }
   a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
   if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;

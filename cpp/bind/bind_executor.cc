@@ -1,0 +1,173 @@
+// Executor: a planned graph, its values, its gradients and its tables as Python sees them.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bind/numpy.h"
+#include "bind/store.h"
+#include "mudd/graph/executor.h"
+#include "mudd/ops/convert/convert.h"
+
+namespace py = pybind11;
+using namespace mudd;
+
+namespace {
+
+std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
+                                        std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
+                                        int64_t shift, bool poison, bool check_finite, bool gradient_rows) {
+  ExecutorOptions o;
+  o.plan = {.reuse = reuse, .recompute = recompute, .shift = shift};
+  o.runs_per_step = runs_per_step;
+  o.poison = poison;
+  o.check_finite = check_finite;
+  o.gradient_rows = gradient_rows;
+  const Busy busy = bind::in_use(store);  // it may ask for packed copies
+  return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
+}
+
+py::object summed_gradient(const Executor& e, const std::string& name) {
+  const Busy busy = bind::in_use(e.store());
+  const int i = bind::index_of(e.store(), name);
+  const Parameter& p = e.store().at(i);
+  py::object array = bind::empty(p.shape, DType::f32);
+  float* out = bind::writable(array, DType::f32, "gradient", "result").f32();
+  std::fill_n(out, p.size(), 0.0f);
+  std::vector<float> copy;
+  const GradientSums& sums = e.gradients();
+  for (int use = 0; use < sums.uses(i); ++use) {
+    const RowGradient* rows = sums.rows(i, use);
+    copy.resize(static_cast<size_t>(rows ? p.size() : 0));
+    if (rows) rows->copy(0, p.size(), copy.data());
+    const float* plane = rows ? copy.data() : sums.whole(i, use);
+    for (int64_t k = 0; k < p.size(); ++k) out[k] = use ? out[k] + plane[k] : plane[k];
+  }
+  return array;
+}
+
+py::list memory_table(const Executor& e) {
+  py::list rows;
+  for (const Buffer& b : e.plan().buffers)
+    rows.append(py::make_tuple(b.what, std::string(1, b.kind), b.bytes, b.first, b.last, b.offset));
+  return rows;
+}
+
+int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const Tensor& t : tensors)
+    if (t) bytes += t.rows * t.cols * size_of(t.dtype);
+  return bytes;
+}
+
+py::list profile_table(const Executor& e) {
+  py::list rows;
+  for (size_t i = 0; i < e.spans().size(); ++i) {
+    const PlanStep& step = e.plan().schedule[i];
+    const GraphNode& node = e.graph().nodes()[step.node];
+    const Run& run = e.bound(i);
+    const bool forward = step.phase != Phase::backward, again = step.phase == Phase::remake;
+    const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
+    // A backward pass is two products for each one forward, three where it does the forward's work as well.
+    const double times = again ? 0 : forward ? 1 : node.node->computes_in_backward() ? 3 : 2;
+    const Executor::Span& span = e.spans()[i];
+    rows.append(py::make_tuple(node.label,
+                               again     ? "remake"
+                               : forward ? "forward"
+                                         : "backward",
+                               span.calls, span.seconds, span.begin, span.end, times * node.node->forward_flops(),
+                               bytes));
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_executor(py::module_& m) {
+  py::class_<Executor>(m, "Executor", py::dynamic_attr(), "A planned graph with its arena.")
+      .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
+           py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
+           py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
+           py::arg("gradient_rows") = true, py::keep_alive<1, 3>())
+      .def("set",
+           [](Executor& e, const std::string& name, const py::object& array) {
+             const Busy busy = bind::in_use(e.store());
+             const ValueId v = e.input(name);
+             check(v != kAbsent, "executor", "input: no input is called '", name, "'");
+             const Value& value = e.graph().values()[v];
+             py::object hold;
+             const Tensor from = bind::tensor(array, value.spec.dtype, "executor", name.c_str(), &hold);
+             check(bind::shape_of(array) == value.spec.shape, "executor", name, ": expected ", value.spec.text());
+             const Tensor to = e.value(v);
+             const int64_t item = size_of(value.spec.dtype);
+             for (int64_t r = 0; r < to.rows; ++r)
+               std::memcpy(static_cast<std::byte*>(to.data) + r * to.stride * item,
+                           static_cast<std::byte*>(from.data) + r * from.stride * item, to.cols * item);
+           })
+      .def(
+          "attach",
+          [](const py::object& self, const std::string& name, const py::object& array) {
+            auto& e = self.cast<Executor&>();
+            const Busy busy = bind::in_use(e.store());
+            const ValueId v = e.input(name);
+            check(v != kAbsent, "executor", "attach: no input is called '", name, "'");
+            const TensorSpec& spec = e.graph().values()[v].spec;
+            const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
+            check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
+            e.attach(name, memory.data);
+            py::setattr(self, ("attached " + name).c_str(), array);  // lives as long, or until the next one
+          },
+          py::arg("name"), py::arg("array"), "Gives an external input its memory: this array, written in place.")
+      .def(
+          "run",
+          [](Executor& e, int run, int64_t cache_length) {
+            StepInput input;
+            input.cache_length = cache_length;
+            const Busy busy = bind::in_use(e.store());
+            py::gil_scoped_release release;
+            e.run(input, run);
+          },
+          py::arg("run") = 0, py::arg("cache_length") = 0)
+      .def(
+          "get",
+          [](py::object self, ValueId v) {
+            auto& e = self.cast<Executor&>();
+            const Busy busy = bind::in_use(e.store());
+            const Tensor t = e.value(v);
+            const std::vector<int64_t>& shape = e.graph().values()[v].spec.shape;
+            if (t.dtype != DType::bf16) return bind::view(t.data, shape, t.dtype, std::move(self), false);
+            py::object wide = bind::empty(shape, DType::f32);
+            widen(t.rows * t.cols, static_cast<const bf16*>(t.data),
+                  bind::writable(wide, DType::f32, "executor", "value").f32());
+            return wide;
+          },
+          "A read-only view of a kept value; the next run overwrites it. Of a bf16 value: an fp32 copy.")
+      .def("gradient", &summed_gradient, py::arg("name"))
+      .def("first_non_finite",
+           [](const Executor& e) {
+             const Busy busy = bind::in_use(e.store());
+             return e.first_non_finite();
+           })
+      .def(
+          "profile",
+          [](Executor& e, bool on) {
+            const Busy busy = bind::in_use(e.store());
+            e.profile(on);
+          },
+          py::arg("on"), "Times every node of the runs that follow.")
+      .def("profile_table", &profile_table,
+           "(label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.")
+      .def("text", [](const Executor& e) { return e.graph().text(); })
+      .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
+      .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
+      .def_property_readonly("gradient_bytes", [](const Executor& e) { return e.gradients().bytes(); })
+      .def(
+          "release",
+          [](Executor& e) {
+            const Busy busy = bind::in_use(e.store());
+            e.release();
+          },
+          "Gives the memory of results and gradients back until the next run.")
+      .def_property_readonly("runs_per_step", &Executor::runs_per_step);
+}

@@ -1,0 +1,136 @@
+// ParamStore: the weights and the optimizer's moments as Python sees them.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "bind/numpy.h"
+#include "bind/store.h"
+#include "mudd/train/init.h"
+
+namespace py = pybind11;
+using namespace mudd;
+
+namespace {
+
+py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
+  auto& s = store.cast<ParamStore&>();
+  check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
+  check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
+  const int i = bind::index_of(s, name);
+  return bind::view(s.plane_data(plane, i), s.at(i).shape, s.plane_dtype(plane), std::move(store), writable);
+}
+
+void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
+  const Busy busy = bind::in_use(s);
+  const int i = bind::index_of(s, name);
+  py::object hold;
+  check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
+        plane);
+  check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
+  const DType dtype = s.plane_dtype(plane);
+  const Tensor t = bind::tensor(array, dtype, "set_parameter", name.c_str(), &hold);
+  check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
+  std::byte* to = s.plane_data(plane, i);
+  const int64_t item = size_of(dtype);
+  // memmove: a checkpoint may have been read into this very memory.
+  for (int64_t r = 0; r < t.rows; ++r)
+    std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
+                 t.cols * item);
+  if (plane == 0) s.repack(i);
+}
+
+py::dict describe(const ParamStore& s, const std::string& name) {
+  const Parameter& p = s.at(bind::index_of(s, name));
+  py::dict d;
+  d["shape"] = py::tuple(py::cast(p.shape));
+  d["role"] = name_of(p.role);
+  d["fan_in"] = p.fan_in;
+  d["fan_out"] = p.fan_out;
+  d["init"] = p.init;
+  d["init_scale"] = p.init_scale;
+  d["lr_scale"] = p.lr_scale;
+  d["eps_scale"] = p.eps_scale;
+  d["decay_scale"] = p.decay_scale;
+  d["decay_independent"] = p.decay_independent;
+  d["trainable"] = p.trainable;
+  return d;
+}
+
+}  // namespace
+
+void bind_store(py::module_& m) {
+  py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat fp32 planes (0 = master).")
+      .def(py::init([](const std::string& compute) {
+             return std::make_unique<ParamStore>(bind::parse_dtype(compute));
+           }),
+           py::arg("compute") = "float32")
+      .def_property_readonly("compute", [](const ParamStore& s) { return std::string(name_of(s.compute())); })
+      .def(
+          "declare",
+          [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
+             int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
+            const Busy busy = bind::in_use(s);
+            Parameter p;
+            p.name = name;
+            p.shape = std::move(shape);
+            p.role = parse_role(role);
+            p.fan_in = fan_in;
+            p.fan_out = fan_out;
+            p.init = init;
+            p.init_scale = init_scale;
+            p.trainable = trainable;
+            return s.declare(p);
+          },
+          py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
+          py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
+      .def(
+          "scale",
+          [](ParamStore& s, const std::string& name, double lr, double eps, double decay, bool independent) {
+            const Busy busy = bind::in_use(s);
+            Parameter& p = s.at(bind::index_of(s, name));
+            p.lr_scale = lr;
+            p.eps_scale = eps;
+            p.decay_scale = decay;
+            p.decay_independent = independent;
+          },
+          py::arg("name"), py::kw_only(), py::arg("lr") = 1.0, py::arg("eps") = 1.0, py::arg("decay") = 1.0,
+          py::arg("independent") = false,
+          "Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.")
+      .def(
+          "allocate",
+          [](ParamStore& s, bool booked_only) {
+            const Busy busy = bind::in_use(s);
+            s.allocate(booked_only);
+          },
+          py::arg("booked_only") = false)
+      .def_property_readonly("allocated", &ParamStore::allocated)
+      .def(
+          "initialize",
+          [](ParamStore& s, uint64_t seed) {
+            check(!s.booked_only(), "initialize", "this model is only booked, for planning");
+            const Busy busy = bind::in_use(s);
+            py::gil_scoped_release release;
+            initialize(s, seed);
+          },
+          py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
+      .def("names",
+           [](const ParamStore& s) {
+             py::list names;
+             for (int i = 0; i < s.count(); ++i) names.append(s.at(i).name);
+             return names;
+           })
+      .def("describe", &describe, py::arg("name"))
+      .def("view", &plane_view, py::arg("plane"), py::arg("name"), py::arg("writable") = false)
+      .def("set", &set_plane, py::arg("plane"), py::arg("name"), py::arg("array"))
+      .def("repack",
+           [](ParamStore& s) {
+             const Busy busy = bind::in_use(s);
+             s.repack_all();
+           })
+      .def_property_readonly("planes", &ParamStore::planes)
+      .def_property_readonly("elements", &ParamStore::elements)
+      .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
+      .def_property_readonly("state_bytes", &ParamStore::state_bytes)
+      .def_property_readonly("packed_bytes", &ParamStore::packed_bytes);
+}

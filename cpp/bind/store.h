@@ -1,0 +1,23 @@
+// What several bindings ask of the parameter store.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "mudd/base/busy.h"
+#include "mudd/train/param_store.h"
+
+namespace mudd::bind {
+
+// The number of a parameter; KeyError for an unknown name.
+inline int index_of(const ParamStore& store, const std::string& name) {
+  const int i = store.find(name);
+  if (i < 0) throw pybind11::key_error(name);
+  return i;
+}
+
+// The weights, and the graphs over them, have one user at a time.
+inline Busy in_use(ParamStore& store) { return Busy(store.busy(), "model"); }
+
+}  // namespace mudd::bind
