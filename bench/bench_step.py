@@ -72,6 +72,14 @@ def run_config(
     return c.Config(name="bench", model=model, optim=optim, train=train)
 
 
+def default_micro_batch(s: Shape) -> int:
+    """Half of the batch: next to no slower, half of the activations, same bits; but at least 1,024 tokens.
+
+    With fewer, the packing of the weights, once a run, shows: 2.7 % of a 162M step.
+    """
+    return max(1, s.B // 2, min(s.B, 1024 // s.T))
+
+
 def make_engine(
     s: Shape,
     family: str,
@@ -110,8 +118,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     import mudd_core as mc
 
     mc.set_num_threads(a.threads)
-    # Half of the batch at a time by default: next to no slower, and half of the activations (same bits).
-    micro_batch = max(1, s.B // 2) if a.micro_batch is None else a.micro_batch
+    micro_batch = default_micro_batch(s) if a.micro_batch is None else a.micro_batch
     engine = make_engine(s, family, micro_batch, a.weights, a.precision, a.recompute)
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn):
@@ -150,7 +157,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--micro-batch",
         type=int,
-        help="train.micro_batch: shards of one run, 0 = all; default: half of the batch",
+        help="train.micro_batch: shards of one run, 0 = all; default: half of the batch, or 1,024 tokens",
     )
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--seq-len", type=int, help="window T in place of the shape's, for long context")
