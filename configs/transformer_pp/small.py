@@ -1,6 +1,6 @@
 """The first real run: a Transformer++ trained to a useful loss within twenty minutes.
 
-Few parameters and many tokens: at this budget (about 1.4e14 FLOPs) width is worth less than reading the corpus more
+Few parameters and many tokens: at this budget (about 1.3e14 FLOPs) width is worth less than reading the corpus more
 than twice. Warm-up counts in updates: with 12 instead of 58 of them a run of 600 thousand tokens ended at 2.00
 instead of 1.91 bits per byte.
 """

@@ -57,7 +57,7 @@ TOOLS: dict[str, tuple[str, str]] = {
 _ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 _OPTIONS = {
     "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),
-    "--mode": ("NAME", "the command, said as an option: train, validation or sample"),
+    "--mode": ("NAME", "the command, said as an option"),
     "--workdir": ("DIR", "where the run keeps its files; default runs/<config name>"),
     "--prompt": ("TEXT", "sample: the beginning of the text; default a new document"),
     "--step": ("N", "validate, sample: this checkpoint instead of the newest"),
@@ -66,9 +66,10 @@ _OPTIONS = {
     "--help": ("", "this text"),
 }
 # Environment that changes what a run does; echoed when it starts.
-# MUDD_KILL_AT is for tests: docs/checkpoints.md.
+# MUDD_EMULATE and MUDD_KILL_AT are for tests: README.md, docs/checkpoints.md.
 ENVIRONMENT = (
-    "MUDD_MAX_ISA", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
+    "MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
+    "GOMP_CPU_AFFINITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
 )  # fmt: skip
 
 
@@ -132,6 +133,18 @@ def _command(name: str) -> str:
         known = [*COMMANDS, *_ALIASES, *TOOLS]
         raise UserError(f"[arguments] unknown command '{name}'{nearest(name, known)}")
     return command
+
+
+def _tool(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
+    if words and words[0] in TOOLS:
+        return words[0], list(words[1:])
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        value = value if equals else "".join(words[i + 1 : i + 2])
+        if name == "--mode" and value in TOOLS:
+            return value, [*words[:i], *words[i + (1 if equals else 2) :]]
+    return None, list(words)
 
 
 def parse(words: Sequence[str]) -> Request:
@@ -212,8 +225,9 @@ def main(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        if words and words[0] in TOOLS:
-            return int(importlib.import_module(TOOLS[words[0]][0]).main(list(words[1:])))
+        tool, rest = _tool(words)
+        if tool is not None:
+            return int(importlib.import_module(TOOLS[tool][0]).main(rest))
         request = parse(words)
         if "--help" in request.options:
             print(usage(request.config))
@@ -222,7 +236,7 @@ def _run(words: Sequence[str]) -> int:
 
         return cli_commands.run(request)
     except KeyboardInterrupt:
-        _tell("interrupted before training began; nothing was lost")
+        _tell("interrupted")
         return 130
     except BrokenPipeError:
         return 0

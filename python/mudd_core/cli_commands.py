@@ -107,7 +107,7 @@ def _write_now(text: str) -> None:
 
 def command_line(request: Request, command: str = "") -> str:
     """The words that name this run again, ready to paste."""
-    words = ["python", "launch.py", *([command] if command else [])]
+    words = ["python3", "launch.py", *([command] if command else [])]
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
         words.append(f"--workdir={request.options['--workdir']}")

@@ -95,6 +95,9 @@ def test_words_become_a_request() -> None:
     assert request.workdir == Path("runs/tiny")
     assert cli.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
     assert cli.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
+    assert cli._tool(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])
+    assert cli._tool(["--workdir=w", "--mode", "import", "folder"]) == ("import", ["--workdir=w", "folder"])
+    assert cli._tool(["--mode=train", "--config=tiny.py"])[0] is None
     assert cli.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
     assert cli.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
 

@@ -48,8 +48,8 @@ def main(words: Sequence[str]) -> int:
     for name, share in model.original_config.items():
         if name.endswith(("_pdrop", "_dropout")) and share and not isinstance(share, bool):
             print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
-    print(f"  python launch.py sample --workdir={workdir} --prompt ...")
-    print(f"  python launch.py --config={workdir}/config.json --workdir={workdir}")
+    print(f"  python3 launch.py sample --workdir={workdir} --prompt ...")
+    print(f"  python3 launch.py --config={workdir}/config.json --workdir={workdir}")
     return 0
 
 

@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
         if not trainer.save():
             return 74
     print(f"saved {args.workdir}/checkpoints/step-0; to train it:")
-    print(f"  python launch.py --config={args.workdir}/config.json --workdir={args.workdir}")
+    print(f"  python3 launch.py --config={args.workdir}/config.json --workdir={args.workdir}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """`launch.py weights`: how much each block of a trained MUDDFormer reads of every earlier state.
 
 A mixture behind block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
-of block j - 1): a is learned and constant, z is made from token t (spec/muddformer.md a.2). Measured on held-out text:
+of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025). Measured on held-out text:
 mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynamic_mean` and `dynamic_std`, each
 [layers, streams, states] float64 row by row, NaN where there is no such weight; numbers `layers`, `streams`, `states`,
 `tokens`, `step`, and the text `stream_names`. The last block's one stream stands in the last place.

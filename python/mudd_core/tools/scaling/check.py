@@ -1,4 +1,4 @@
-"""Coordinate check and wider-is-better (spec/mup.md d.1, d.2; Yang et al. 2022, appendix D.1).
+"""Coordinate check and wider-is-better (Yang et al. 2022, appendix D.1).
 
 Coordinates: after 2 to 4 updates the slope of log2 mean|z(t) - z(0)| against log2 width lies in [-0.1, 0.1] for every
 statistic of every block and for the logits, over all widths and seeds. The tokens are few (a chain over eight ids):

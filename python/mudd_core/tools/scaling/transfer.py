@@ -1,5 +1,5 @@
 """Transfer of the learning rate: every width is trained at every rate of a grid of powers of two, and the best rate of
-the narrowest is compared with that of the others (spec/mup.md d.3). A run that has finished is not repeated: its folder
+the narrowest is compared with that of the others (Yang et al. 2022). A run that has finished is not repeated: its folder
 holds done.txt. What stopped goes on from its last checkpoint.
 """
 
@@ -120,7 +120,7 @@ def large_command(
     narrowest = min(width for width, _ in losses)
     rate = best(losses, narrowest, exponents)
     config = (args.config or [args.default_config])[-1]
-    words = ["python", "launch.py", "train", f"--config={config}", *overrides, f"model.d_model={target}"]
+    words = ["python3", "launch.py", "train", f"--config={config}", *overrides, f"model.d_model={target}"]
     return "the large model at this rate:\n  " + shlex.join(
         [*words, f"optim.lr={2.0**rate:g}", f"name=mup-w{target}"]
     )
