@@ -68,9 +68,8 @@ def ratio(programs: dict[str, Row], peer: str, key: str, form: str) -> str:
 def stamp(rows: list[Row]) -> str:
     """The conditions of a table's rows, each once."""
     told = {
-        f"{r['threads']} threads, MUDD_MAX_ISA {'unset' if r['cap'] == 'none' else '= ' + r['cap']}, "
-        f"commit {r['commit']}, {r['date'][:10]}"
-        + (" (quick)" if r.get("quick") else "")
+        f"{r['threads']} threads, MUDD_MAX_ISA{' unset' if r['cap'] == 'none' else '=' + r['cap']}, "
+        f"commit {r['commit']}, {r['date'][:10]}" + (" (quick)" if r.get("quick") else "")
         for r in rows
     }
     return "; ".join(sorted(told))

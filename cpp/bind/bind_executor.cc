@@ -18,6 +18,7 @@ namespace {
 std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
                                         std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
                                         int64_t shift, bool poison, bool check_finite, bool gradient_rows) {
+  check(!graph.values().empty(), "executor", "graph: empty, or taken by an earlier executor");
   ExecutorOptions o;
   o.plan = {.reuse = reuse, .recompute = recompute, .shift = shift};
   o.runs_per_step = runs_per_step;

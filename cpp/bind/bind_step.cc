@@ -24,6 +24,12 @@ int32_t* ids(Executor& e, const char* name, int64_t* samples) {
 void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
   int64_t samples = 0;
   int32_t* targets = ids(e, "targets", &samples);
+  for (const char* name : {"inputs", "targets"}) {
+    const Tensor array = e.value(e.input(name));
+    check(array.rows == samples && array.cols == batcher.batcher.seq_len(), "train_step", name, ": expected [",
+          samples, ", ", batcher.batcher.seq_len(), "] as the batcher gives, the graph has [", array.rows, ", ",
+          array.cols, "]");
+  }
   const Busy busy(batcher.busy, "batcher");
   batcher.batcher.fill(first, samples, ids(e, "inputs", &samples), targets);
 }

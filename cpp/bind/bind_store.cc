@@ -108,6 +108,7 @@ void bind_store(py::module_& m) {
       .def(
           "initialize",
           [](ParamStore& s, uint64_t seed) {
+            check(s.allocated(), "initialize", "parameters: not allocated yet");
             check(!s.booked_only(), "initialize", "this model is only booked, for planning");
             const Busy busy = bind::in_use(s);
             py::gil_scoped_release release;

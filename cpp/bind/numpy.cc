@@ -43,7 +43,8 @@ void check_dtype(PyArrayObject* a, DType dtype, const char* where, const char* n
                     std::string(got));
 }
 
-// All axes but the last flatten to rows `stride` elements apart, and the last is contiguous.
+// All axes but the last flatten to rows `stride` elements apart, and the last is contiguous. The stride of an axis
+// of one entry means nothing.
 bool flattens(PyArrayObject* a, int64_t item, int64_t* stride) {
   const int n = PyArray_NDIM(a);
   if (n == 0) return false;
@@ -51,10 +52,18 @@ bool flattens(PyArrayObject* a, int64_t item, int64_t* stride) {
   const npy_intp* strides = PyArray_STRIDES(a);
   if (shape[n - 1] > 1 && strides[n - 1] != item) return false;
   if (!PyArray_ISALIGNED(a)) return false;
-  *stride = n == 1 ? shape[0] : strides[n - 2] / item;
-  if (n >= 2 && (strides[n - 2] % item != 0 || strides[n - 2] < 0)) return false;
-  for (int i = n - 3; i >= 0; --i)
-    if (shape[i] > 1 && strides[i] != strides[i + 1] * shape[i + 1]) return false;
+  *stride = shape[n - 1];
+  npy_intp next = -1;  // stride that continues the rows so far
+  for (int i = n - 2; i >= 0; --i) {
+    if (shape[i] == 1) continue;
+    if (next < 0) {
+      if (strides[i] % item != 0 || strides[i] < 0) return false;
+      *stride = strides[i] / item;
+    } else if (strides[i] != next) {
+      return false;
+    }
+    next = strides[i] * shape[i];
+  }
   return true;
 }
 

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from mudd_core import _core
+from mudd_core.config import Config, TrainConfig
 from mudd_core.data import Batcher, TokenCache
+from mudd_core.engine import Engine
 from mudd_core.errors import FormatError, UserError
+from small_models import make
 
 
 def test_corpus_shorter_than_one_window(cache: TokenCache) -> None:
@@ -114,3 +117,12 @@ def test_philox_and_permutation_from_python() -> None:
     part = _core.random_normal(333, 1001, seed=9, purpose="w", stddev=0.02)
     assert (whole[333:] == part).all()
     assert abs(whole.std() - 0.02) < 0.002
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_a_batcher_of_other_windows_than_the_graph_is_refused(cache: TokenCache, length: int) -> None:
+    model, shape, _ = make("llama_gqa")
+    config = Config(name="windows", model=shape, train=TrainConfig(steps=9, batch_size=4, seq_len=33))
+    engine = Engine(config, model, Batcher(cache, "train", length))
+    with pytest.raises(ValueError, match=rf"as the batcher gives|expected \[4, {length}\]"):
+        engine.train_step(0, 1e-3)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from mudd_core import _core, ops
+from mudd_core.recording import Recorder
 from small_models import CASES, make, make_batch
 
 Results = tuple[float, dict[str, Any]]
@@ -137,8 +139,6 @@ def test_an_activation_is_kept_once() -> None:
 
 
 def test_a_custom_op_runs_in_both_executors() -> None:
-    from mudd_core import _core, ops
-    from mudd_core.recording import Recorder
     from mudd_core.tape import Tensor
 
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
@@ -179,8 +179,6 @@ def test_a_custom_op_runs_in_both_executors() -> None:
 
 
 def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors() -> None:
-    from mudd_core import _core, ops
-    from mudd_core.recording import Recorder
     from mudd_core.tape import Tensor
 
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
@@ -208,3 +206,44 @@ def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors(
     executor.set("x", x)
     executor.run()
     assert np.array_equal(executor.gradient("gain"), weight.grad)
+
+
+def recorded() -> tuple[Any, Any, int]:
+    """A store that is not allocated yet, a graph of one product over it, and the number of its loss."""
+    store = _core.ParamStore()
+    recorder = Recorder(store, training=True, samples=2, shards=1)
+    w = recorder.parameter("w", (4, 4), role="matrix", fan_in=4, fan_out=4, init="ones")
+    y = ops.linear(recorder.input("x", (2, 4), "float32"), w)
+    loss = ops.custom(lambda a: np.asarray([a.sum()]), lambda d, a: np.full_like(a, d[0]), y)
+    return store, recorder.graph, loss.number
+
+
+def test_an_executor_needs_a_graph_of_its_own_and_the_store_it_was_recorded_for() -> None:
+    store, graph, loss = recorded()
+    with pytest.raises(ValueError, match="not allocated"):
+        store.initialize(1)
+    with pytest.raises(ValueError, match="allocated store"):
+        _core.Executor(graph, store, losses=[loss], keep=[])
+    with pytest.raises(ValueError, match="taken by an earlier executor"):
+        _core.Executor(graph, store, losses=[loss], keep=[])
+    other = _core.ParamStore()
+    other.declare("w", (4, 5), role="matrix", fan_in=4, fan_out=5, init="ones")
+    other.allocate()
+    with pytest.raises(ValueError, match="is not this store's"):
+        _core.Executor(recorded()[1], other, losses=[loss], keep=[])
+
+
+@pytest.mark.parametrize(("run", "cache_length"), [(1, 0), (3, 0), (-1, 0), (0, -1)])
+def test_numbers_of_a_run_have_bounds(run: int, cache_length: int) -> None:
+    store, graph, loss = recorded()
+    store.allocate()
+    executor = _core.Executor(graph, store, losses=[loss], keep=[])
+    executor.set("x", np.ones((2, 4), np.float32))
+    executor.run()
+    with pytest.raises(ValueError, match=r"run: expected 0|cache_length: expected 0"):
+        executor.run(run, cache_length)
+
+
+def test_shapes_of_parameters_have_bounds() -> None:
+    with pytest.raises(ValueError, match="from 1 on"):
+        _core.ParamStore().declare("w", (-2, -3), role="matrix", fan_in=1, fan_out=1, init="ones")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -264,3 +265,19 @@ def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
         ops.linear(normal(9, 64), w)
     with pytest.raises(ValueError, match=r"\[shards\] count"), tape.shards(8, 3):
         pass
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 1, 6, 8), (2, 4, 1, 8), (3, 1, 1, 8), (2, 1, 3, 1, 8), (1, 5, 8), (4, 1, 8)]
+)
+def test_slices_with_axes_of_one_entry_are_read_where_they_lie(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(7)
+    gain = rng.standard_normal(8, dtype=np.float32)
+    big = rng.standard_normal([2 * n for n in shape[:-1]] + [8], dtype=np.float32)
+    for cut in itertools.product((slice(None, None, 2), "half", "reversed"), repeat=len(shape) - 1):
+        places = {"half": lambda n: slice(0, n), "reversed": lambda n: slice(n - 1, None, -1)}
+        index = tuple(places[c](n) if isinstance(c, str) else c for c, n in zip(cut, shape[:-1], strict=True))
+        part = big[index]
+        assert part.shape == shape
+        want = ops.rms_norm(np.ascontiguousarray(part), gain)
+        assert np.array_equal(ops.rms_norm(part, gain), want), index

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mudd_core as mc
 from mudd_core import _core, ops
 from mudd_core.recording import Recorder
 from mudd_core.tape import Tensor, precision
@@ -99,3 +100,73 @@ def test_each_use_of_a_result_counts(case: str, run: Any, kind: str) -> None:
         kind
     ]  # another order of sums; in bf16 gradients are rounded apart
     np.testing.assert_allclose(once, apart, rtol=0, atol=tolerance * float(np.abs(apart).max()))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("twice", ["key", "value", "both"])
+def test_long_attention_of_one_value_has_the_same_bits_at_any_thread_count(twice: str, causal: bool) -> None:
+    x, other = (RNG.standard_normal((1, 900, D), dtype=np.float32) for _ in range(2))
+    slope = RNG.standard_normal(x.shape, dtype=np.float32)
+
+    def gradient(shared: bool) -> Any:
+        gain = Tensor(GAIN, requires_grad=True)
+        q, k, v = (ops.rms_norm(Tensor(x), gain) for _ in range(3))
+        k = q if shared and twice != "value" else ops.rms_norm(Tensor(other), gain) if twice == "value" else k
+        v = q if shared and twice != "key" else ops.rms_norm(Tensor(other), gain) if twice == "key" else v
+        y = ops.attention(q, k, v, n_head=1, causal=causal)
+        ops.custom(
+            lambda a: np.asarray([(a * slope).sum()]), lambda d, a: (d * slope).astype(np.float32), y
+        ).backward()
+        return gain.grad
+
+    apart = gradient(False)
+    try:
+        mc.set_num_threads(1)
+        alone = gradient(True)
+        mc.set_num_threads(4)
+        together = [gradient(True) for _ in range(4)]
+    finally:
+        mc.set_num_threads(0)
+    assert all(np.array_equal(alone, again) for again in together)
+    np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+
+
+def test_experts_with_one_computed_matrix_for_gate_and_up() -> None:
+    x, down = (
+        RNG.standard_normal((3, 6, T), dtype=np.float32),
+        RNG.standard_normal((B, D, T), dtype=np.float32),
+    )
+    gates, choices = np.ones((3, 6, 1), np.float32), RNG.integers(0, B, (3, 6, 1)).astype(np.int32)
+
+    def gradient(shared: bool) -> Any:
+        gain = Tensor(GAIN, requires_grad=True)
+        values = [ops.rms_norm(Tensor(X), gain) for _ in range(1 if shared else 2)]
+        y = ops.grouped_gemm(x, gates, choices, values[0], values[-1], down)
+        ops.custom(lambda a: np.asarray([(a * a).sum()]), lambda d, a: 2 * d * a, y).backward()
+        return gain.grad
+
+    apart = gradient(False)
+    np.testing.assert_allclose(gradient(True), apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+
+
+def test_a_second_backward_through_experts_adds_the_same_gradients() -> None:
+    rng = np.random.default_rng(6)
+    shapes = {"x": (B, 6, T), "gate": (2, T, D), "up": (2, T, D), "down": (2, D, T)}
+    leaves = {
+        k: Tensor(rng.standard_normal(s, dtype=np.float32), requires_grad=True) for k, s in shapes.items()
+    }
+    choices = rng.integers(0, 2, (B, 6, 1)).astype(np.int32)
+    y = ops.grouped_gemm(
+        leaves["x"],
+        np.full((B, 6, 1), 0.5, np.float32),
+        choices,
+        leaves["gate"],
+        leaves["up"],
+        leaves["down"],
+    )
+    loss = ops.custom(lambda a: np.asarray([(a * a).sum()]), lambda d, a: 2 * d * a, y)
+    loss.backward()
+    once = {k: leaf.grad.copy() for k, leaf in leaves.items()}
+    loss.backward()
+    for name, leaf in leaves.items():
+        assert np.array_equal(leaf.grad, once[name] + once[name]), name

@@ -36,6 +36,7 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
     : graph_(std::move(graph)), store_(store), options_(options) {
   const int runs = options_.runs_per_step;
   check(runs >= 1 && (runs & (runs - 1)) == 0, "executor", "runs_per_step: expected a power of two, got ", runs);
+  check_parameters();
   plan_ = make_plan(graph_, losses, keep, options_.plan);
   for (const GraphNode& n : graph_.nodes())
     for (const Inference::PackRequest& p : n.needs.packs_) {
@@ -48,6 +49,17 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
   if (graph_.training()) gradients_ = GradientSums(graph_, plan_, store_, runs, options_.gradient_rows);
   runs_.resize(plan_.schedule.size());
   for (size_t i = 0; i < runs_.size(); ++i) bind(i);
+}
+
+// Parameters of the graph are those of the store, which has memory for them.
+void Executor::check_parameters() const {
+  check(store_.allocated(), "executor", "parameters: expected an allocated store");
+  for (const Value& value : graph_.values()) {
+    if (value.kind != ValueKind::parameter) continue;
+    check(value.slot < store_.count() && store_.at(value.slot).name == value.name &&
+              store_.at(value.slot).shape == value.spec.shape,
+          "executor", "parameters: '", value.name, "' ", value.spec.text(), " is not this store's");
+  }
 }
 
 Tensor Executor::tensor(ValueId v, int buffer) const {
@@ -110,6 +122,9 @@ void Executor::bind_sinks(int run) {
 
 void Executor::run(const StepInput& input, int run) {
   check(!store_.booked_only(), "executor", "run: this model is only booked, for planning");
+  check(run >= 0 && run < options_.runs_per_step, "executor", "run: expected 0 to ", options_.runs_per_step - 1,
+        ", got ", run);
+  check(input.cache_length >= 0, "executor", "cache_length: expected 0 or more, got ", input.cache_length);
   for (ValueId v : graph_.inputs())
     check(!graph_.values()[v].external || attached_[v], "executor", graph_.values()[v].name,
           ": nothing is attached");

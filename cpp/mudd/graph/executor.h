@@ -60,6 +60,7 @@ class Executor {
   const std::string& first_non_finite() const { return first_non_finite_; }
 
  private:
+  void check_parameters() const;
   Tensor tensor(ValueId v, int buffer) const;
   template <class T>
   T* at(int buffer) const {

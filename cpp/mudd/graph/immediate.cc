@@ -64,9 +64,22 @@ void ImmediateCall::forward(const std::vector<Tensor>& in, const std::vector<Ten
     if (rounds_output(static_cast<int>(i))) round_in_place(out[i]);
 }
 
+// Forward once more for what it saves, its results into memory of their own.
+void ImmediateCall::save_again(const std::vector<Tensor>& in) {
+  std::vector<Arena> memory;
+  std::vector<Tensor> out;
+  for (const TensorSpec& spec : outputs()) {
+    memory.emplace_back(aligned(spec.rows() * spec.cols() * size_of(spec.dtype)));
+    out.push_back({memory.back().data(), spec.rows(), spec.cols(), spec.cols(), spec.dtype});
+  }
+  forward(in, out);
+}
+
 void ImmediateCall::backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out,
                              const std::vector<Tensor>& dout, const std::vector<Tensor>& din,
                              const std::vector<bool>& accumulate, const std::vector<bool>& round) {
+  if (spent_) save_again(in);
+  spent_ = node_->spends_saved();
   Run run = bind(in, out);
   const Arena scratch(aligned(needs_.scratch_backward_));
   run.scratch_ = scratch.data();

@@ -26,9 +26,9 @@ class ImmediateCall {
   // in: one tensor per input (empty: absent); out: memory shaped like outputs().
   void forward(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
 
-  // After forward. din[i] empty: not wanted. accumulate[i]: add to what din[i] holds. The gradient that the node
-  // passes through (Node::passes_gradient) is written by copying or adding dout[0]. round[i]: a graph would store
-  // din[i] in bf16.
+  // After forward, any number of times. din[i] empty: not wanted. accumulate[i]: add to what din[i] holds. The
+  // gradient that the node passes through (Node::passes_gradient) is written by copying or adding dout[0].
+  // round[i]: a graph would store din[i] in bf16.
   void backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out, const std::vector<Tensor>& dout,
                 const std::vector<Tensor>& din, const std::vector<bool>& accumulate,
                 const std::vector<bool>& round);
@@ -36,6 +36,7 @@ class ImmediateCall {
  private:
   void check_tokens() const;
   Run bind(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
+  void save_again(const std::vector<Tensor>& in);
 
   std::unique_ptr<Node> node_;
   std::vector<TensorSpec> inputs_;
@@ -43,6 +44,7 @@ class ImmediateCall {
   StepInput step_;
   Inference needs_;
   std::vector<Arena> saved_;
+  bool spent_ = false;  // backward has worked in what forward saved
 };
 
 }  // namespace mudd

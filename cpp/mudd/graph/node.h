@@ -185,6 +185,8 @@ class Node {
   virtual bool writes_input(int) const { return false; }
   // Input whose memory output 0 may take over (forward then works in place): -1 for none.
   virtual int in_place_input() const { return -1; }
+  // True when backward works in what forward saved: before a second one forward has to run again.
+  virtual bool spends_saved() const { return false; }
   // True for a node whose backward also does the work of its forward (the loss): the planned training executor
   // then skips forward() and backward() must write the outputs as well.
   virtual bool computes_in_backward() const { return false; }

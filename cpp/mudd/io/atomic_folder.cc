@@ -85,9 +85,14 @@ std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string
     } catch (const IoError&) {
       // No locks here: the caller holds the work directory, so nobody else writes in it.
     }
-    if (dead) {
-      remove_tree(ops, path);
-      removed.push_back(entry.name);
+    try {
+      if (dead) {
+        remove_tree(ops, path);
+        removed.push_back(entry.name);
+      }
+    } catch (const std::exception&) {
+      ops.close(fd);  // and with it the lock, or nobody could try again
+      throw;
     }
     ops.close(fd);
   }

@@ -32,7 +32,8 @@ int ParamStore::declare(const Parameter& parameter) {
     return known;
   }
   check(!allocated(), "parameter", parameter.name, ": declared after the parameters were allocated");
-  check(parameter.size() > 0, "parameter", parameter.name, ": expected a shape without zeros");
+  for (int64_t d : parameter.shape)
+    check(d >= 1, "parameter", parameter.name, ": expected a shape of whole numbers from 1 on, got ", d);
   parameters_.push_back(parameter);
   parameters_.back().offset = plane_elements_;
   plane_elements_ += (parameter.size() + 15) / 16 * 16;

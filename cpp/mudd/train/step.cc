@@ -24,6 +24,14 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
   const auto needed = static_cast<size_t>(moments_of(options_.optimizer));
   check(moments_.empty() || moments_.size() == needed, "train_step", "moment_planes: expected ", needed, ", got ",
         moments_.size());
+  for (size_t k = 0; k < moments_.size(); ++k)
+    check(moments_[k] >= 1 && moments_[k] < store.planes() &&
+              store.plane_dtype(moments_[k]) == (k == 0 ? options_.moment : DType::f32),
+          "train_step", "moment_planes: plane ", moments_[k], " is none of an earlier step like this one");
+  const GradientSums& sums = executor_.gradients();
+  for (int i = 0; i < store.count(); ++i)
+    check(sums.uses(i) <= kMaxGradientUses, "train_step", store.at(i).name, ": expected at most ",
+          kMaxGradientUses, " uses, got ", sums.uses(i));
   for (size_t k = moments_.size(); k < needed; ++k)
     moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32));
   loss_levels_.assign(32, 0.0);
@@ -32,11 +40,9 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
   size_t figures = 0;
   for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   figure_sums_.assign(figures, 0.0);
-  const GradientSums& sums = executor_.gradients();
   for (int i = 0; i < store.count(); ++i) {
     if (sums.uses(i) == 0) continue;
     const Parameter& p = store.at(i);
-    check(sums.uses(i) <= kMaxGradientUses, "train_step", p.name, ": expected at most 4 uses, got ", sums.uses(i));
     for (int64_t s = 0; s < p.stack(); ++s) add_matrix(i, s);
     GradientPlanes g{.n_planes = sums.uses(i), .n = p.size()};
     for (int use = 0; use < g.n_planes; ++use) {

@@ -138,7 +138,9 @@ class LossConfig:
 class EvalConfig:
     """Validation."""
 
-    max_batches: int = opt(0, "batches of every validation, that of `validate` too; 0 = all", "batches", low=0, free=True)
+    max_batches: int = opt(
+        0, "batches of every validation, that of `validate` too; 0 = all", "batches", low=0, free=True
+    )
     batch_size: int = opt(
         0, "windows in one validation batch; 0 = train.batch_size", "windows", low=0, free=True
     )

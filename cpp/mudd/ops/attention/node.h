@@ -31,7 +31,11 @@ class Attention : public Node {
   void extend_cache(const Run& run) const;
   Tensor gradient_sums(const Run& run, int input) const;
   void narrow_gradient(const Run& run, int input) const;
+  bool shares_gradient(const Run& run) const;
+  void backward_slices(const Run& run, const float* delta, std::byte* scratch) const;
   void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
+  void backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries, const float* delta,
+                     float* scratch) const;
 
   int64_t heads_, kv_heads_;
   double scale_;

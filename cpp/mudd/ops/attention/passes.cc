@@ -113,8 +113,12 @@ void Attention::backward(const Run& run) {
     own.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
     kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), delta + slice_index * s.group * q_.time);
   });
-  for (int64_t wave = 0; wave < ceil_div(q_.time, kChunk); ++wave)
-    backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
+  if (shares_gradient(run)) {
+    backward_slices(run, delta, run.scratch() + delta_bytes_);
+  } else {
+    for (int64_t wave = 0; wave < ceil_div(q_.time, kChunk); ++wave)
+      backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
+  }
   for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input);
 }
 
@@ -139,39 +143,67 @@ void Attention::narrow_gradient(const Run& run, int input) const {
   });
 }
 
+// Whether queries and keys, or queries and values, are one value and have one gradient.
+bool Attention::shares_gradient(const Run& run) const {
+  const auto same = [&](int other) { return run.wants(other) && run.din(other).data == run.din(kQuery).data; };
+  return run.wants(kQuery) && (same(kKey) || same(kValue));
+}
+
+// All pairs of a slice in order by one worker: where two gradients are one, pairs of a wave would write the same
+// rows.
+void Attention::backward_slices(const Run& run, const float* delta, std::byte* scratch) const {
+  const int64_t chunks = ceil_div(q_.time, kChunk);
+  tasks_with_scratch(q_.batch * k_.heads, slots_, scratch, bwd_bytes_, [&](int64_t slice_index, float* own) {
+    for (int64_t wave = 0; wave < chunks; ++wave)
+      for (int64_t keys = 0; keys < (causal_ ? chunks - wave : chunks); ++keys)
+        backward_pair(run, slice_index, keys, (keys + wave) % chunks, delta, own);
+  });
+}
+
 void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const {
   const int64_t chunks = ceil_div(q_.time, kChunk), pairs = causal_ ? chunks - wave : chunks;
-  const Tensor& dout = run.dout(0);
   tasks_with_scratch(q_.batch * k_.heads * pairs, slots_, scratch, bwd_bytes_, [&](int64_t task, float* own) {
-    const int64_t slice_index = task / pairs, keys = task % pairs, queries = (keys + wave) % chunks;
-    const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
-    const AttentionSlice s = slice(run, b, g);
-    AttentionGrad grad;
-    grad.key_begin = keys * kChunk, grad.key_end = std::min(grad.key_begin + kChunk, q_.time);
-    grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
-    grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
-    grad.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
-    grad.delta = delta + slice_index * s.group * q_.time;
-    if (run.wants(kQuery)) {
-      const Tensor dq = gradient_sums(run, kQuery);
-      grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
-      grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
-      grad.set_dq = wave == 0 && (dq.data != run.din(kQuery).data || !run.accumulate(kQuery));
-    }
-    if (run.wants(kKey)) {
-      const Tensor dk = gradient_sums(run, kKey);
-      grad.dk_row = k_.row_stride(dk);
-      grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
-      grad.set_dk = wave == 0 && (dk.data != run.din(kKey).data || !run.accumulate(kKey));
-    }
-    if (run.wants(kValue)) {
-      const Tensor dv = gradient_sums(run, kValue);
-      grad.dv_row = k_.row_stride(dv);
-      grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
-      grad.set_dv = wave == 0 && (dv.data != run.din(kValue).data || !run.accumulate(kValue));
-    }
-    kernels_->bwd(s, grad, own);
+    const int64_t keys = task % pairs;
+    backward_pair(run, task / pairs, keys, (keys + wave) % chunks, delta, own);
   });
+}
+
+// Chunk `keys` of the keys and chunk `queries` of the queries of a slice. The pair of a chunk with itself comes
+// first and sets what is not added to.
+void Attention::backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries,
+                              const float* delta, float* scratch) const {
+  const Tensor& dout = run.dout(0);
+  const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
+  const bool first = keys == queries;
+  const AttentionSlice s = slice(run, b, g);
+  AttentionGrad grad;
+  grad.key_begin = keys * kChunk, grad.key_end = std::min(grad.key_begin + kChunk, q_.time);
+  grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
+  grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
+  grad.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
+  grad.delta = delta + slice_index * s.group * q_.time;
+  const auto sets = [&](int input, const Tensor& sums) {
+    return first && (sums.data != run.din(input).data || !run.accumulate(input));
+  };
+  if (run.wants(kQuery)) {
+    const Tensor dq = gradient_sums(run, kQuery);
+    grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
+    grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
+    grad.set_dq = sets(kQuery, dq);
+  }
+  if (run.wants(kKey)) {
+    const Tensor dk = gradient_sums(run, kKey);
+    grad.dk_row = k_.row_stride(dk);
+    grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
+    grad.set_dk = sets(kKey, dk);
+  }
+  if (run.wants(kValue)) {
+    const Tensor dv = gradient_sums(run, kValue);
+    grad.dv_row = k_.row_stride(dv);
+    grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
+    grad.set_dv = sets(kValue, dv);
+  }
+  kernels_->bwd(s, grad, scratch);
 }
 
 }  // namespace mudd

@@ -20,6 +20,7 @@ class GroupedGemm : public Node {
 
   const char* op() const override { return "grouped_gemm"; }
   bool native_bf16() const override { return true; }
+  bool spends_saved() const override { return true; }
   bool weight_like(int i) const override { return i >= kGate && i <= kDown; }
   bool backward_reads_input(int i) const override { return i == kX || (weight_like(i) && packs_); }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }

@@ -1,6 +1,6 @@
-"""Transfer of the learning rate: every width is trained at every rate of a grid of powers of two, and the best rate of
-the narrowest is compared with that of the others (Yang et al. 2022). A run that has finished is not repeated: its folder
-holds done.txt. What stopped goes on from its last checkpoint.
+"""Transfer of the learning rate (Yang et al. 2022): every width is trained at every rate of a grid of powers of two,
+and the best rate of the narrowest is compared with that of the others. A run that has finished is not repeated: its
+folder holds done.txt. What stopped goes on from its last checkpoint.
 """
 
 from __future__ import annotations
