@@ -13,25 +13,22 @@ using namespace mudd;
 
 namespace {
 
-int32_t* ids(Executor& e, const char* name, int64_t* samples) {
+// The memory of an input of ids, [samples, T].
+Tensor ids(Executor& e, const char* name) {
   const ValueId v = e.input(name);
   check(v != kAbsent, "train_step", "graph: no input is called '", name, "'");
-  *samples = e.graph().values()[v].spec.shape[0];
-  return e.value(v).i32();
+  return e.value(v);
 }
 
 // Fills "inputs" and "targets" of a run from global sample `first` on.
 void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
-  int64_t samples = 0;
-  int32_t* targets = ids(e, "targets", &samples);
-  for (const char* name : {"inputs", "targets"}) {
-    const Tensor array = e.value(e.input(name));
-    check(array.rows == samples && array.cols == batcher.batcher.seq_len(), "train_step", name, ": expected [",
-          samples, ", ", batcher.batcher.seq_len(), "] as the batcher gives, the graph has [", array.rows, ", ",
-          array.cols, "]");
-  }
+  const Tensor inputs = ids(e, "inputs"), targets = ids(e, "targets");
+  for (const Tensor& t : {inputs, targets})
+    check(t.rows == inputs.rows && t.cols == batcher.batcher.seq_len(), "train_step", "batcher: expected [",
+          inputs.rows, ", ", batcher.batcher.seq_len(), "] as the batcher gives, the graph has [", t.rows, ", ",
+          t.cols, "]");
   const Busy busy(batcher.busy, "batcher");
-  batcher.batcher.fill(first, samples, ids(e, "inputs", &samples), targets);
+  batcher.batcher.fill(first, inputs.rows, inputs.i32(), targets.i32());
 }
 
 StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr) {
