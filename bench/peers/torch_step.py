@@ -32,10 +32,6 @@ from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib
 from turns import turns
 from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, spread
 
-# Families whose compiled step gives NaN losses at AVX2 where Inductor vectorises the ends of loops with masks (seen on
-# PyTorch 2.13.0 with g++ 12: whole 9M shape, not fewer layers; with scalar ends, or at AVX-512, losses equal eager's).
-TAILS = ("muddformer", "mixtral")
-
 
 class Block(nn.Module):
     """Pre-norm block of either family: x [B, T, D] -> [B, T, D]."""
@@ -154,14 +150,21 @@ def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDA
     return page.Model(s), page.load_weights
 
 
-def compiled(model: nn.Module, family: str) -> nn.Module:
-    """torch.compile with its defaults, but for one fault of PyTorch 2.13 at AVX2: see TAILS."""
+def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor]) -> nn.Module:
+    """torch.compile with its defaults, unless its losses are NaN; then without vectorised ends of loops.
+
+    At AVX2 Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: whole 9M
+    shapes, not fewer layers. With scalar ends, or at AVX-512, losses equal eager's.
+    """
     isa = str(pick_vec_isa())
     if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):
         # Inductor tries its vector units out with the compiler and falls back to scalar code where that times out.
         raise SystemExit(f"[torch_step] compile: vector units '{isa}', not those of eager mode; run it again")
-    if family in TAILS and torch.backends.cpu.get_cpu_capability() == "AVX2":
-        torch._inductor.config.cpp.enable_loop_tail_vec = False
+    run = cast(nn.Module, torch.compile(model))
+    if not loss_of(run).isnan():
+        return run
+    torch._dynamo.reset()
+    torch._inductor.config.cpp.enable_loop_tail_vec = False
     return cast(nn.Module, torch.compile(model))
 
 
@@ -228,14 +231,19 @@ def main() -> int:
     groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": DECAY}]
     groups.append({"params": others, "weight_decay": 0.0})
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
-    run = compiled(model, a.family) if a.mode == "compile" else model
+
+    def loss_of(run: nn.Module, window: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+            return cast(Tensor, run(window[:, :-1], window[:, 1:]))
+
+    first = torch.from_numpy(batch_tokens(s, 0))
+    run = compiled(model, lambda run: loss_of(run, first)) if a.mode == "compile" else model
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn):
         window = torch.from_numpy(batch_tokens(s, step))
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
-            loss = run(window[:, :-1], window[:, 1:])
+        loss = loss_of(run, window)
         loss.backward()
         clip(model)
         optimizer.step()
