@@ -90,6 +90,27 @@ TEST_CASE("products of every mix of types on every edge of the tile") {
   });
 }
 
+TEST_CASE("a residual alone is added to the very sums") {
+  for_each_gemm([](const GemmKernels& kernels, DType compute) {
+    for (int64_t m : {kernels.mr - 1, 2 * kernels.mr, 2 * kernels.mr + 1})
+      for (int64_t n : {3 * kernels.nr, 3 * kernels.nr + 3}) {
+        const int64_t k = 64;
+        Matrix a(DType::bf16, numbers(1, m * k), m, k);
+        const Packed packed(kernels, numbers(2, k * n), k, n, false);
+        const Floats residual = numbers(3, m * n);
+        Floats sums(static_cast<size_t>(m * n)), c = sums;
+        GemmBlock g = product_of(a.cells(), packed.bytes.data(), sums.data(), m, n, k, compute);
+        g.lda = a.stride;
+        kernels.multiply(g);
+        g.c = c.data();
+        g.epilogue.residual = residual.data(), g.epilogue.residual_stride = n;
+        kernels.multiply(g);
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += residual[i];
+        CHECK(same_bits(c, sums));
+      }
+  });
+}
+
 TEST_CASE("products over several cache blocks") {
   for_each_gemm([](const GemmKernels& kernels, DType compute) {
     for (int64_t k : {255, 256, 257, 511, 512, 513, 1027})

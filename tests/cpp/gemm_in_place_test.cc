@@ -41,9 +41,10 @@ TEST_CASE("rows of bf16 in place give the bits of copied rows") {
     if (!row.runs_here()) continue;
     std::printf("  %s\n", row.level);
     const GemmKernels& kernels = *row.kernels;
-    for (int64_t m : {2, kernels.mr, kernels.mr + 1, 3 * kernels.mr - 1})
-      for (int64_t k : {2, 32, 514, 1026}) {
-        const int64_t n = 2 * kernels.nr + 3;
+    // 1,056 numbers are two blocks of rows that are copied; 300 columns, more than the sums of one that wait.
+    for (int64_t m : {2, kernels.mr, kernels.mr + 1, kernels.mr + 16, 3 * kernels.mr - 1})
+      for (int64_t k : {2, 32, 514, 1026, 1056}) {
+        const int64_t n = k == 1056 ? 300 : 2 * kernels.nr + 3;
         const std::vector<float> copied = product(kernels, m, n, k, k + 3, 0);  // an odd stride
         for (float x : copied) REQUIRE(std::isfinite(x));
         CHECK(product(kernels, m, n, k, k + 2, 0) == copied);

@@ -36,6 +36,11 @@ inline Vec pairs(Vec low, Vec high) {
   const __m512i l = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
   return {_mm512_castsi512_ps(_mm512_or_si512(l, _mm512_castps_si512(high.v)))};
 }
+inline Vec pairs(const bf16* low, const bf16* high) {
+  const __m512i l = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)));
+  const __m512i h = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)));
+  return {_mm512_castsi512_ps(_mm512_or_si512(l, _mm512_slli_epi32(h, 16)))};
+}
 inline Vec low_of(Vec word) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(word.v), 16))}; }
 inline Vec high_of(Vec word) {
   return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(word.v), _mm512_set1_epi32(-65536)))};
@@ -109,7 +114,12 @@ inline Vec high_of(Vec word) { return from_bits(bits_of(word) & -65536); }
 
 #endif
 
-// pairs(low, high): words of two bf16 numbers each, given widened; low_of and high_of widen them again.
+#if !defined(MUDD_VEC_AVX512)
+inline Vec pairs(const bf16* low, const bf16* high) { return pairs(load(low), load(high)); }
+#endif
+
+// pairs(low, high): words of two bf16 numbers each, given widened or in memory; low_of and high_of widen them
+// again.
 
 // Two vectors that lie together.
 inline void store(bf16* p, Vec first, Vec second) {

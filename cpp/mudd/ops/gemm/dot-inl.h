@@ -2,6 +2,8 @@
 // avx512_bf16, amx_bf16 and their emulations (files <level>.cc).
 #pragma once
 
+#include <type_traits>
+
 #include "mudd/base/simd/dot_bf16.h"
 #include "mudd/ops/gemm/unit-inl.h"
 
@@ -30,9 +32,15 @@ struct DotStep : FmaStep {
 struct AsPairs : WholePanels<AsPairs> {
   static constexpr int kPer = 2;
   template <class From>
-  static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
+  static MUDD_INLINE Vec words(const From* const* rows, int64_t at, int n) {
+    if constexpr (std::is_same_v<From, bf16>)
+      if (n == kLanes && rows[1]) return pairs(rows[0] + at, rows[1] + at);
     const Vec even = rows[0] ? as_bf16(rows[0] + at, n) : Vec::zero();
-    pairs(even, rows[1] ? as_bf16(rows[1] + at, n) : Vec::zero()).store(to);
+    return pairs(even, rows[1] ? as_bf16(rows[1] + at, n) : Vec::zero());
+  }
+  template <class From>
+  static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
+    words(rows, at, n).store(to);
   }
 };
 

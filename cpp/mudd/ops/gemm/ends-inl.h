@@ -21,6 +21,7 @@ constexpr int kNr = 2 * kLanes;
 // Depths of a cache block, of weight gradients and of products: a panel of B then fits L1. Counted in words of 32
 // bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
 constexpr int64_t kKc = 256, kDepth = 512;
+constexpr int64_t kTile = kMr * kNr;
 constexpr int64_t kLeftStride = kDepth + 16;  // words from row to row of a block of A
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -91,9 +91,11 @@ struct GemmKernels {
   void (*pack_transposed)(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
                           int64_t panel_end, void* packed);
   void (*multiply)(const GemmBlock& block);
+  int64_t kept_b;  // bytes of packed B that rows of A best pass at a time; 0: few columns, which many rows pass
 
   // Blocks of dW are worked on at most this large at a time: the best size of a task.
   int64_t grad_m, grad_n;
+  int64_t pack_x, pack_dy;  // multiply-adds in the time that packs an element
   // dW of a block; block.scratch holds grad_scratch(m, n, shards) floats (the same for all m, n above grad_m,
   // grad_n).
   int64_t (*grad_scratch)(int64_t m, int64_t n, int shards);

@@ -2,8 +2,8 @@
 // few panels of dy into L1, which all columns of x pass; sums wait in scratch, tile after tile. Built per level.
 #pragma once
 
-#include "mudd/ops/gemm/multiply-inl.h"
 #include "mudd/ops/gemm/pack-inl.h"
+#include "mudd/ops/gemm/shard_sums-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
@@ -11,29 +11,29 @@ namespace {
 // Largest block of dW. A chunk of x [kKc, kGradM] fills an L2 of 1 MiB to three quarters; the wider the block, the
 // less often x is packed, but the more sums wait.
 constexpr int64_t kGradM = 780 / kMr * kMr, kGradN = 1056;
-constexpr int kMaxLevels = 11;  // of the tree over kMaxShards, and one for sums in progress
-static_assert(kGradM % kMr == 0 && kGradN % kNr == 0 && kMaxShards <= 1 << (kMaxLevels - 1));
+static_assert(kGradM % kMr == 0 && kGradN % kNr == 0);
 
-// c[rows, cols] = last addend + ( ... + (first addend + sums)).
-void add_all(const Addend* addends, int count, const float* sums, int64_t stride, float* c, int64_t ldc, int rows,
-             int cols) {
-  over_tile(rows, cols, [&](int i, int v, int n) {
-    Vec sum = load(sums + i * stride + v, n);
-    for (int a = 0; a < count; ++a) sum = load(addends[a].at + i * addends[a].stride + v, n) + sum;
-    store(c + i * ldc + v, sum, n);
-  });
-}
+// x [rows, m] as tiles of kMr columns, [words of rows][kMr] each, kLeftTile floats apart, at most kKc words. Whole
+// vectors are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
+constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
+constexpr int64_t kLeftGroup = 8 * kMr;  // columns at a time, for few write streams, each through whole lines
 
-// The next address on a cache line of its own: vectors of a panel must not straddle lines.
-float* on_line(float* p) { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64); }
-
-constexpr int64_t kTile = kMr * kNr;
-
-// Levels of the tree over shards that wait, and one more for the last shard's sums in progress.
-int levels(int shards) {
-  int n = 1;
-  while ((shards - 1) >> (n - 1)) ++n;
-  return n;
+template <class Unit, class From>
+void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
+  static_assert(kMr <= kLanes);
+  using As = typename Unit::Left;
+  for (int64_t group = 0; group < m; group += kLeftGroup) {
+    const int64_t end = at_most(group + kLeftGroup, m);
+    for (int64_t r = 0; r < words<Unit>(rows); ++r) {
+      const RowsOf<As, From> from(x, ldx, x_rows, r, rows);
+      fetch_rows<As>(x, ldx, x_rows, r, rows, group, end);
+      float* to = packed + group / kMr * kLeftTile + r * kMr;
+      int64_t c = group;
+      for (; c < end && c + kLanes <= m; c += kMr, to += kLeftTile) As::put(to, from.of, c, kLanes);
+      for (; c < end; c += kMr, to += kLeftTile)
+        As::put(to, from.of, c, static_cast<int>(m - c < kMr ? m - c : kMr));
+    }
+  }
 }
 
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
@@ -66,17 +66,6 @@ struct GradientBlock {
         row += count;
       } while (row < g.cuts[s + 1]);
     }
-  }
-
-  // What is added to the sum of shard s at a tile: the finished subtrees to its left, small ones first; the last
-  // shard takes all of them, then the adds.
-  int addends(int s, int64_t r, int64_t j, int64_t tile, Addend* list) const {
-    const bool last = s == g.shards - 1;
-    int count = 0;
-    for (int t = 0; last ? s >> t != 0 : s >> t & 1; ++t)
-      if (s >> t & 1) list[count++] = {level(t) + tile, kNr};
-    for (int a = 0; last && a < g.n_add; ++a) list[count++] = {g.add[a] + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo};
-    return count;
   }
 
   int64_t after(int64_t row) const { return at_most(kChunk, g.cuts[g.shards] - row); }
@@ -148,7 +137,8 @@ struct GradientBlock {
     const bool first = row == g.cuts[s], last = row + count == g.cuts[s + 1], out = last && s == g.shards - 1;
     const int64_t j = panel * kNr, tile = (panel * tiles(at.m) + r / kMr) * kTile;
     const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
-    const int added = last ? addends(s, r, j, tile, list) : 0;
+    const int added =
+        last ? addends(g, s, level(0) + tile, level(1) - level(0), (at.r0 + r) * g.ldo + at.j0 + j, list) : 0;
     const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
     const int64_t ldc = out ? g.ldo : kNr;

@@ -118,55 +118,5 @@ void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, i
   }
 }
 
-#if defined(MUDD_GEMM_TILES)
-
-// x [rows, m] as tiles of kMr columns: column after column, kLeftStride words apart, at most kKc words of rows.
-constexpr int64_t kLeftTile = kMr * kLeftStride;
-
-template <class Unit, class From>
-void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
-  using As = typename Unit::Left;
-  alignas(64) float line[kLanes];
-  for (int64_t r = 0; r < words<Unit>(rows); r += kLanes)
-    for (int64_t c = 0; c < m; c += kLanes) {
-      Vec block[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        const RowsOf<As, From> from(x, ldx, x_rows, r + i, rows);
-        As::put(line, from.of, c, lanes_left(m - c));
-        block[i] = Vec::load(line);
-      }
-      transpose(block);
-      float* to = packed + c * kLeftStride + r;
-      for (int i = 0; i < kLanes; ++i) block[i].store(to + i * kLeftStride);
-    }
-}
-
-#else
-
-// x [rows, m] as tiles of kMr columns, [words of rows][kMr] each, kLeftTile floats apart, at most kKc words. Whole
-// vectors are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
-constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
-constexpr int64_t kLeftGroup = 8 * kMr;  // columns at a time, for few write streams, each through whole lines
-
-template <class Unit, class From>
-void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
-  static_assert(kMr <= kLanes);
-  using As = typename Unit::Left;
-  for (int64_t group = 0; group < m; group += kLeftGroup) {
-    const int64_t end = at_most(group + kLeftGroup, m);
-    for (int64_t r = 0; r < words<Unit>(rows); ++r) {
-      const RowsOf<As, From> from(x, ldx, x_rows, r, rows);
-      fetch_rows<As>(x, ldx, x_rows, r, rows, group, end);
-      float* to = packed + group / kMr * kLeftTile + r * kMr;
-      int64_t c = group;
-      for (; c < end && c + kLanes <= m; c += kMr, to += kLeftTile) As::put(to, from.of, c, kLanes);
-      for (; c < end; c += kMr, to += kLeftTile)
-        As::put(to, from.of, c, static_cast<int>(m - c < kMr ? m - c : kMr));
-    }
-  }
-}
-
-#endif
-
 }  // namespace
 }  // namespace mudd::MUDD_ISA

@@ -10,8 +10,20 @@ namespace {
 
 template <class Unit>
 constexpr GemmKernels row_of_unit() {
-  return {kMr,    kNr,    Unit::kPacked, Unit::kDepthUnit,     pack<Unit>, pack_transposed<Unit>, multiply<Unit>,
-          kGradM, kGradN, grad_scratch,  weight_gradient<Unit>};
+  return {.mr = kMr,
+          .nr = kNr,
+          .packed = Unit::kPacked,
+          .depth_unit = Unit::kDepthUnit,
+          .pack = pack<Unit>,
+          .pack_transposed = pack_transposed<Unit>,
+          .multiply = multiply<Unit>,
+          .kept_b = 0,
+          .grad_m = kGradM,
+          .grad_n = kGradN,
+          .pack_x = 16,
+          .pack_dy = 16,
+          .grad_scratch = grad_scratch,
+          .weight_gradient = weight_gradient<Unit>};
 }
 
 }  // namespace

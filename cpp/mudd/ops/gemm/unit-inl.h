@@ -69,7 +69,6 @@ struct NoSession {};
 // Register tiles out of vectors.
 template <class Step>
 struct VectorTiles {
-  static constexpr bool kVectors = true;
   static constexpr MicroTable<Step, 1, false> kByRows{};
   static constexpr MicroTable<Step, 1, Step::kNarrows> kHalfByRows{};
   static constexpr MicroTable<Step, kMr, false> kByColumns{};
