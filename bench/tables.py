@@ -69,7 +69,7 @@ def steps(a: argparse.Namespace) -> dict[str, Row]:
                     kept |= {"precision": a.precision, "other_steps": words}
                     kept["share_of_peak"] = bench_peers.share_of_peak(row)
                     kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
-                    rows[f"{a.precision} {shape} {family} {row['program']}"] = kept
+                    rows[f"{a.precision} {cap()} {shape} {family} {row['program']}"] = kept
     return rows
 
 
@@ -124,12 +124,17 @@ MEASURE = {
 }
 
 
+def cap() -> str:
+    """The highest level that programs may use."""
+    return os.environ.get("MUDD_MAX_ISA", "none")
+
+
 def conditions(a: argparse.Namespace) -> Row:
     """What every row carries."""
     return {
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d %H:%M"),
-        "cap": os.environ.get("MUDD_MAX_ISA", "none"),
+        "cap": cap(),
         "threads": a.threads,
         "quick": a.quick,
     }
@@ -175,10 +180,14 @@ def main() -> int:
         measured |= fresh
         a.results.mkdir(parents=True, exist_ok=True)
         data.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-    data.with_suffix(".md").write_text(tables_page.page(kept))
+    machines = {f: json.loads(f.read_text()) for f in sorted(a.results.glob("tables_*.json"))}
+    for file, machine in machines.items():
+        file.with_suffix(".md").write_text(tables_page.page(machine))
     if a.readme.exists():
-        a.readme.write_text(tables_page.with_section(a.readme.read_text(), tables_page.summary(kept)))
-    print(tables_page.page(kept))
+        section = "\n".join(tables_page.summary(machine) for machine in machines.values())
+        a.readme.write_text(tables_page.with_section(a.readme.read_text(), section))
+    if not a.render:
+        print(tables_page.page(kept))
     return 1 if any(row.get("other_steps") for row in measured.values()) else 0
 
 

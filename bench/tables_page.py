@@ -17,6 +17,13 @@ NAMES = {
     "tokenformer": "TokenFormer",
 }
 PEERS = ("eager", "compile", "jax")
+UNITS = {
+    "portable": "portable",
+    "avx2": "AVX2",
+    "avx512": "AVX-512",
+    "avx512_bf16": "AVX512-bf16",
+    "amx_bf16": "AMX",
+}
 Row = dict[str, Any]
 
 
@@ -32,7 +39,7 @@ def rows_of(kept: Row, table: str) -> list[Row]:
     def place(row: Row) -> tuple[Any, ...]:
         asked = (row.get("shape"), row.get("family"), row.get("program"))
         found = [o.index(x) if x in o else len(o) for o, x in zip(order, asked, strict=True)]
-        return (row.get("precision") == "bf16", *found)
+        return (row.get("precision") == "bf16", row.get("cap") == "none", *found)
 
     return sorted(kept.get(table, {}).values(), key=place)
 
@@ -41,8 +48,17 @@ def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
     """Our row of every measured case, with the peers' by name."""
     found: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows_of(kept, "steps"):
-        found.setdefault((row["precision"], row["shape"], row["family"]), {})[row["program"]] = row
+        case = (row["precision"], row["cap"], row["shape"], row["family"])
+        found.setdefault(case, {})[row["program"]] = row
     return [(programs["ours"], programs) for programs in found.values() if "ours" in programs]
+
+
+def numbers(ours: Row) -> str:
+    """Precision and units of a run, such as "fp32, AVX2"."""
+    level = ours["isa"]
+    if ours["precision"] == "fp32" and level.endswith("_bf16"):
+        level = "avx512"  # units of bf16 have no part in it
+    return f"{ours['precision']}, {UNITS.get(level, level)}"
 
 
 def valid(row: Row | None) -> bool:
@@ -80,7 +96,7 @@ def steps_text(kept: Row) -> list[str]:
     rows = rows_of(kept, "steps")
     out = [
         f"Tokens/s and resident memory of whole optimizer steps, from equal weights and tokens. {stamp(rows)}\n",
-        "| precision | shape | family | program | tokens/s | spread | share of peak | peak RSS MiB | ours : tokens/s "
+        "| numbers | shape | family | program | tokens/s | spread | share of peak | peak RSS MiB | ours : tokens/s "
         "| ours : RSS | difference of loss | rounds, steps, warm-up |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -88,7 +104,7 @@ def steps_text(kept: Row) -> list[str]:
         for program, r in programs.items():
             same = "" if r is ours else r["other_steps"] or f"{r['loss_difference']:.0e}"
             out.append(
-                f"| {r['precision']} | {r['shape']} | {NAMES[r['family']]} | {r['name']} "
+                f"| {numbers(ours)} | {r['shape']} | {NAMES[r['family']]} | {r['name']} "
                 f"| {r['tokens_per_second']:.0f} | {r['spread']:.0%} | {r['share_of_peak']:.0%} "
                 f"| {r['peak_rss_mib']:.0f} "
                 f"| {'' if r is ours else ratio(programs, program, 'tokens_per_second', '.2f')} "
@@ -164,18 +180,18 @@ def page(kept: Row) -> str:
 def summary(kept: Row) -> str:
     """The short section of README.md."""
     found = cases(kept)
+    commits = sorted({(ours["date"], ours["commit"]) for ours, _ in found})
+    of = f", of commits {commits[0][1]} to {commits[-1][1]}" if commits else ""
     out = [
-        f"{kept['cpu']}, {kept['cores']} cores; {stamp([ours for ours, _ in found])}.\n",
-        "| family | shape | tokens/s | share of peak | over PyTorch 2.13, the faster of eager and compiled | over JAX "
-        "| memory, of eager's |",
-        "|---|---|---|---|---|---|---|",
+        f"**{kept['cpu']}**, {kept['cores']} cores and threads{of}:\n",
+        "| family | shape | numbers | tokens/s | share of fp32 peak "
+        "| over PyTorch 2.13, the faster of eager and compiled | over JAX | memory, of eager's |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for ours, programs in found:
-        what = f"{NAMES[ours['family']]} | {ours['shape']}" + (
-            ", bf16" if ours["precision"] == "bf16" else ""
-        )
         out.append(
-            f"| {what} | {ours['tokens_per_second']:,.0f} | {ours['share_of_peak']:.0%} | {over_better(programs)} "
+            f"| {NAMES[ours['family']]} | {ours['shape']} | {numbers(ours)} | {ours['tokens_per_second']:,.0f} "
+            f"| {ours['share_of_peak']:.0%} | {over_better(programs)} "
             f"| {ratio(programs, 'jax', 'tokens_per_second', '.2f')} "
             f"| {ratio(programs, 'eager', 'peak_rss_mib', '.0%')} |"
         )

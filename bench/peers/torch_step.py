@@ -153,8 +153,8 @@ def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDA
 def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor]) -> nn.Module:
     """torch.compile with its defaults, unless its losses are NaN; then without vectorised ends of loops.
 
-    At AVX2 Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: whole 9M
-    shapes, not fewer layers. With scalar ends, or at AVX-512, losses equal eager's.
+    At AVX2 Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: whole
+    9M shapes, not fewer layers. With scalar ends, or at AVX-512, losses equal eager's.
     """
     isa = str(pick_vec_isa())
     if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):

@@ -22,7 +22,13 @@ def step(
 ) -> dict[str, Any]:
     named = {"program": program, "name": program, "family": family, "shape": shape, "precision": "fp32"}
     figures = {"tokens_per_second": speed, "peak_rss_mib": 200.0 if program == "ours" else 400.0}
-    more = {"share_of_peak": 0.75, "spread": 0.02, "loss_difference": 1e-6, "other_steps": other}
+    more = {
+        "share_of_peak": 0.75,
+        "isa": "avx2",
+        "spread": 0.02,
+        "loss_difference": 1e-6,
+        "other_steps": other,
+    }
     return {**named, **figures, **more, "rounds": 3, "steps": 20, "warmup": 5, **CONDITIONS}
 
 
@@ -34,7 +40,7 @@ def kept(*rows: dict[str, Any]) -> dict[str, Any]:
 def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("compile", 2500), step("jax", 1500)]
     text = tables_page.summary(kept(*rows))
-    assert "| GPT-2 | 9M | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
+    assert "| GPT-2 | 9M | fp32, AVX2 | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
     rows[2]["other_steps"] = "loss differs by nan"
     assert "| 1.50 (eager) | 2.00 | 50% |" in tables_page.summary(kept(*rows))
     page = tables_page.page(kept(*rows))
@@ -51,6 +57,20 @@ def test_rows_stand_by_shape_and_family() -> None:
     ]
     found = [(ours["shape"], ours["family"]) for ours, _ in tables_page.cases(kept(*rows))]
     assert found == [("9M", "transformer_pp"), ("9M", "mup"), ("55M", "gpt2")]
+
+
+def test_levels_of_one_case_stand_apart() -> None:
+    rows = [step("ours", 1), step("eager", 2), step("ours", 3), step("eager", 4)]
+    for row in rows[2:]:
+        row |= {"cap": "none", "isa": "amx_bf16"}
+    data = kept() | {"steps": {str(i): r for i, r in enumerate(rows)}}
+    told = [
+        (tables_page.numbers(ours), tables_page.over_better(programs))
+        for ours, programs in tables_page.cases(data)
+    ]
+    assert told == [("fp32, AVX2", "0.50 (eager)"), ("fp32, AVX-512", "0.75 (eager)")]
+    rows[2]["precision"] = "bf16"
+    assert tables_page.numbers(rows[2]) == "bf16, AMX"
 
 
 def test_small_tables_and_the_section_of_the_readme() -> None:
