@@ -12,7 +12,7 @@ namespace {
 
 // Sums end in bf16 as the unit rounds: to nearest even, denormals to zero.
 struct DotStep : FmaStep {
-  static constexpr bool kNarrows = true;
+  static constexpr bool kPairs = true, kNarrows = true;
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return dot_pairs(a, b, c); }
 
 #if defined(__AVX512BF16__)

@@ -9,6 +9,8 @@
 #include "mudd/ops/gemm/ends-inl.h"
 #if defined(MUDD_VEC_AVX2)
 #include "mudd/ops/gemm/loop_avx2-inl.h"
+#elif defined(MUDD_VEC_AVX512)
+#include "mudd/ops/gemm/loop_avx512-inl.h"
 #endif
 
 namespace mudd::MUDD_ISA {
@@ -21,6 +23,7 @@ using Micro = void (*)(int64_t k, const float* a, int64_t row_step, const float*
 // fp32 numbers, one product.
 struct FmaStep {
   static constexpr int kRow = kNr;         // words of a packed row
+  static constexpr bool kPairs = false;    // of bf16 numbers, so that a word of A and one of B add two products
   static constexpr bool kNarrows = false;  // whether one instruction does it, so that tiles end in bf16 themselves
   static MUDD_INLINE Pair read(const float* b) { return {Vec::load(b), Vec::load(b + kLanes)}; }
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
@@ -88,6 +91,12 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...> rows, int64_t k, const flo
     loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b,
                                                     ends.start.at ? ends.start.at : kNoSums,
                                                     ends.start.at ? ends.start.stride : 0, first, second);
+  else
+#elif defined(MUDD_VEC_AVX512)
+  if constexpr (sizeof...(R) == 12)
+    loop_12x32<DepthStep == 1, Step::kRow == kLanes, Step::kPairs>(
+        acc, k, a, row_step, b, ends.start.at ? ends.start.at : kNoSums, ends.start.at ? ends.start.stride : 0,
+        first, second);
   else
 #endif
     chains<Step, DepthStep>(rows, acc, k, a, row_step, b, ends, first, second);
