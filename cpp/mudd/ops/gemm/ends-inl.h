@@ -22,6 +22,13 @@ constexpr int kNr = 2 * kLanes;
 // bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
 constexpr int64_t kKc = 256, kDepth = 512;
 constexpr int64_t kTile = kMr * kNr;
+// Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1
+// holds and comes from L2 for every tile, so it may as well be the rows that stay in L1.
+#if !defined(MUDD_GEMM_TILES) && (defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16))
+constexpr bool kRowsFirst = true;
+#else
+constexpr bool kRowsFirst = false;
+#endif
 constexpr int64_t kLeftStride = kDepth + 16;  // words from row to row of a block of A
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -68,9 +68,9 @@ class ProductTasks {
     else block.a += row * whole_.lda;
     block.b = static_cast<const char*>(whole_.b) + kernels_.panel_bytes(whole_.k, column);
     block.c += row * whole_.ldc + column;
-    // The next tasks of these columns find B in L2, unless it fills that (1 MiB on most CPUs).
+    // The next tasks of these columns find B in L2, unless it fills that.
     const int64_t turn = num_threads() * grid_.step_m, next = row + turn;  // tasks are dealt in turn
-    block.fetch_b = row < turn || kernels_.panel_bytes(whole_.k, block.n) > (768 << 10);
+    block.fetch_b = row < turn || kernels_.panel_bytes(whole_.k, block.n) > kStaysInL2;
     if (!whole_.a_rows && next + block.m <= whole_.m) block.next_a = whole_.a + next * whole_.lda;
     Epilogue& e = block.epilogue;
     if (e.bias) e.bias += column;

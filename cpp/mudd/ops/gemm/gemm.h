@@ -79,6 +79,7 @@ struct GradBlock {
   DType compute = DType::f32;
 };
 constexpr int kMaxShards = 1024, kMaxAdds = 16;
+constexpr int64_t kStaysInL2 = 768 << 10;  // bytes of packed B, in an L2 of 1 MiB, the least of most CPUs
 
 struct GemmKernels {
   int mr, nr;          // register tile: rows of A, columns of a panel

@@ -28,8 +28,11 @@ Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
   // Multiples of every mr (2, 6, 12) and nr (16, 32); many enough that 2 to 16 threads end together.
   Grid grid{m, n, 96, 256};
   // Units of bf16 are twice as fast, and where rows of A are copied every task does it again: as few tasks as keep
-  // all busy. How C is cut never enters a sum.
-  const int64_t enough = kernels.packed == DType::bf16 ? 8 * num_threads() : 64;
+  // all busy. So too for tiles of 32 columns with a B that does not stay in L2: small tasks would read it from L3
+  // too often. How C is cut never enters a sum.
+  const bool few = kernels.packed == DType::bf16 ||
+                   (kernels.nr == 32 && kernels.panel_bytes(k, std::min<int64_t>(n, grid.step_n)) > kStaysInL2);
+  const int64_t enough = few ? 8 * num_threads() : 64;
   if (grid.tasks() < enough) grid.step_m = 48;
   if (grid.tasks() < enough) grid.step_n = 128;
   const int64_t rows = std::max<int64_t>(1, std::min(m, grid.step_m));

@@ -86,6 +86,16 @@ inline bool sum_only(const Epilogue& e) {
   return !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate;
 }
 
+// Rows of A from number k0 on as the tiles see them: where they lie, or copied to `left`.
+template <class Unit>
+const float* left_rows(const GemmBlock& g, const Block& at, bool in_place, int64_t k0, int64_t numbers, int64_t kc,
+                       float* left) {
+  if (in_place) return static_cast<const float*>((row_of(g, at.r0) + k0).data);
+  for (int64_t r = 0; r < at.m; ++r)
+    Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
+  return left;
+}
+
 template <class Unit>
 void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   using Step = typename Unit::Step;
@@ -97,47 +107,55 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
   const bool in_place = !g.a_rows && Unit::in_place(g.a, g.lda, g.k);
   const int64_t a_step = in_place ? g.lda / kPer : kLeftStride;
+  const bool rows_first = kRowsFirst && panels(at.n) * depth * kRow * 4 <= kStaysInL2;
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kDepth, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
     const bool first = w0 == 0, last = w0 + kc == depth;
-    if (!in_place)
-      for (int64_t r = 0; r < at.m; ++r)
-        Unit::copy_row(row_of(g, at.r0 + r) + k0, numbers, kc, left + r * kLeftStride);
-    const float* a = in_place ? static_cast<const float*>((row_of(g, at.r0) + k0).data) : left;
+    const float* a = left_rows<Unit>(g, at, in_place, k0, numbers, kc, left);
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
     RowsAhead rows_ahead;
-    if (next) rows_ahead = {next, g.lda, nullptr, at.m, numbers, tiles(at.m) * panels(at.n), kc};
+    const int64_t pieces = tiles(at.m) * panels(at.n) * (rows_first ? 2 : 1);
+    if (next) rows_ahead = {next, g.lda, nullptr, at.m, numbers, pieces, kc};
     const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next one for each tile
-    for (int64_t j = 0; j < at.n; j += kNr) {
-      const float* b = static_cast<const float*>(g.b) + (at.j0 + j) / kNr * depth * kRow + w0 * kRow;
-      const float* ahead = g.fetch_b && j + kNr < at.n ? b + depth * kRow : nullptr;
-      const int cols = static_cast<int>(at_most(kNr, at.n - j));
-      for (int64_t r = 0; r < at.m; r += kMr) {
-        const int rows = static_cast<int>(at_most(kMr, at.m - r));
-        const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
-        float* sums = partial + r * kNc + j;
-        Addend start{sums, kNc};
-        if (first) start = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Addend{};
-        const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
-        const Addend residual{
-            e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
-            e.residual_stride};
-        const Ends ends{.start = start,
-                        .addends = &residual,
-                        .count = direct && whole && e.residual,
-                        .c = !last             ? sums
-                             : direct && whole ? c.f32()
-                                               : tile,
-                        .ldc = !last    ? kNc
-                               : direct ? g.ldc
-                                        : kNr,
-                        .half = direct && half ? c.b16() : nullptr,
-                        .fetch = {ahead ? of_panel.of(ahead, r / kMr) : Stream(), rows_ahead.piece()}};
-        Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
-        if (!last || direct) continue;
-        if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
-        else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
+    const auto tile_at = [&](int64_t r, int64_t j, const float* b, const float* ahead) {
+      const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
+      const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
+      float* sums = partial + r * kNc + j;
+      Addend start{sums, kNc};
+      if (first) start = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Addend{};
+      const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
+      const Addend residual{e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
+                            e.residual_stride};
+      const Ends ends{.start = start,
+                      .addends = &residual,
+                      .count = direct && whole && e.residual,
+                      .c = !last             ? sums
+                           : direct && whole ? c.f32()
+                                             : tile,
+                      .ldc = !last    ? kNc
+                             : direct ? g.ldc
+                                      : kNr,
+                      .half = direct && half ? c.b16() : nullptr,
+                      .fetch = {rows_first ? rows_ahead.piece()
+                                : ahead    ? of_panel.of(ahead, r / kMr)
+                                           : Stream(),
+                                rows_ahead.piece()}};
+      Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
+      if (!last || direct) return;
+      if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
+      else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
+    };
+    const float* packed = static_cast<const float*>(g.b) + at.j0 / kNr * depth * kRow + w0 * kRow;
+    const int64_t panel = depth * kRow;
+    if (rows_first) {
+      for (int64_t r = 0; r < at.m; r += kMr)
+        for (int64_t j = 0; j < at.n; j += kNr) tile_at(r, j, packed + j / kNr * panel, nullptr);
+    } else {
+      for (int64_t j = 0; j < at.n; j += kNr) {
+        const float* b = packed + j / kNr * panel;
+        for (int64_t r = 0; r < at.m; r += kMr)
+          tile_at(r, j, b, g.fetch_b && j + kNr < at.n ? b + panel : nullptr);
       }
     }
     w0 += kc;
