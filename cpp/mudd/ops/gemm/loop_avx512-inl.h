@@ -61,8 +61,9 @@ struct Walk {
 #define MUDD_START(r) "vmovups (%%rax), %[l" #r "]\n\tvmovups 64(%%rax), %[h" #r "]\n\tadd %%rcx, %%rax\n\t"
 #define MUDD_STARTS                                                                                               \
   MUDD_START(0)                                                                                                   \
-  MUDD_START(1) MUDD_START(2) MUDD_START(3) MUDD_START(4) MUDD_START(5) MUDD_START(6) MUDD_START(7) MUDD_START(8) \
-      MUDD_START(9) MUDD_START(10) MUDD_START(11)
+  MUDD_START(1)                                                                                                   \
+  MUDD_START(2) MUDD_START(3) MUDD_START(4) MUDD_START(5) MUDD_START(6) MUDD_START(7) MUDD_START(8) MUDD_START(9) \
+      MUDD_START(10) MUDD_START(11)
 
 // The members of Walk. r13 and r15: the steps of the streams at r12 and r14.
 #define MUDD_READ_WALK                                                                                       \
@@ -71,21 +72,21 @@ struct Walk {
   "mov 64(%[walk]), %%r14\n\tmov 72(%[walk]), %%r15\n\tlea (%%rdx,%%rdx,2), %%r8\n\t"                        \
   "lea (%%rdx,%%rdx,4), %%r9\n\tlea (%%r9,%%rdx,2), %%rdi\n\tadd %%rsi, %%rdi\n\t"
 
+#define MUDD_FETCH(at, step) "prefetcht1 (%%" #at ")\n\tadd %%" #step ", %%" #at "\n\t"
+#define MUDD_ON(n, a_bytes, b_bytes) \
+  "add $" #n "*" #a_bytes ", %%rsi\n\tadd $" #n "*" #a_bytes ", %%rdi\n\tadd $" #n "*" #b_bytes ", %%r10\n\t"
+#define MUDD_TWO(add, b, a, i, j) b(i) a(add, i) b(j) a(add, j)
+
 // A and B go on by a_bytes and b_bytes each k. Two streams of memory are fetched into L2 on the way.
-#define MUDD_LOOP(add, row_of_b, rows_of_a, a_bytes, b_bytes)                                                  \
-  MUDD_READ_WALK MUDD_STARTS                                                                                   \
-      "sub $4, %%r11\n\tjl 2f\n\t.p2align 6\n"                                                                 \
-      "1:\n\tprefetcht1 (%%r12)\n\tadd %%r13, %%r12\n\t" row_of_b(0) rows_of_a(add, 0) row_of_b(1)             \
-          rows_of_a(add, 1) "prefetcht1 (%%r14)\n\tadd %%r15, %%r14\n\t" row_of_b(2) rows_of_a(add, 2)         \
-              row_of_b(3) rows_of_a(add, 3) "add $4*" #a_bytes ", %%rsi\n\tadd $4*" #a_bytes                   \
-                                            ", %%rdi\n\tadd $4*" #b_bytes ", %%r10\n\t"                        \
-                                            "sub $4, %%r11\n\tjge 1b\n"                                        \
-                                            "2:\n\tadd $4, %%r11\n\tjz 4f\n"                                   \
-                                            "3:\n\t" row_of_b(0)                                               \
-                                                rows_of_a(add, 0) "add $" #a_bytes ", %%rsi\n\tadd $" #a_bytes \
-                                                                  ", %%rdi\n\tadd $" #b_bytes                  \
-                                                                  ", %%r10\n\tdec %%r11\n\tjnz 3b\n"           \
-                                                                  "4:\n"
+#define MUDD_LOOP(add, b, a, a_bytes, b_bytes)                                                               \
+  MUDD_READ_WALK MUDD_STARTS                                                                                 \
+      "sub $4, %%r11\n\tjl 2f\n\t.p2align 6\n"                                                               \
+      "1:\n\t" MUDD_FETCH(r12, r13) MUDD_TWO(add, b, a, 0, 1) MUDD_FETCH(r14, r15) MUDD_TWO(add, b, a, 2, 3) \
+          MUDD_ON(4, a_bytes, b_bytes) "sub $4, %%r11\n\tjge 1b\n"                                           \
+                                       "2:\n\tadd $4, %%r11\n\tjz 4f\n"                                      \
+                                       "3:\n\t" b(0) a(add, 0)                                               \
+                                           MUDD_ON(1, a_bytes, b_bytes) "dec %%r11\n\tjnz 3b\n"              \
+                                                                        "4:\n"
 
 #define MUDD_SUM(r) [l##r] "=&v"(c[r].lo.v), [h##r] "=&v"(c[r].hi.v)
 #define MUDD_TILE(add, row_of_b, rows_of_a, a_bytes, b_bytes)                                                     \
@@ -98,8 +99,8 @@ struct Walk {
 
 constexpr uint32_t kUpperHalf = 0xffff0000u;
 
-// c = sums + a[12, k] b[k, 32]. RowsApart: a(r, i) = a[r * row_step + i], else a[12 i + r]. Halves: b lies in
-// words.
+// c = sums + a[12, k] b[k, 32]. Pairs: words are two bf16 numbers. RowsApart: a(r, i) = a[r * row_step + i], else
+// a[12 i + r]. Halves: b lies in words.
 template <bool RowsApart, bool Halves, bool Pairs>
 MUDD_INLINE void loop_12x32(Pair (&c)[12], int64_t k, const float* a, int64_t row_step, const float* b,
                             const float* sums, int64_t sums_stride, Stream f, Stream g) {
@@ -115,6 +116,9 @@ MUDD_INLINE void loop_12x32(Pair (&c)[12], int64_t k, const float* a, int64_t ro
 #undef MUDD_TILE
 #undef MUDD_SUM
 #undef MUDD_LOOP
+#undef MUDD_TWO
+#undef MUDD_ON
+#undef MUDD_FETCH
 #undef MUDD_READ_WALK
 #undef MUDD_STARTS
 #undef MUDD_START

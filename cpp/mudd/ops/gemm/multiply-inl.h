@@ -101,20 +101,20 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   using Step = typename Unit::Step;
   constexpr int64_t kPer = Unit::Packed::kPer, kRow = Step::kRow;
   alignas(64) float left[kMc * kLeftStride], partial[kMc * kNc], tile[kMr * kNr];
-  const int64_t depth = words<Unit>(g.k);
+  const int64_t depth = words<Unit>(g.k), panel = depth * kRow;
   const Epilogue& e = g.epilogue;
   const bool whole = sum_only(e) && g.c.type == DType::f32 && e.residual.type == DType::f32;
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
   const bool in_place = !g.a_rows && Unit::in_place(g.a, g.lda, g.k);
   const int64_t a_step = in_place ? g.lda / kPer : kLeftStride;
-  const bool rows_first = kRowsFirst && panels(at.n) * depth * kRow * 4 <= kStaysInL2;
+  const bool rows_first = kRowsFirst && panels(at.n) * panel * 4 <= kStaysInL2;
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kDepth, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
     const bool first = w0 == 0, last = w0 + kc == depth;
     const float* a = left_rows<Unit>(g, at, in_place, k0, numbers, kc, left);
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
-    RowsAhead rows_ahead;
+    RowsAhead rows_ahead;  // two pieces a tile where nothing of B is fetched
     const int64_t pieces = tiles(at.m) * panels(at.n) * (rows_first ? 2 : 1);
     if (next) rows_ahead = {next, g.lda, nullptr, at.m, numbers, pieces, kc};
     const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next one for each tile
@@ -146,18 +146,14 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
       if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
       else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
     };
-    const float* packed = static_cast<const float*>(g.b) + at.j0 / kNr * depth * kRow + w0 * kRow;
-    const int64_t panel = depth * kRow;
-    if (rows_first) {
+    const float* b = static_cast<const float*>(g.b) + at.j0 / kNr * panel + w0 * kRow;
+    if (rows_first)
       for (int64_t r = 0; r < at.m; r += kMr)
-        for (int64_t j = 0; j < at.n; j += kNr) tile_at(r, j, packed + j / kNr * panel, nullptr);
-    } else {
-      for (int64_t j = 0; j < at.n; j += kNr) {
-        const float* b = packed + j / kNr * panel;
+        for (int64_t j = 0; j < at.n; j += kNr) tile_at(r, j, b + j / kNr * panel, nullptr);
+    else
+      for (int64_t j = 0; j < at.n; j += kNr, b += panel)
         for (int64_t r = 0; r < at.m; r += kMr)
           tile_at(r, j, b, g.fetch_b && j + kNr < at.n ? b + panel : nullptr);
-      }
-    }
     w0 += kc;
   } while (w0 < depth);
 }
