@@ -59,11 +59,8 @@ struct Walk {
   "vpandd %[mask]%{1to16%}, %%zmm1, %%zmm1\n\t"
 
 #define MUDD_START(r) "vmovups (%%rax), %[l" #r "]\n\tvmovups 64(%%rax), %[h" #r "]\n\tadd %%rcx, %%rax\n\t"
-#define MUDD_STARTS                                                                                               \
-  MUDD_START(0)                                                                                                   \
-  MUDD_START(1)                                                                                                   \
-  MUDD_START(2) MUDD_START(3) MUDD_START(4) MUDD_START(5) MUDD_START(6) MUDD_START(7) MUDD_START(8) MUDD_START(9) \
-      MUDD_START(10) MUDD_START(11)
+#define MUDD_THREE(r, s, t) MUDD_START(r) MUDD_START(s) MUDD_START(t)
+#define MUDD_STARTS MUDD_THREE(0, 1, 2) MUDD_THREE(3, 4, 5) MUDD_THREE(6, 7, 8) MUDD_THREE(9, 10, 11)
 
 // The members of Walk. r13 and r15: the steps of the streams at r12 and r14.
 #define MUDD_READ_WALK                                                                                       \
@@ -121,6 +118,7 @@ MUDD_INLINE void loop_12x32(Pair (&c)[12], int64_t k, const float* a, int64_t ro
 #undef MUDD_FETCH
 #undef MUDD_READ_WALK
 #undef MUDD_STARTS
+#undef MUDD_THREE
 #undef MUDD_START
 #undef MUDD_HALVES
 #undef MUDD_WORDS
