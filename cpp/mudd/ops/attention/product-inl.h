@@ -1,8 +1,8 @@
 // The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
 // C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then added to
-// what C held (times row_scale[i] where given). So the bits of an element do not depend on how the tile was cut
-// into registers.
+// what C held (times row_scale[i] where given; tiles-inl.h goes on from C where it is not). So the bits of an
+// element do not depend on how the tile was cut into registers.
 #pragma once
 
 #include <utility>

@@ -52,13 +52,38 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
   t.load<T>(some, kTileWords);
 }
 
-// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3.
-// room: C may be written up to whole registers to the right.
+MUDD_INLINE void load_sums(Tiles& t, const float* from, int64_t ld, bool low, bool right) {
+  t.load<0>(from, ld);
+  if (right) t.load<1>(from + kTileWords, ld);
+  if (low) t.load<2>(from + kTileRows * ld, ld);
+  if (low && right) t.load<3>(from + kTileRows * ld + kTileWords, ld);
+}
+MUDD_INLINE void store_sums(Tiles& t, float* to, int64_t ld, bool low, bool right) {
+  t.store<0>(to, ld);
+  if (right) t.store<1>(to + kTileWords, ld);
+  if (low) t.store<2>(to + kTileRows * ld, ld);
+  if (low && right) t.store<3>(to + kTileRows * ld + kTileWords, ld);
+}
+
+// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The chain goes on from C where that is
+// added to as it is; a factor of its rows comes after the sum.
+// room: C may be read and written up to whole registers to the right.
 inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
                        bool room) {
   Tiles t;
-  const bool low = rows > kTileRows, right = cols > kTileWords;
-  t.zero<0>(), t.zero<1>(), t.zero<2>(), t.zero<3>();
+  const bool low = rows > kTileRows, right = cols > kTileWords, scaled = p.add && p.row_scale;
+  const bool direct = !scaled && rows % kTileRows == 0 && (room || cols % kTileWords == 0);
+  float* c = p.c + i * p.ldc + j;
+  alignas(64) float sums[4 * kTileRows * kTileWords];
+  float* at = direct ? c : sums;
+  const int64_t ld = direct ? p.ldc : 2 * kTileWords;
+  if (p.add && !scaled) {
+    for (int64_t r = 0; !direct && r < rows; ++r)
+      over_row(cols, [&](int64_t k, int n) { load(c + r * p.ldc + k, n).store(sums + r * ld + k); });
+    load_sums(t, at, ld, low, right);
+  } else {
+    t.zero<0>(), t.zero<1>(), t.zero<2>(), t.zero<3>();
+  }
   for (int64_t s = part.s_begin; s < part.s_end; s += kTileWords) {
     const float *a = p.a + i * p.lda + s, *b = p.b + s * p.ldb + j;
     load_rows<4>(t, a, p.lda, rows);
@@ -70,23 +95,12 @@ inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int
     t.dot<2, 5, 6>();
     if (right) t.dot<3, 5, 7>();
   }
-  alignas(64) float sums[4 * kTileRows * kTileWords];
-  const bool direct = !p.add && rows % kTileRows == 0 && (room || cols % kTileWords == 0);
-  float* to = direct ? p.c + i * p.ldc + j : sums;
-  const int64_t ld = direct ? p.ldc : 2 * kTileWords;
-  t.store<0>(to, ld);
-  if (right) t.store<1>(to + kTileWords, ld);
-  if (low) t.store<2>(to + kTileRows * ld, ld);
-  if (low && right) t.store<3>(to + kTileRows * ld + kTileWords, ld);
-  if (direct) return;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* c = p.c + (i + r) * p.ldc + j;
-    const Vec scale = Vec::set1(p.row_scale ? p.row_scale[i + r] : 1.0f);
-    over_row(cols, [&](int64_t at, int n) {
-      Vec v = Vec::load(sums + r * ld + at);
-      if (p.add && p.row_scale) v = fma(load(c + at, n), scale, v);
-      else if (p.add) v = load(c + at, n) + v;
-      store(c + at, v, n);
+  store_sums(t, at, ld, low, right);
+  for (int64_t r = 0; !direct && r < rows; ++r) {
+    const Vec scale = Vec::set1(scaled ? p.row_scale[i + r] : 1.0f);
+    over_row(cols, [&](int64_t k, int n) {
+      const Vec v = Vec::load(sums + r * ld + k);
+      store(c + r * p.ldc + k, scaled ? fma(load(c + r * p.ldc + k, n), scale, v) : v, n);
     });
   }
 }
