@@ -181,7 +181,8 @@ def summary(kept: Row) -> str:
     """The short section of README.md."""
     found = cases(kept)
     commits = sorted({(ours["date"], ours["commit"]) for ours, _ in found})
-    of = f", of commits {commits[0][1]} to {commits[-1][1]}" if commits else ""
+    names = list(dict.fromkeys(name for _, name in (commits[:1] + commits[-1:])))
+    of = f", of commits {' to '.join(names)}" if names else ""
     out = [
         f"**{kept['cpu']}**, {kept['cores']} cores and threads{of}:\n",
         "| family | shape | numbers | tokens/s | share of fp32 peak "

@@ -45,7 +45,7 @@ class Experts(nn.Module):
             rows, slot = torch.where(chosen == e)
             gate, up = F.linear(x[rows], self.gate_up[e]).chunk(2, dim=-1)
             out = F.linear(F.silu(gate) * up, self.down[e]) * gates[rows, slot, None]
-            y.index_add_(0, rows, out)
+            y.index_add_(0, rows, out.to(y.dtype))  # autocast: experts in bf16, sums in fp32
         return y, logits
 
 

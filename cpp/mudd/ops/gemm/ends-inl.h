@@ -24,7 +24,7 @@ constexpr int64_t kKc = 256, kDepth = 512;
 constexpr int64_t kTile = kMr * kNr;
 // Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1
 // holds and comes from L2 for every tile, so it may as well be the rows that stay in L1.
-#if !defined(MUDD_GEMM_TILES) && (defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16))
+#if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
 constexpr bool kRowsFirst = true;
 #else
 constexpr bool kRowsFirst = false;

@@ -50,6 +50,7 @@ struct GemmBlock {
   int64_t m = 0, n = 0, k = 0;  // n counts columns from the first panel's first; the last panel may be partial
   bool accumulate = false;      // start the chain from C
   DType compute = DType::f32;
+  // For tiles out of vectors:
   bool fetch_b = true;     // B is probably not in L2 yet: panels are fetched ahead
   ConstCells next_a = {};  // rows of A that this thread probably wants next: fetched ahead, never used
   Epilogue epilogue;

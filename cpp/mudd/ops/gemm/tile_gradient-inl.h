@@ -11,8 +11,12 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 constexpr int64_t kTileGradM = 512, kTileGradN = 8192;
-constexpr int64_t kKept = 512;  // words of rows of x that are kept packed, 1 MiB of kTileGradM columns
 constexpr int64_t kPanelsAtOnce = 2;
+
+// Words for packed x of blocks of up to m columns: 2,048 rows, as long as they leave half of L2 to the rest.
+inline int64_t room_for_x(int64_t m) {
+  return at_most(int64_t{1} << 18, 1024 * kMr * tiles(at_most(m, kTileGradM)));
+}
 
 // Turns 16 x 16 words of pairs of rows; rows of numbers are read in the order of memory.
 template <class From>
@@ -50,7 +54,7 @@ struct LeftPacker {
   }
 };
 
-// The place of one shard's, or a part's, rows in packed x; the sums of a shard so far.
+// Rows of one shard, or a part of them, and where they lie packed.
 struct Rows {
   int shard;
   int64_t begin, count;
@@ -63,7 +67,7 @@ class TileGradient {
       : g_(g),
         at_(at),
         left_(on_line(g.scratch)),
-        right_(left_ + kKept * kMr * tiles(at.m)),
+        right_(left_ + room_for_x(g.m)),
         waiting_(right_ + kPanelsAtOnce * kKc * kNr) {}
 
   // Words of all rows, each part of a shard padded.
@@ -76,7 +80,7 @@ class TileGradient {
   }
 
   void run() {
-    const bool kept = all_words(g_) <= kKept;
+    const bool kept = all_words(g_) * kMr * tiles(at_.m) <= room_for_x(g_.m);
     for (int64_t j = 0; j < panels(at_.n); j += kPanelsAtOnce) {
       float* left = left_;
       for (int s = 0; s < g_.shards; ++s) {
@@ -153,17 +157,18 @@ class TileGradient {
 };
 
 inline int64_t tile_grad_scratch(int64_t m, int64_t n, int shards) {
+  const int64_t room = room_for_x(m);
   m = tiles(at_most(m, kTileGradM));
   n = at_most(panels(n), kPanelsAtOnce);
-  return 16 + kKept * kMr * m + kPanelsAtOnce * kKc * kNr + levels(shards) * m * kPanelsAtOnce * kTile;
+  return 16 + room + kPanelsAtOnce * kKc * kNr + levels(shards) * m * n * kTile;
 }
 
 inline void tile_weight_gradient(const GradBlock& g) {
   [[maybe_unused]] const TileSession session;
   // Fewer columns at a time where that lets packed x be kept, but not so few that dy is packed again and again.
-  constexpr int64_t kLeast = 128;
+  constexpr int64_t kLeast = 2 * kMr;
   const int64_t all = TileGradient::all_words(g);
-  const int64_t fitting = all ? kKept * at_most(g.m, kTileGradM) / all / kMr * kMr : g.m;
+  const int64_t fitting = all ? room_for_x(g.m) / all / kMr * kMr : g.m;
   const int64_t step = fitting >= kLeast ? at_most(fitting, kTileGradM) : kTileGradM;
   for (int64_t j = 0; j < g.n; j += kTileGradN)
     for (int64_t r = 0; r < g.m; r += step)

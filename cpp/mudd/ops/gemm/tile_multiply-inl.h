@@ -15,6 +15,7 @@ class TileProduct {
   explicit TileProduct(const GemmBlock& g) : g_(g) {}
 
   void run() {
+    if (g_.n == 0) return;
     Leaving leaving;
     for (int64_t r = 0; r < g_.m; r += kMr) rows_from(r, static_cast<int>(at_most(kMr, g_.m - r)), leaving);
     leaving.store(kMr);
@@ -135,6 +136,7 @@ class TileProduct {
   alignas(64) float rooms_[2][kTile], left_[kMr * kLeftStride], partial_[kMr * kNc];
 };
 
+// One row goes through the tiles too: another order of sums would show.
 inline void tile_multiply(const GemmBlock& g) { TileProduct(g).run(); }
 
 }  // namespace

@@ -30,7 +30,7 @@ MUDD_INLINE void store_sums(Tiles& t, float* p, int64_t stride) {
 }
 // `rows` rows of sums; a register is loaded whole, so fewer than all go through `room`.
 inline void load_rows(Tiles& t, Addend from, int rows, float* room) {
-  if (rows == kMr) return load_sums(t, from.at, from.stride);
+  if (rows == kMr || from.at == room) return load_sums(t, from.at, from.stride);
   for (int r = 0; r < rows; ++r) __builtin_memcpy(room + r * kNr, from.at + r * from.stride, kNr * sizeof(float));
   load_sums(t, room, kNr);
 }

@@ -4,9 +4,10 @@
 //   Left                 how blocks of x are written for weight gradients
 //   kDepthUnit           packed K is a multiple of it
 //   Step                 how the micro-kernels read and multiply (micro-inl.h)
-//   Session              what a thread holds while it runs loops of tiles
 //   in_place             whether the tiles see rows of A as they lie
 //   copy_row             a row of A as the tiles see it
+// and for the loops over tiles out of vectors (those of AMX have their own: tile_row-inl.h)
+//   Session              what a thread holds while it runs them
 //   by_rows, by_columns  a register tile: A lies row after row, row_step words apart, or is a tile of pack_left
 #pragma once
 
