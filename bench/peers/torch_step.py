@@ -150,12 +150,13 @@ def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDA
     return page.Model(s), page.load_weights
 
 
-def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor]) -> nn.Module:
+def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor], scalar_ends: bool) -> nn.Module:
     """torch.compile with its defaults, unless its losses are NaN; then without vectorised ends of loops.
 
-    At AVX2 Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: whole
-    9M shapes, not fewer layers. With scalar ends, or at AVX-512, losses equal eager's.
+    Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: NaN from the
+    first loss at AVX2, a corrupted heap at AVX-512. With scalar ends losses equal eager's.
     """
+    torch._inductor.config.cpp.enable_loop_tail_vec = not scalar_ends
     isa = str(pick_vec_isa())
     if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):
         # Inductor tries its vector units out with the compiler and falls back to scalar code where that times out.
@@ -207,6 +208,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast around forward"
     )
+    p.add_argument("--scalar-ends", action="store_true", help="compile without vectorised ends of loops")
     p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
     p.add_argument(
         "--json", action="store_true", help="accepted for symmetry with bench_step.py; always JSON"
@@ -237,7 +239,7 @@ def main() -> int:
             return cast(Tensor, run(window[:, :-1], window[:, 1:]))
 
     first = torch.from_numpy(batch_tokens(s, 0))
-    run = compiled(model, lambda run: loss_of(run, first)) if a.mode == "compile" else model
+    run = compiled(model, lambda run: loss_of(run, first), a.scalar_ends) if a.mode == "compile" else model
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn):
         window = torch.from_numpy(batch_tokens(s, step))
