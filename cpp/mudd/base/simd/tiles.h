@@ -85,4 +85,25 @@ class Tiles {
 
 #endif
 
+// Sums in the registers 0 .. 3, two by two of them: rows lie `stride` words apart, and those below or on the right
+// may be left out.
+MUDD_INLINE void zero_sums(Tiles& t) {
+  t.zero<0>();
+  t.zero<1>();
+  t.zero<2>();
+  t.zero<3>();
+}
+MUDD_INLINE void load_sums(Tiles& t, const float* p, int64_t stride, bool below = true, bool right = true) {
+  t.load<0>(p, stride);
+  if (right) t.load<1>(p + kTileWords, stride);
+  if (below) t.load<2>(p + kTileRows * stride, stride);
+  if (below && right) t.load<3>(p + kTileRows * stride + kTileWords, stride);
+}
+MUDD_INLINE void store_sums(Tiles& t, float* p, int64_t stride, bool below = true, bool right = true) {
+  t.store<0>(p, stride);
+  if (right) t.store<1>(p + kTileWords, stride);
+  if (below) t.store<2>(p + kTileRows * stride, stride);
+  if (below && right) t.store<3>(p + kTileRows * stride + kTileWords, stride);
+}
+
 }  // namespace mudd::MUDD_ISA

@@ -52,19 +52,6 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
   t.load<T>(some, kTileWords);
 }
 
-MUDD_INLINE void load_sums(Tiles& t, const float* from, int64_t ld, bool low, bool right) {
-  t.load<0>(from, ld);
-  if (right) t.load<1>(from + kTileWords, ld);
-  if (low) t.load<2>(from + kTileRows * ld, ld);
-  if (low && right) t.load<3>(from + kTileRows * ld + kTileWords, ld);
-}
-MUDD_INLINE void store_sums(Tiles& t, float* to, int64_t ld, bool low, bool right) {
-  t.store<0>(to, ld);
-  if (right) t.store<1>(to + kTileWords, ld);
-  if (low) t.store<2>(to + kTileRows * ld, ld);
-  if (low && right) t.store<3>(to + kTileRows * ld + kTileWords, ld);
-}
-
 // `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The chain goes on from C where that is
 // added to as it is; a factor of its rows comes after the sum.
 // room: C may be read and written up to whole registers to the right.
@@ -82,7 +69,7 @@ inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int
       over_row(cols, [&](int64_t k, int n) { load(c + r * p.ldc + k, n).store(sums + r * ld + k); });
     load_sums(t, at, ld, low, right);
   } else {
-    t.zero<0>(), t.zero<1>(), t.zero<2>(), t.zero<3>();
+    zero_sums(t);
   }
   for (int64_t s = part.s_begin; s < part.s_end; s += kTileWords) {
     const float *a = p.a + i * p.lda + s, *b = p.b + s * p.ldb + j;

@@ -64,7 +64,6 @@ struct PairUnit {
 };
 
 struct DotUnit : PairUnit, VectorTiles<DotStep> {
-  using Session = NoSession;
   static constexpr int64_t kDepthUnit = 2;
 };
 

@@ -58,7 +58,7 @@ struct GradientBlock {
 
   void run() const {
     for (int s = 0; s < g.shards; ++s) {
-      float* sums = level(s == g.shards - 1 ? levels(g.shards) - 1 : __builtin_ctz(~static_cast<unsigned>(s)));
+      float* sums = level(level_of(s, g.shards));
       int64_t row = g.cuts[s];
       do {  // an empty shard counts as zeros
         const int64_t count = at_most(kChunk, g.cuts[s + 1] - row);
@@ -166,7 +166,6 @@ int64_t grad_scratch(int64_t m, int64_t n, int shards) {
 
 template <class Unit>
 void weight_gradient(const GradBlock& g) {
-  [[maybe_unused]] const typename Unit::Session session;
   for (int64_t j = 0; j < g.n; j += kGradN)
     for (int64_t r = 0; r < g.m; r += kGradM)
       GradientBlock<Unit>(g, {r, j, at_most(kGradM, g.m - r), at_most(kGradN, g.n - j)}).run();

@@ -192,7 +192,6 @@ void one_row(const GemmBlock& g) {
 
 template <class Unit>
 void multiply(const GemmBlock& g) {
-  [[maybe_unused]] const typename Unit::Session session;
   if (g.m == 1) return one_row<Unit>(g);
   for (int64_t j = 0; j < g.n; j += kNc)
     for (int64_t r = 0; r < g.m; r += kMc) {

@@ -29,6 +29,11 @@ int levels(int shards) {
   return n;
 }
 
+// Where the sum of shard s waits, or the last one is in progress.
+inline int level_of(int s, int shards) {
+  return s == shards - 1 ? levels(shards) - 1 : __builtin_ctz(~static_cast<unsigned>(s));
+}
+
 // What is added to the sum of shard s at a tile: the finished subtrees to its left, small ones first; the last
 // shard takes all of them, then the adds. below: the tile at level 0, the next levels `step` floats further; at:
 // its place in dW.

@@ -21,13 +21,12 @@ inline int64_t room_for_x(int64_t m) {
 // Turns 16 x 16 words of pairs of rows; rows of numbers are read in the order of memory.
 template <class From>
 struct LeftPacker {
-  using Rows = RowsOf<AsPairs, From>;
   const From* x;
   int64_t ldx;
   const int32_t* list;
   int64_t count;  // rows
 
-  Rows rows(int64_t word) const { return Rows(x, ldx, list, word, count); }
+  RowsOf<AsPairs, From> rows(int64_t word) const { return {x, ldx, list, word, count}; }
 
   // Words [word, word + 16) of `depth`, of all m columns.
   void words_from(int64_t word, int64_t m, int64_t depth, float* to) const {
@@ -123,9 +122,6 @@ class TileGradient {
 
   // Level t holds a sum over 2^t shards until its right-hand partner is done.
   float* level(int t) const { return waiting_ + t * tiles(at_.m) * at_most(panels(at_.n), kPanelsAtOnce) * kTile; }
-  float* sums_of(int s) const {
-    return level(s == g_.shards - 1 ? levels(g_.shards) - 1 : __builtin_ctz(~static_cast<unsigned>(s)));
-  }
 
   // Rows from r on and columns from j on of the block; `place`: of its tile in each level.
   void tile(const Rows& rows, int64_t r, int64_t j, const float* b, int64_t place) {
@@ -136,7 +132,7 @@ class TileGradient {
     const bool first = rows.begin == g_.cuts[s], last = rows.begin + rows.count == g_.cuts[s + 1];
     const bool out = last && s == g_.shards - 1;
     const int64_t kc = words<TileUnit>(rows.count), at = (at_.r0 + r) * g_.ldo + at_.j0 + j;
-    float* sums = sums_of(s) + place;
+    float* sums = level(level_of(s, g_.shards)) + place;
     if (!first) load_sums(t_, sums, kNr);
     else if (g_.start) load_rows(t_, from(g_.start + at, g_.ldo, m, n, room), m, room);
     else zero_sums(t_);

@@ -86,9 +86,9 @@ class TileProduct {
     const int64_t ahead = at_most(kMr, g_.m - r);
     Fetch<1> c;
     Fetch<0> residual;
-    if (ahead > 0) c = c.rows_of(g_.c + (r * g_.ldc + j), g_.ldc, ahead);
+    if (ahead > 0) c = Fetch<1>::rows_of(g_.c + (r * g_.ldc + j), g_.ldc, ahead);
     if (ahead > 0 && e.residual)
-      residual = residual.rows_of(e.residual + (r * e.residual_stride + j), e.residual_stride, ahead);
+      residual = Fetch<0>::rows_of(e.residual + (r * e.residual_stride + j), e.residual_stride, ahead);
     const int each = each_;
     add_products(t_, rows, kc, a, b, [&]() __attribute__((always_inline)) {
       leaving.store(each);

@@ -10,24 +10,6 @@ namespace {
 // kMr x kNr elements of C in four registers, A and B in two each.
 static_assert(kMr == 2 * kTileRows && kNr == 2 * kTileWords);
 
-MUDD_INLINE void zero_sums(Tiles& t) {
-  t.zero<0>();
-  t.zero<1>();
-  t.zero<2>();
-  t.zero<3>();
-}
-MUDD_INLINE void load_sums(Tiles& t, const float* p, int64_t stride) {
-  t.load<0>(p, stride);
-  t.load<1>(p + kTileWords, stride);
-  t.load<2>(p + kTileRows * stride, stride);
-  t.load<3>(p + kTileRows * stride + kTileWords, stride);
-}
-MUDD_INLINE void store_sums(Tiles& t, float* p, int64_t stride) {
-  t.store<0>(p, stride);
-  t.store<1>(p + kTileWords, stride);
-  t.store<2>(p + kTileRows * stride, stride);
-  t.store<3>(p + kTileRows * stride + kTileWords, stride);
-}
 // `rows` rows of sums; a register is loaded whole, so fewer than all go through `room`.
 inline void load_rows(Tiles& t, Addend from, int rows, float* room) {
   if (rows == kMr || from.at == room) return load_sums(t, from.at, from.stride);

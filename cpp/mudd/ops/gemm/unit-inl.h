@@ -7,7 +7,6 @@
 //   in_place             whether the tiles see rows of A as they lie
 //   copy_row             a row of A as the tiles see it
 // and for the loops over tiles out of vectors (those of AMX have their own: tile_row-inl.h)
-//   Session              what a thread holds while it runs them
 //   by_rows, by_columns  a register tile: A lies row after row, row_step words apart, or is a tile of pack_left
 #pragma once
 
@@ -65,8 +64,6 @@ MUDD_INLINE void with_cells(ConstCells c, Body body) {
   else body(c.f32());
 }
 
-struct NoSession {};
-
 // Register tiles out of vectors.
 template <class Step>
 struct VectorTiles {
@@ -87,7 +84,6 @@ struct F32Unit : VectorTiles<FmaStep> {
   using Packed = AsF32;
   using Left = AsF32;
   using Step = FmaStep;
-  using Session = NoSession;
   static constexpr DType kPacked = DType::f32;
   static constexpr int64_t kDepthUnit = 1;
 
@@ -111,7 +107,6 @@ struct WidenUnit : VectorTiles<HalvesStep> {
   using Packed = AsHalves;
   using Left = AsRounded;
   using Step = HalvesStep;
-  using Session = NoSession;
   static constexpr DType kPacked = DType::bf16;
   static constexpr int64_t kDepthUnit = 1;
 
