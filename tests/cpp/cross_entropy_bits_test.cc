@@ -114,12 +114,18 @@ TEST_CASE("cuts: whole shards in groups, long shards in chunks, never more than 
   LossCut cut = LossCut::choose(256, 8, 8192, 256, 16 * mib);  // 8 MiB a shard
   CHECK(cut.group == 2);
   CHECK(cut.chunk_rows == 512);
-  cut = LossCut::choose(512, 2, 50304, 768, 16 * mib);  // no longer than D: whole
-  CHECK(cut.group == 1);
+  cut = LossCut::choose(512, 1, 50304, 768, 16 * mib);  // no longer than D: whole
   CHECK(cut.chunk_rows == 512);
-  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib);
+  cut = LossCut::choose(512, 2, 50304, 768, 16 * mib);  // 98 MiB more of dlogits, 147 less that wait
+  CHECK(cut.group == 2);
+  CHECK(cut.chunk_rows == 1024);
+  cut = LossCut::choose(512, 4, 16384, 512, 16 * mib);  // 32 and 32, then 64 and 32
+  CHECK(cut.group == 2);
+  cut = LossCut::choose(600, 2, 16384, 768, 16 * mib);
+  CHECK(cut.group == 2);
+  cut = LossCut::choose(600, 2, 16384, 512, 16 * mib);  // longer than D: in chunks
   CHECK(cut.group == 1);
-  cut = LossCut::choose(512, 2, 16384, 512, 16 * mib, DType::bf16);  // 16 MiB more of dlogits, 32 less that wait
+  cut = LossCut::choose(512, 4, 16384, 512, 16 * mib, DType::bf16);  // 16 and 32, then 32 and 32
   CHECK(cut.group == 2);
   cut = LossCut::choose(256, 8, 8192, 256, 16 * mib, DType::bf16);
   CHECK(cut.group == 2);

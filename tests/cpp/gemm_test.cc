@@ -1,5 +1,6 @@
 // levels: products of gemm rows on every edge of their tiles, bit for bit the chain that the contract promises; so
 // equality across levels, tiles, blocks and threads follows. The threaded drivers against one block.
+#include <cmath>
 #include <cstring>
 
 #include "compare.h"
@@ -139,6 +140,57 @@ TEST_CASE("threads and drivers give the bits of one block") {
     g.scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float));
     weight_gradient(g);
     CHECK(same_bits(dw, gradient));
+  }
+  set_num_threads(0);
+}
+
+TEST_CASE("a product packs its matrix before any of its blocks reads it, alone and beside a gradient") {
+  // Few rows, so that blocks follow the packing at once; what is read too early is a NaN.
+  const int64_t m = 8, n = 2048, k = 67;
+  const bool fused = active_isa() != Isa::portable;
+  const Floats a = numbers(1, m * k), b = numbers(2, k * n), dy = numbers(3, m * 16);
+  const Floats product = chain(fused, m, n, k, a, b, Floats(static_cast<size_t>(m * n)));
+  const std::vector<int64_t> cuts = {0, m};
+  const Floats gradient = gradient_chain(fused, cuts, k, 16, a, dy, {});
+  for (int threads : {1, 2, 4}) {
+    set_num_threads(threads);
+    Floats pack(static_cast<size_t>(packed_bytes(k, n)) / sizeof(float));
+    Floats scratch(static_cast<size_t>(grad_scratch_bytes(k, 16, 1)) / sizeof(float));
+    for (int turn = 0; turn < 100; ++turn) {
+      std::fill(pack.begin(), pack.end(), std::nanf(""));
+      Floats c(static_cast<size_t>(m * n)), dw(static_cast<size_t>(k * 16));
+      GemmBlock whole = product_of(a.data(), nullptr, c.data(), m, n, k);
+      whole.pack = {b.data(), k, n, false, pack.data()};
+      GradBlock g = gradient_of(a.data(), dy.data(), cuts.data(), 1, k, 16, dw.data(), scratch.data());
+      g.scratch_bytes = static_cast<int64_t>(scratch.size() * sizeof(float));
+      if (turn % 2) multiply(whole);
+      else multiply_beside(whole, g);
+      REQUIRE(same_bits(c, product));
+      if (turn % 2 == 0) REQUIRE(same_bits(dw, gradient));
+    }
+  }
+  set_num_threads(0);
+}
+
+TEST_CASE("stacks and several matrices are packed as each alone, matrices without memory left out") {
+  const int64_t k = 35, n = 50, count = 3;
+  const Floats stack = numbers(1, count * k * n), other = numbers(2, k * n);
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    const auto bytes = static_cast<size_t>(packed_bytes(k, n)), turned = static_cast<size_t>(packed_bytes(n, k));
+    std::vector<char> packs(bytes * count), last(turned);
+    const Unpacked all[] = {{stack.data(), k, n, false, packs.data(), count},
+                            {nullptr, k, n, false, nullptr},
+                            {other.data(), k, n, true, last.data()}};
+    pack_weights(all, DType::f32);
+    std::vector<char> one(bytes);
+    for (int64_t i = 0; i < count; ++i) {
+      pack_weight(stack.data() + i * k * n, k, n, false, one.data());
+      CHECK(std::equal(one.begin(), one.end(), packs.begin() + static_cast<int64_t>(bytes) * i));
+    }
+    std::vector<char> alone(turned);
+    pack_weight(other.data(), k, n, true, alone.data());
+    CHECK(alone == last);
   }
   set_num_threads(0);
 }

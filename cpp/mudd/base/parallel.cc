@@ -81,12 +81,12 @@ void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
   const int workers = static_cast<int>(std::min<int64_t>(num_threads(), n_tasks));
   if (workers == 1 || omp_in_parallel()) return run_alone(n_tasks, fn, context);
   Failure failure;
+  std::atomic<int64_t> next{0};
 #pragma omp parallel num_threads(workers)
   {
     FloatState state;
     const int worker = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < n_tasks; ++i) {
+    for (int64_t i = next++; i < n_tasks; i = next++) {
       if (failure.raised.load(std::memory_order_relaxed)) continue;
       try {
         fn(context, i, worker);

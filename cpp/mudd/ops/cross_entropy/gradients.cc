@@ -25,15 +25,14 @@ void over_columns(int64_t vocabulary, Body body) {
 
 }  // namespace
 
-void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+// `beside`, if given, is made in the same parallel region as the last stripe.
+void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& chunk,
+                                   const GradBlock* beside) const {
   const Tensor& dh = run.din(kH);
   const Cells to = dh.cells() + chunk.begin * dh.stride;
-  over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, const void* panels) {
-    GemmBlock g;
-    g.compute = compute_;
+  over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, GemmBlock g) {
     g.a = w.dlogits() + begin;
     g.lda = w.vocabulary;
-    g.b = panels;
     g.c = to;
     g.ldc = dh.stride;
     g.m = chunk.rows();
@@ -48,22 +47,24 @@ void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& c
       g.epilogue.residual = to;
       g.epilogue.residual_stride = dh.stride;
     }
-    multiply(g);
-    if (waits && end == w.vocabulary) add_rows(w.s.hidden, chunk.rows(), w.d, to.f32(), dh.stride);
+    const bool last = end == w.vocabulary;
+    if (last && beside) multiply_beside(g, *beside);
+    else multiply(g);
+    if (waits && last) add_rows(w.s.hidden, chunk.rows(), w.d, to.f32(), dh.stride);
   });
 }
 
-// Adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the sums
-// of levels 0 .. (trailing ones of i) - 1 are taken up by this one, which waits at the next level or, as the
+// What adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the
+// sums of levels 0 .. (trailing ones of i) - 1 are taken up by this one, which waits at the next level or, as the
 // last one, goes out with the adds of the sink.
-void CrossEntropy::head_gradient(const Run& run, const Work& w, const Chunk& chunk) const {
+CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run, const Work& w,
+                                         const Chunk& chunk) {
   const GradSink& sink = run.sink(kHead);
   const int64_t size = w.vocabulary * w.d;
-  const unsigned group = static_cast<unsigned>(chunk.first_shard / cut_.group);
+  const unsigned group = static_cast<unsigned>(chunk.first_shard / op.cut_.group);
   const bool last_group = chunk.first_shard + chunk.shards == run.shards().count();
   const int level = __builtin_ctz(~group);
   float* own = w.s.waiting + level * size;  // free until this group is done
-  std::array<const float*, kMaxAdds> add{};
   int n_add = 0;
   if (chunk.last) {
     for (int t = 0; t < level; ++t) add[n_add++] = w.s.waiting + t * size;
@@ -73,29 +74,35 @@ void CrossEntropy::head_gradient(const Run& run, const Work& w, const Chunk& chu
       for (int a = 0; a < sink.n_add; ++a) add[n_add++] = sink.add[a];
     }
   }
-  std::array<int64_t, kMaxShards + 1> cuts;
   for (int s = 0; s <= chunk.shards; ++s)
     cuts[s] =
         std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
-  float* out = chunk.last && last_group ? sink.out : own;
-  GradBlock g;
-  g.x = w.dlogits();
-  g.ldx = w.vocabulary;
-  g.compute = compute_;
-  g.dy = w.h.cells() + chunk.begin * w.h.stride;
-  g.ldy = w.h.stride;
-  g.cuts = cuts.data();
-  g.shards = chunk.shards;
-  g.m = w.vocabulary;
-  g.n = w.d;
-  g.out = out;
-  g.ldo = w.d;
-  g.start = chunk.first ? nullptr : own;
-  g.add = add.data();
-  g.n_add = n_add;
-  g.scratch = w.s.gradient_scratch;
-  g.scratch_bytes = gradient_bytes_;
-  weight_gradient(g);
+  block.x = w.dlogits();
+  block.ldx = w.vocabulary;
+  block.compute = op.compute_;
+  block.dy = w.h.cells() + chunk.begin * w.h.stride;
+  block.ldy = w.h.stride;
+  block.cuts = cuts.data();
+  block.shards = chunk.shards;
+  block.m = w.vocabulary;
+  block.n = w.d;
+  block.out = chunk.last && last_group ? sink.out : own;
+  block.ldo = w.d;
+  block.start = chunk.first ? nullptr : own;
+  block.add = add.data();
+  block.n_add = n_add;
+  block.scratch = w.s.gradient_scratch;
+  block.scratch_bytes = op.gradient_bytes_;
+}
+
+void CrossEntropy::chunk_gradients(const Run& run, const Work& w, const Chunk& chunk) const {
+  if (!run.wants(kHead)) {
+    if (run.wants(kH)) hidden_gradient(run, w, chunk, nullptr);
+    return;
+  }
+  const HeadGradient head(*this, run, w, chunk);
+  if (run.wants(kH)) hidden_gradient(run, w, chunk, &head.block);
+  else weight_gradient(head.block);
 }
 
 // Adds the chunk's dlogits, row by row, to the sums of its shards.

@@ -16,8 +16,8 @@ struct LossCut {
   int64_t chunk_rows = 0;  // most rows of a chunk; below a shard's rows only with group 1
 
   // `budget` bytes of logits at a time, but at least 64 rows or a shard. A shard of at most D rows is never cut:
-  // its logits need no more memory than the V x D sums that must then wait between its chunks. Where dlogits lie
-  // in bf16, more shards share a chunk if that takes less memory than the sums that would wait between them.
+  // its logits need no more memory than the V x D sums that must then wait between its chunks. For the same reason
+  // more shards share a chunk where their dlogits take no more memory than the sums that would wait between them.
   static LossCut choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget,
                         DType compute = DType::f32);
 };

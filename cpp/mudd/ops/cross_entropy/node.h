@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "mudd/graph/node.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
@@ -74,8 +75,16 @@ class CrossEntropy : public Node {
   void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
   static void sum_losses(const Run& run, const Work& w);
 
-  void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk) const;
-  void head_gradient(const Run& run, const Work& w, const Chunk& chunk) const;
+  struct HeadGradient {
+    HeadGradient(const CrossEntropy& op, const Run& run, const Work& w, const Chunk& chunk);
+    HeadGradient(const HeadGradient&) = delete;
+
+    GradBlock block;  // points at the other members
+    std::array<const float*, kMaxAdds> add{};
+    std::array<int64_t, kMaxShards + 1> cuts;
+  };
+  void chunk_gradients(const Run& run, const Work& w, const Chunk& chunk) const;
+  void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk, const GradBlock* beside) const;
   static void bias_gradient(const Run& run, const Work& w, const Chunk& chunk);
   static void finish_bias(const Run& run, const Work& w);
 
@@ -89,15 +98,19 @@ class CrossEntropy : public Node {
   const CrossEntropyKernels* kernels_ = nullptr;
 };
 
-// body(begin, end, panels) for the stripes of the head, or once with what the store keeps.
+// body(begin, end, product) for the stripes of the head, or once for what the store keeps: `product` knows its
+// right operand.
 template <class Body>
 void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
-  if (const void* kept = run.packed(kHead, how)) return body(int64_t{0}, w.vocabulary, kept);
+  GemmBlock product;
+  product.compute = compute_;
+  product.b = run.packed(kHead, how);
+  if (product.b) return body(int64_t{0}, w.vocabulary, product);
   if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
   for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {
     const int64_t end = std::min(begin + stripe_, w.vocabulary);
-    pack_weight(w.head.f32() + begin * w.d, end - begin, w.d, how == Pack::transposed, w.s.packed, compute_);
-    body(begin, end, static_cast<const void*>(w.s.packed));
+    product.pack = {w.head.f32() + begin * w.d, end - begin, w.d, how == Pack::transposed, w.s.packed};
+    body(begin, end, product);
   }
 }
 

@@ -34,12 +34,9 @@ CrossEntropy::Work CrossEntropy::work(const Run& run, bool backward) const {
 }
 
 void CrossEntropy::logits(const Run& run, const Work& w, const Chunk& chunk) const {
-  over_stripes(run, w, Pack::transposed, [&](int64_t begin, int64_t end, const void* panels) {
-    GemmBlock g;
-    g.compute = compute_;
+  over_stripes(run, w, Pack::transposed, [&](int64_t begin, int64_t end, GemmBlock g) {
     g.a = w.h.cells() + chunk.begin * w.h.stride;
     g.lda = w.h.stride;
-    g.b = panels;
     g.c = w.s.logits + begin;
     g.ldc = w.vocabulary;
     g.m = chunk.rows();
@@ -121,8 +118,7 @@ void CrossEntropy::backward(const Run& run) {
       const int64_t stop = std::min(at + step, end);
       const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
       make_dlogits(run, w, chunk);
-      if (run.wants(kH)) hidden_gradient(run, w, chunk);
-      if (run.wants(kHead)) head_gradient(run, w, chunk);
+      chunk_gradients(run, w, chunk);
       at = stop;
     } while (at < end);
   }

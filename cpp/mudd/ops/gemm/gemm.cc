@@ -6,6 +6,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
 #include "mudd/ops/gemm/grid.h"
+#include "mudd/ops/gemm/pack_tasks.h"
 
 namespace mudd {
 
@@ -34,39 +35,33 @@ int64_t packed_bytes(int64_t k, int64_t n, DType compute) {
   return kernels.panel_bytes(k, round_up(n, kernels.nr));
 }
 
-void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed, DType compute) {
-  const GemmKernels& kernels = gemm_kernels(compute);
-  const int64_t k = transposed ? cols : rows, n = transposed ? rows : cols;
-  const int64_t panels = ceil_div(n, kernels.nr);
-  // Whole runs of cache lines of each row (pack-inl.h), where that leaves a task for every thread.
-  const int64_t least = std::clamp<int64_t>(panels / num_threads(), 1, 4);
-  const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels.nr), least, 16);
-  parallel_for(ceil_div(panels, step), [&](int64_t task, int) {
-    const int64_t begin = task * step, end = std::min(begin + step, panels);
-    (transposed ? kernels.pack_transposed : kernels.pack)(w, cols, k, n, begin, end, packed);
-  });
-}
-
 namespace {
 
-// The tasks of a whole product.
+// The tasks of a whole product, behind those that pack its B. Those that multiply wait until the last of them is
+// done: less than the end of a parallel region and the start of the next would take.
 class ProductTasks {
  public:
   explicit ProductTasks(const GemmBlock& whole)
       : whole_(whole),
         kernels_(gemm_kernels(whole.compute)),
-        grid_(product_grid(kernels_, whole.m, whole.n, whole.k)) {}
+        grid_(product_grid(kernels_, whole.m, whole.n, whole.k)),
+        pack_({&whole.pack, 1}, whole.compute) {}
 
+  int64_t packs() const { return pack_.count(); }
   int64_t count() const { return grid_.tasks(); }
 
+  void pack(int64_t task) { pack_.run(task); }
+
   void run(int64_t task) const {
+    pack_.wait();
     const int64_t row = grid_.row(task), column = grid_.column(task);
     GemmBlock block = whole_;
     block.m = grid_.rows(task);
     block.n = grid_.columns(task);
     if (whole_.a_rows) block.a_rows += row;
     else block.a += row * whole_.lda;
-    block.b = static_cast<const char*>(whole_.b) + kernels_.panel_bytes(whole_.k, column);
+    const void* b = whole_.pack.w ? whole_.pack.to : whole_.b;
+    block.b = static_cast<const char*>(b) + kernels_.panel_bytes(whole_.k, column);
     block.c += row * whole_.ldc + column;
     // The next tasks of these columns find B in L2, unless it fills that.
     const int64_t turn = num_threads() * grid_.step_m, next = row + turn;  // tasks are dealt in turn
@@ -85,13 +80,18 @@ class ProductTasks {
   const GemmBlock& whole_;
   const GemmKernels& kernels_;
   Grid grid_;
+  PackTasks pack_;
 };
 
 }  // namespace
 
 void multiply(const GemmBlock& whole) {
-  const ProductTasks product(whole);
-  parallel_for(product.count(), [&](int64_t task, int) { product.run(task); });
+  ProductTasks product(whole);
+  const int64_t packs = product.packs();
+  parallel_for(packs + product.count(), [&](int64_t task, int) {
+    if (task < packs) product.pack(task);
+    else product.run(task - packs);
+  });
 }
 
 int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products, DType compute) {
@@ -192,12 +192,13 @@ void multiply_beside(const GemmBlock& whole, const GradBlock& gradient) {
     multiply(whole);
     return weight_gradient(gradient);
   }
-  const ProductTasks product(whole);
+  ProductTasks product(whole);
   GradientTasks gradients({&gradient, 1});
-  const int64_t workers = gradients.workers();
-  parallel_for(workers + product.count(), [&](int64_t task, int) {
-    if (task < workers) gradients.run(task);
-    else product.run(task - workers);
+  const int64_t packs = product.packs(), workers = gradients.workers();
+  parallel_for(packs + workers + product.count(), [&](int64_t task, int) {
+    if (task < packs) product.pack(task);
+    else if (task < packs + workers) gradients.run(task - packs);
+    else product.run(task - packs - workers);
   });
 }
 

@@ -39,12 +39,23 @@ struct Epilogue {
   bool rounds_pre = false;  // without a gate: activation and pre_activation get sum + bias rounded to bf16
 };
 
+// A stored matrix [rows, cols] that is to be packed for products that sum over its rows (plain) or its columns
+// (transposed); or a stack of them, packed one behind the other.
+struct Unpacked {
+  const float* w = nullptr;  // null: nothing to do
+  int64_t rows = 0, cols = 0;
+  bool transposed = false;
+  void* to = nullptr;  // packed_bytes for each
+  int64_t count = 1;
+};
+
 // One thread's block of C[m, n] = A[m, k] B[k, n]. C may overlap no operand but the residual.
 struct GemmBlock {
   ConstCells a = {};  // row-major, lda elements between rows
   int64_t lda = 0;
   const int32_t* a_rows = nullptr;  // row r of the block is row a_rows[r] of A (gathered); null: row r
   const void* b = nullptr;          // packed for `compute`: first panel of the block
+  Unpacked pack = {};               // of a whole product, in place of b: packed first, by the same threads
   Cells c = {};
   int64_t ldc = 0;
   int64_t m = 0, n = 0, k = 0;  // n counts columns from the first panel's first; the last panel may be partial
@@ -126,9 +137,9 @@ const GemmKernels& gemm_kernels(DType compute = DType::f32);
 int64_t packed_bytes(int64_t k, int64_t n, DType compute = DType::f32);
 
 // Threaded drivers used by ops (gemm.cc): they cut M and N into blocks by shape.
-// Packs stored matrix w [rows, cols] for products that sum over its rows (plain) or its columns (transposed).
 void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed,
                  DType compute = DType::f32);
+void pack_weights(std::span<const Unpacked> matrices, DType compute);  // all in one parallel region
 // C[m, n] = A[m, k] B (+ epilogue); pointers in `whole` are those of the whole product.
 void multiply(const GemmBlock& whole);
 // dW of a whole product; `scratch` holds `scratch_bytes` bytes: grad_scratch_bytes(m, n, shards) when it was

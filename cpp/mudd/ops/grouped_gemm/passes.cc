@@ -1,5 +1,6 @@
 // Forward and backward of grouped_gemm, block by block of the rows of an expert.
 #include <algorithm>
+#include <array>
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/row_tasks.h"
@@ -11,6 +12,7 @@ namespace mudd {
 
 GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how, std::initializer_list<int> wanted)
     : op(node) {
+  std::array<Unpacked, kMatrices> unpacked;
   for (int i : wanted) {
     const int m = i - kGate;
     if (panels[m]) continue;
@@ -20,11 +22,10 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how,
     if (panels[m]) continue;
     if (!op.packs_) throw StateError("[grouped_gemm] weights: a parameter came without its packed copy");
     char* to = reinterpret_cast<char*>(run.scratch()) + m * op.packed_bytes();
-    for (int64_t e = 0; e < op.experts_; ++e)
-      pack_weight(run.in(i).f32() + e * rows * cols, rows, cols, how == Pack::transposed, to + e * stride[m],
-                  op.compute_);
+    unpacked[static_cast<size_t>(m)] = {run.in(i).f32(), rows, cols, how == Pack::transposed, to, op.experts_};
     panels[m] = to;
   }
+  pack_weights(unpacked, op.compute_);
 }
 
 // The rows of block b times one expert's matrix [k, n]; a: the first of them, or what they are gathered from.

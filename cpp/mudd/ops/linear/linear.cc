@@ -94,7 +94,7 @@ class Linear : public Node {
     g.compute = compute_;
     g.a = x.cells();
     g.lda = x.stride;
-    g.b = packed_w(run, false, run.scratch());
+    set_right(run, false, run.scratch(), &g);
     g.c = y.cells();
     g.ldc = y.stride;
     g.m = x.rows;
@@ -132,7 +132,6 @@ class Linear : public Node {
   void backward(const Run& run) override {
     const Tensor dpre = pre_gradient(run);
     const bool wants_w = run.wants(kW);
-    std::byte* packed = run.scratch() + product_at_;
     if (!run.wants(kX)) {
       if (wants_w) weight_gradient(gradient_of_w(run, dpre).block);
       return;
@@ -142,7 +141,7 @@ class Linear : public Node {
     g.compute = compute_;
     g.a = dpre.cells();
     g.lda = dpre.stride;
-    g.b = packed_w(run, true, packed);
+    set_right(run, true, run.scratch() + product_at_, &g);
     g.c = dx.cells();
     g.ldc = dx.stride;
     g.m = dpre.rows;
@@ -181,12 +180,13 @@ class Linear : public Node {
   // Packing of w for the product of forward, or of backward (dx).
   Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
 
-  const void* packed_w(const Run& run, bool backward, std::byte* scratch) const {
-    if (const void* packed = run.packed(kW, way(backward))) return packed;
+  // w as the right operand of a product: packed by the store, or by the product into scratch.
+  void set_right(const Run& run, bool backward, std::byte* scratch, GemmBlock* g) const {
+    g->b = run.packed(kW, way(backward));
+    if (g->b) return;
     if (!packs_) throw StateError("[linear] w: a parameter came without its packed copy");
     const Tensor& w = run.in(kW);
-    pack_weight(w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch, compute_);
-    return scratch;
+    g->pack = {w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch};
   }
 
   // dpre (dy itself without an activation) and the gradient of the bias.
