@@ -121,6 +121,9 @@ TEST_CASE("cuts: whole shards in groups, long shards in chunks, never more than 
   CHECK(cut.chunk_rows == 1024);
   cut = LossCut::choose(512, 4, 16384, 512, 16 * mib);  // 32 and 32, then 64 and 32
   CHECK(cut.group == 2);
+  cut =
+      LossCut::choose(512, 4, 16384, 512, 16 * mib, DType::f32, false);  // a head without gradient: nothing waits
+  CHECK(cut.group == 1);
   cut = LossCut::choose(600, 2, 16384, 768, 16 * mib);
   CHECK(cut.group == 2);
   cut = LossCut::choose(600, 2, 16384, 512, 16 * mib);  // longer than D: in chunks

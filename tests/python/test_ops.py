@@ -240,6 +240,25 @@ def test_a_result_multiplied_by_itself_gets_both_gradients(threads: int) -> None
     close(a.grad, (d @ exact.T + exact.T @ d) * (a.data > 0))
 
 
+def test_hidden_states_that_are_the_head_too_get_both_gradients_in_every_chunk() -> None:
+    count, width = 3000, 8  # 34 MiB of logits: in chunks
+    a = tape.Tensor(normal(count, width), requires_grad=True)
+    targets = np.arange(count, dtype=np.int32)[::-1].copy()
+    mc.set_num_threads(2)
+    try:
+        h = ops.activation(a, activation="relu")
+        ops.cross_entropy(h, h, targets)[0].backward()
+    finally:
+        mc.set_num_threads(0)
+    exact = np.maximum(a.data, 0).astype(np.float64)
+    logits = exact @ exact.T
+    g = np.exp(logits - logits.max(-1, keepdims=True))
+    g /= g.sum(-1, keepdims=True)
+    g[np.arange(count), targets] -= 1
+    assert a.grad is not None
+    close(a.grad, (g @ exact + g.T @ exact) * (a.data > 0))
+
+
 def test_only_leaves_that_ask_get_gradients() -> None:
     a, b = tape.Tensor(normal(3, 4), requires_grad=True), tape.Tensor(normal(3, 4))
     y = ops.add(a, b)

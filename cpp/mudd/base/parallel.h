@@ -23,7 +23,7 @@ void run_tasks(int64_t n_tasks, TaskFn fn, void* context);
 constexpr int kMaxThreads = 256;
 
 // Calls body(task, worker) for task in [0, n_tasks); worker < num_threads() names a scratch slot. Tasks begin in
-// the order of their numbers: one may wait for the end of lower ones, if those cannot throw.
+// the order of their numbers: one may wait for the end of lower ones if none of them can throw.
 // An exception in a task is rethrown here after all workers have stopped.
 // In a forked child of a process that has computed, throws StateError instead of hanging.
 template <class Body>

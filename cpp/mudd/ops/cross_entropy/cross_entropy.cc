@@ -65,7 +65,7 @@ void CrossEntropy::infer(Inference& io) {
   stripe_ = stripe_rows(head.rows(), head.cols());
   flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
   most_rows_ = largest_shard(io.shards(), rows);
-  cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_, compute_);
+  cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_, compute_, wants_head_);
   gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group, 1, compute_);
   io.scratch_forward(layout(nullptr, rows, head.rows(), head.cols(), shards, false).bytes);
   io.scratch_backward(layout(nullptr, rows, head.rows(), head.cols(), shards, true).bytes);

@@ -5,7 +5,7 @@
 namespace mudd {
 
 LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget,
-                        DType compute) {
+                        DType compute, bool sums) {
   LossCut cut;
   const int64_t row_bytes = vocabulary * static_cast<int64_t>(sizeof(float));
   const int64_t fitting = std::max<int64_t>(1, budget / row_bytes);
@@ -19,7 +19,7 @@ LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int6
   // often, so that this is worth doing for equal memory.
   const auto pays = [&] {
     const int64_t more = cut.group * shard_rows * size_of(compute), less = d_model * size_of(DType::f32);
-    return compute == DType::f32 ? more <= less : more < less;
+    return sums && (compute == DType::f32 ? more <= less : more < less);
   };
   while (cut.group < shards && (2 * cut.group * shard_rows <= fitting || pays())) cut.group *= 2;
   cut.chunk_rows = cut.group * shard_rows;

@@ -17,9 +17,10 @@ struct LossCut {
 
   // `budget` bytes of logits at a time, but at least 64 rows or a shard. A shard of at most D rows is never cut:
   // its logits need no more memory than the V x D sums that must then wait between its chunks. For the same reason
-  // more shards share a chunk where their dlogits take no more memory than the sums that would wait between them.
+  // more shards share a chunk where their dlogits take no more memory than the sums that would wait between them;
+  // sums: whether there are any, which takes a head that wants its gradient.
   static LossCut choose(int64_t shard_rows, int shards, int64_t vocabulary, int64_t d_model, int64_t budget,
-                        DType compute = DType::f32);
+                        DType compute = DType::f32, bool sums = true);
 };
 
 }  // namespace mudd

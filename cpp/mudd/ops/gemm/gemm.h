@@ -148,8 +148,9 @@ void weight_gradient(const GradBlock& whole);
 // Several products at once, so that threads do not wait for each other between them. All share the compute type
 // and the scratch of the first, which holds the largest grad_scratch_bytes of them.
 void weight_gradients(std::span<const GradBlock> wholes);
-// Both, the blocks of the gradient first: threads that are done early go on with the small tasks of the product.
-// If both end in the same memory (a value times itself), the product first, then the gradient, which adds to it.
+// Both: packing, then the blocks of the gradient, then the product: threads that are done early go on with the
+// small tasks of the product. If both end in the same memory (a value times itself), the product first, then the
+// gradient, which adds to it.
 void multiply_beside(const GemmBlock& whole, const GradBlock& gradient);
 // products: how many of this size go together.
 int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products = 1, DType compute = DType::f32);

@@ -10,7 +10,7 @@
 namespace mudd {
 
 PackTasks::PackTasks(std::span<const Unpacked> matrices, DType compute)
-    : matrices_(matrices), kernels_(gemm_kernels(compute)) {
+    : matrices_(matrices), kernels_(gemm_kernels(compute)), threads_(num_threads()) {
   for (const Unpacked& m : matrices) count_ += m.count * cut(m).tasks;
   left_.store(count_);
 }
@@ -20,7 +20,7 @@ PackTasks::Cut PackTasks::cut(const Unpacked& m) const {
   const int64_t k = m.transposed ? m.cols : m.rows, n = m.transposed ? m.rows : m.cols;
   const int64_t panels = ceil_div(n, kernels_.nr);
   // Whole runs of cache lines of each row (pack-inl.h), where that leaves a task for every thread.
-  const int64_t least = std::clamp<int64_t>(panels / num_threads(), 1, 4);
+  const int64_t least = std::clamp<int64_t>(panels / threads_, 1, 4);
   const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels_.nr), least, 16);
   return {k, n, panels, step, ceil_div(panels, step)};
 }
