@@ -77,8 +77,8 @@ py::list profile_table(const Executor& e) {
                                again     ? "remake"
                                : forward ? "forward"
                                          : "backward",
-                               span.calls, span.seconds, span.begin, span.end, times * node.node->forward_flops(),
-                               bytes));
+                               span.calls, span.seconds, span.least, span.begin, span.end,
+                               times * node.node->forward_flops(), bytes));
   }
   return rows;
 }
@@ -158,7 +158,9 @@ void bind_executor(py::module_& m) {
           },
           py::arg("on"), "Times every node of the runs that follow.")
       .def("profile_table", &profile_table,
-           "(label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.")
+           "(label, phase, calls, seconds, seconds of the shortest call, last begin, last end, FLOPs a call, "
+           "bytes a call) "
+           "in running order.")
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })

@@ -175,7 +175,7 @@ class Executor:
         """
     def profile_table(self) -> list[typing.Any]:
         """
-        (label, phase, calls, seconds, last begin, last end, FLOPs a call, bytes a call) in running order.
+        (label, phase, calls, seconds, seconds of the shortest call, last begin, last end, FLOPs a call, bytes a call) in running order.
         """
     def release(self) -> None:
         """

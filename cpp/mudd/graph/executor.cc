@@ -141,7 +141,9 @@ void Executor::run(const StepInput& input, int run) {
     Span& span = spans_[i];
     span.begin = begin;
     span.end = steady_seconds();
-    span.seconds += span.end - begin;
+    const double seconds = span.end - begin;
+    span.seconds += seconds;
+    span.least = span.calls == 0 ? seconds : std::min(span.least, seconds);
     ++span.calls;
   }
 }

@@ -50,6 +50,7 @@ class Executor {
   struct Span {
     int64_t calls = 0;
     double seconds = 0;         // of all calls
+    double least = 0;           // of the shortest call
     double begin = 0, end = 0;  // of the last call, on the steady clock
   };
   void profile(bool on);

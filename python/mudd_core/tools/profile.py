@@ -20,7 +20,10 @@ Key = Callable[["Timing"], str]
 
 @dataclass(frozen=True)
 class Timing:
-    """One node and phase: seconds a step; FLOPs and bytes (its tensors once) a step; the last call, steady clock."""
+    """One node and phase: seconds a step; FLOPs and bytes (its tensors once) a step; the last call, steady clock.
+
+    least: seconds a step if every call took as long as the shortest: what other work on the machine does not blur.
+    """
 
     part: str  # "blocks.3.attn.q"
     op: str  # "linear"
@@ -30,6 +33,7 @@ class Timing:
     bytes: float
     begin: float
     end: float
+    least: float
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,13 @@ def profile(engine: Any, *, steps: int = 5, warmup: int = 2) -> Profile:
         engine.train_step(step, 0.0, batch)
     seconds = (time.perf_counter() - begin) / steps
     timings = []
-    for label, phase, calls, total, first, last, flops, size in executor.profile_table():
+    for label, phase, calls, total, least, first, last, flops, size in executor.profile_table():
         part, _, op = label.rpartition(":")
         runs = calls / steps
         timings.append(
-            Timing(part, op or label, phase, total / steps, flops * runs, size * runs, first, last)
+            Timing(
+                part, op or label, phase, total / steps, flops * runs, size * runs, first, last, least * runs
+            )
         )
     executor.profile(False)
     return Profile(timings, seconds, train.batch_size * train.seq_len)
@@ -101,20 +107,23 @@ def by_part(timing: Timing) -> str:
 def table(found: Profile, limits: Limits, key: Key = by_op) -> str:
     """Rows by falling time: milliseconds a step, share, GFLOP and GB a step, their rates, shares of peak and roofline.
 
+    least: milliseconds a step if every call took as long as its shortest; of the step, without optimizer and batch.
     roof: what the roofline allows over the time taken, node by node; above 100 % where tensors were still in a cache.
     """
     sums: dict[str, list[float]] = {}
     for timing in found.timings:
-        row = sums.setdefault(key(timing), [0.0] * 4)
-        for i, amount in enumerate((timing.seconds, timing.flops, timing.bytes, limits.seconds(timing))):
+        row = sums.setdefault(key(timing), [0.0] * 5)
+        for i, amount in enumerate(
+            (timing.seconds, timing.flops, timing.bytes, limits.seconds(timing), timing.least)
+        ):
             row[i] += amount
-    sums["clip, optimizer, batch"] = [found.rest, 0.0, 0.0, 0.0]
+    sums["clip, optimizer, batch"] = [found.rest, 0.0, 0.0, 0.0, 0.0]
     width = max(len(name) for name in sums)
     lines = [
-        f"{'':<{width}}  {'ms':>9}  {'share':>6}  {'GFLOP':>8}  {'GFLOP/s':>8}  {'peak':>5}  {'GB':>7}  {'GB/s':>6}"
-        f"  {'roof':>5}"
+        f"{'':<{width}}  {'ms':>9}  {'least':>9}  {'share':>6}  {'GFLOP':>8}  {'GFLOP/s':>8}  {'peak':>5}"
+        f"  {'GB':>7}  {'GB/s':>6}  {'roof':>5}"
     ]
-    whole = [found.seconds, *(sum(row[i] for row in sums.values()) for i in (1, 2, 3))]
+    whole = [found.seconds, *(sum(row[i] for row in sums.values()) for i in (1, 2, 3, 4))]
     rows = sorted(sums.items(), key=lambda item: -item[1][0])
     for name, row in [*rows, ("whole step", whole)]:
         lines.append(f"{name:<{width}}  {_cells(row, found.seconds, limits)}")
@@ -123,12 +132,13 @@ def table(found: Profile, limits: Limits, key: Key = by_op) -> str:
 
 
 def _cells(row: list[float], whole: float, limits: Limits) -> str:
-    seconds, flops, size, bound = row
+    seconds, flops, size, bound, least = row
     per_second = 1 / seconds if seconds > 0 else 0.0
     rate = flops * per_second
     work = f"{flops / 1e9:>8.3f}  {rate / 1e9:>8.1f}  {100 * rate / limits.flops:>4.0f}%"
     traffic = f"{size / 1e9:>7.3f}  {size * per_second / 1e9:>6.1f}  {100 * bound * per_second:>4.0f}%"
-    share = f"{1e3 * seconds:>9.3f}  {100 * seconds / whole:>5.1f}%"
+    quiet = f"{1e3 * least:>9.3f}" if least else f"{'':>9}"
+    share = f"{1e3 * seconds:>9.3f}  {quiet}  {100 * seconds / whole:>5.1f}%"
     return f"{share}  {work if flops else '':<25}  {traffic if size else ''}"
 
 
