@@ -159,8 +159,7 @@ void bind_executor(py::module_& m) {
           py::arg("on"), "Times every node of the runs that follow.")
       .def("profile_table", &profile_table,
            "(label, phase, calls, seconds, seconds of the shortest call, last begin, last end, FLOPs a call, "
-           "bytes a call) "
-           "in running order.")
+           "bytes a call) in running order.")
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })

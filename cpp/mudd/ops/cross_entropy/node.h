@@ -75,6 +75,7 @@ class CrossEntropy : public Node {
   void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
   static void sum_losses(const Run& run, const Work& w);
 
+  // A chunk's part of the gradient of the head, ready to be made.
   struct HeadGradient {
     HeadGradient(const CrossEntropy& op, const Run& run, const Work& w, const Chunk& chunk);
     HeadGradient(const HeadGradient&) = delete;
