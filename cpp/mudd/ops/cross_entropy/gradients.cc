@@ -101,9 +101,8 @@ void CrossEntropy::chunk_gradients(const Run& run, const Work& w, const Chunk& c
     return;
   }
   const HeadGradient head(*this, run, w, chunk);
-  const bool wants_h = run.wants(kH), one_memory = wants_h && run.din(kH).data == run.sink(kHead).out;
-  if (wants_h) hidden_gradient(run, w, chunk, one_memory ? nullptr : &head.block);
-  if (!wants_h || one_memory) weight_gradient(head.block);
+  if (run.wants(kH)) hidden_gradient(run, w, chunk, &head.block);
+  else weight_gradient(head.block);
 }
 
 // Adds the chunk's dlogits, row by row, to the sums of its shards.

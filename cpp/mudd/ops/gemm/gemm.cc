@@ -188,7 +188,8 @@ void weight_gradients(std::span<const GradBlock> wholes) {
 }
 
 void multiply_beside(const GemmBlock& whole, const GradBlock& gradient) {
-  if (gradient.out == whole.c.data) {
+  const void* const end = gradient.out + gradient.m * gradient.ldo;
+  if (whole.c.data >= gradient.out && whole.c.data < end) {
     multiply(whole);
     return weight_gradient(gradient);
   }

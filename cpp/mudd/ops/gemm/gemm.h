@@ -136,7 +136,7 @@ const GemmKernels& gemm_kernels(DType compute = DType::f32);
 // Bytes of a packed B[k, n].
 int64_t packed_bytes(int64_t k, int64_t n, DType compute = DType::f32);
 
-// Threaded drivers used by ops (gemm.cc): they cut M and N into blocks by shape.
+// Threaded drivers used by ops (gemm.cc, pack_tasks.cc): they cut M and N into blocks by shape.
 void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed,
                  DType compute = DType::f32);
 void pack_weights(std::span<const Unpacked> matrices, DType compute);  // all in one parallel region
@@ -149,7 +149,7 @@ void weight_gradient(const GradBlock& whole);
 // and the scratch of the first, which holds the largest grad_scratch_bytes of them.
 void weight_gradients(std::span<const GradBlock> wholes);
 // Both: packing, then the blocks of the gradient, then the product: threads that are done early go on with the
-// small tasks of the product. If both end in the same memory (a value times itself), the product first, then the
+// small tasks of the product. If C begins inside of dW (a value times itself), the product first, then the
 // gradient, which adds to it.
 void multiply_beside(const GemmBlock& whole, const GradBlock& gradient);
 // products: how many of this size go together.
