@@ -110,19 +110,17 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   for (int64_t r = 0; r < kQueries; ++r) x.highest[r] = kNothing, x.sum[r] = 0.0f;
   for (int64_t i = 0; i < count * width; ++i) x.acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
-  const bool cold = count <= kFew, in_place = U::kPer == 1 && s.k.type == DType::f32;
-  if (cold) read_ahead(s.k, s.k_row, smaller(kK, last), s.dim);
+  const bool in_place = U::kPer == 1 && s.k.type == DType::f32;
+  read_ahead(s, 0, smaller(kK, last));
   for (int64_t k0 = 0; k0 < last; k0 += kK) {
     const int64_t nk = smaller(kK, last - k0);
     const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
-    if (cold) {
-      read_ahead(v, s.v_row, nk, s.dim);
-      read_ahead(k + nk * s.k_row, s.k_row, smaller(kK, last - k0 - nk), s.dim);
-    }
     if (!in_place) copy_words(U{}, k, s.k_row, nk, s.dim, 1.0f, x.keys);
     pair_rows(U{}, v, s.v_row, nk, s.dim, 1.0f, x.values);
     for (int64_t i = 0; i < parts; ++i) {
       const Rows& part = rows[i];
+      const int64_t next = k0 + nk, ahead = smaller(kK, last - next);  // each part asks for its share of them
+      read_ahead(s, next + ahead * i / parts, next + ahead * (i + 1) / parts);
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
       if (seen == 0) continue;
       fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),

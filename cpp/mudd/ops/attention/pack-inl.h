@@ -66,12 +66,16 @@ inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t d
 // they may lie already. Returns its lda.
 inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
-// With so few queries the time of a tile is that of fetching keys and values, which decoding finds in memory: they
-// are asked for a tile ahead, because at every page the hardware begins anew.
-constexpr int64_t kFew = 16;
-inline void read_ahead(ConstCells src, int64_t stride, int64_t n, int64_t dim) {
-  for (int64_t r = 0; r < n; ++r)
-    for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch((src + (r * stride + d)).data, 0, 2);
+// Asks for the keys and values [begin, end), which decoding finds in memory and long windows in L3: the hardware
+// that looks ahead begins anew at every page, and rows of other heads lie between.
+inline void read_ahead(const AttentionSlice& s, int64_t begin, int64_t end) {
+  const auto rows = [&](ConstCells src, int64_t stride) {
+    const int64_t line = 64 / size_of(src.type);
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t d = 0; d < s.dim; d += line) __builtin_prefetch((src + (t * stride + d)).data, 0, 2);
+  };
+  rows(s.k, s.k_row);
+  rows(s.v, s.v_row);
 }
 
 }  // namespace

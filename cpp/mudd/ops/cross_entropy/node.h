@@ -8,7 +8,7 @@
 #include "mudd/graph/node.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/cross_entropy/loss_cut.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/right_operand.h"
 
 namespace mudd {
 
@@ -105,12 +105,13 @@ template <class Body>
 void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
   GemmBlock product;
   product.compute = compute_;
-  product.b = run.packed(kHead, how);
-  if (product.b) return body(int64_t{0}, w.vocabulary, product);
-  if (!packs_) throw StateError("[cross_entropy] head: a parameter came without its packed copy");
+  const RightOperand head("cross_entropy", run, kHead, how, packs_ ? w.s.packed : nullptr);
+  head.put(&product);
+  if (head.kept) return body(int64_t{0}, w.vocabulary, product);
   for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {
     const int64_t end = std::min(begin + stripe_, w.vocabulary);
-    product.pack = {w.head.f32() + begin * w.d, end - begin, w.d, how == Pack::transposed, w.s.packed};
+    product.pack.w = head.pack.w + begin * w.d;
+    product.pack.rows = end - begin;
     body(begin, end, product);
   }
 }

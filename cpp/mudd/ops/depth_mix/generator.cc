@@ -1,11 +1,12 @@
 #include "mudd/ops/depth_mix/generator.h"
 
 #include <algorithm>
+#include <array>
 
 #include "mudd/base/check.h"
 #include "mudd/graph/arena.h"
 #include "mudd/graph/wide_rows.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/right_operand.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 
 namespace mudd {
@@ -94,28 +95,27 @@ int64_t MixGenerator::backward_bytes(const Inference& io) const {
 
 int64_t MixGenerator::backward_tile_bytes(int64_t rows) const { return forward_tile_bytes(rows); }
 
-const void* MixGenerator::packed(const Run& run, int input, Pack how, std::byte*& scratch) const {
-  if (const void* kept = run.packed(input, how)) return kept;
-  if (!(input == kMixW1 ? packs_w1_ : packs_w2_))
-    throw StateError("[depth_mix] a parameter came without its packed copy");
-  const Tensor& w = run.in(input);
-  const bool plain = how == Pack::plain;
-  std::byte* here =
-      take(scratch, plain ? packed_bytes(w.rows, w.cols, compute_) : packed_bytes(w.cols, w.rows, compute_));
-  pack_weight(w.f32(), w.rows, w.cols, !plain, here, compute_);
-  return here;
+void MixGenerator::pack(const Run& run, Pack how, std::byte*& scratch) {
+  const auto right = [&](int input, bool packs) {
+    const Tensor& w = run.in(input);
+    const bool plain = how == Pack::plain;
+    const int64_t bytes = packed_bytes(plain ? w.rows : w.cols, plain ? w.cols : w.rows, compute_);
+    return RightOperand("depth_mix", run, input, how, packs ? take(scratch, bytes) : nullptr);
+  };
+  const RightOperand w1 = right(kMixW1, packs_w1_), w2 = right(kMixW2, packs_w2_);
+  const std::array unpacked{w1.pack, w2.pack};
+  pack_weights(unpacked, compute_);
+  w1_ = w1.panels(), w2_ = w2.panels();
 }
 
 void MixGenerator::start_forward(const Run& run, std::byte* scratch) {
   if (!present()) return;
-  w1_ = packed(run, kMixW1, Pack::plain, scratch);
-  w2_ = packed(run, kMixW2, Pack::plain, scratch);
+  pack(run, Pack::plain, scratch);
 }
 
 void MixGenerator::start_backward(const Run& run, std::byte* scratch) {
   if (!present()) return;
-  w1_ = packed(run, kMixW1, Pack::transposed, scratch);
-  w2_ = packed(run, kMixW2, Pack::transposed, scratch);
+  pack(run, Pack::transposed, scratch);
   hidden_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
   dscaled_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
   u_rows_ = has_gain_ ? operand(take(scratch, rows_ * width_ * size_of(compute_)), width_) : Tensor{};

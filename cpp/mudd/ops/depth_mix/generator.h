@@ -54,7 +54,7 @@ class MixGenerator {
   static constexpr int kWeights = 1, kPre = 2, kInverse = 3;  // saved values; 0 is the node's own
 
  private:
-  const void* packed(const Run& run, int input, Pack how, std::byte*& scratch) const;
+  void pack(const Run& run, Pack how, std::byte*& scratch);
   // Rows of the operands of products that backward keeps.
   Tensor operand(std::byte* data, int64_t cols) const { return {data, rows_, cols, cols, compute_}; }
 

@@ -8,7 +8,7 @@
 
 #include "mudd/graph/arena.h"
 #include "mudd/graph/node.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/right_operand.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
 #include "mudd/ops/grouped_gemm/slots.h"
 

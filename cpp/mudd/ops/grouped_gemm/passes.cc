@@ -18,12 +18,11 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how,
     if (panels[m]) continue;
     const int64_t rows = op.in_of(i), cols = op.out_of(i);
     stride[m] = op.panel_bytes(how == Pack::plain ? rows : cols, how == Pack::plain ? cols : rows);
-    panels[m] = static_cast<const char*>(run.packed(i, how));
-    if (panels[m]) continue;
-    if (!op.packs_) throw StateError("[grouped_gemm] weights: a parameter came without its packed copy");
-    char* to = reinterpret_cast<char*>(run.scratch()) + m * op.packed_bytes();
-    unpacked[static_cast<size_t>(m)] = {run.in(i).f32(), rows, cols, how == Pack::transposed, to, op.experts_};
-    panels[m] = to;
+    std::byte* to = op.packs_ ? run.scratch() + m * op.packed_bytes() : nullptr;
+    const RightOperand all("grouped_gemm", run, i, how, to);
+    panels[m] = static_cast<const char*>(all.panels());
+    Unpacked& stack = unpacked[static_cast<size_t>(m)] = all.pack;
+    stack.rows = rows, stack.count = op.experts_;
   }
   pack_weights(unpacked, op.compute_);
 }

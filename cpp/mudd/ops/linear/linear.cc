@@ -9,6 +9,7 @@
 #include "mudd/graph/wide_rows.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/right_operand.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 
 namespace mudd {
@@ -94,7 +95,7 @@ class Linear : public Node {
     g.compute = compute_;
     g.a = x.cells();
     g.lda = x.stride;
-    set_right(run, false, run.scratch(), &g);
+    right(run, false, run.scratch()).put(&g);
     g.c = y.cells();
     g.ldc = y.stride;
     g.m = x.rows;
@@ -141,7 +142,7 @@ class Linear : public Node {
     g.compute = compute_;
     g.a = dpre.cells();
     g.lda = dpre.stride;
-    set_right(run, true, run.scratch() + product_at_, &g);
+    right(run, true, run.scratch() + product_at_).put(&g);
     g.c = dx.cells();
     g.ldc = dx.stride;
     g.m = dpre.rows;
@@ -180,13 +181,8 @@ class Linear : public Node {
   // Packing of w for the product of forward, or of backward (dx).
   Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
 
-  // w as the right operand of a product: packed by the store, or by the product into scratch.
-  void set_right(const Run& run, bool backward, std::byte* scratch, GemmBlock* g) const {
-    g->b = run.packed(kW, way(backward));
-    if (g->b) return;
-    if (!packs_) throw StateError("[linear] w: a parameter came without its packed copy");
-    const Tensor& w = run.in(kW);
-    g->pack = {w.f32(), w.rows, w.cols, way(backward) == Pack::transposed, scratch};
+  RightOperand right(const Run& run, bool backward, std::byte* scratch) const {
+    return {"linear", run, kW, way(backward), packs_ ? scratch : nullptr};
   }
 
   // dpre (dy itself without an activation) and the gradient of the bias.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "mudd/graph/node.h"
+#include "mudd/ops/gemm/right_operand.h"
 #include "mudd/ops/moe_route/capacity.h"
 #include "mudd/ops/moe_route/moe_route.h"
 
@@ -29,7 +30,7 @@ class MoeRoute : public Node {
   static constexpr int64_t kFloat = sizeof(float);
 
   // A packed copy of w, at the start of the scratch unless the parameter store keeps one.
-  const float* packed_w(const Run& run, Pack how) const;
+  RightOperand right(const Run& run, Pack how) const;
   // to[d] = from[d] * noise of this row, or added to what is there.
   void with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const;
   // x, or x' in the scratch.

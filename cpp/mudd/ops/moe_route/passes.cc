@@ -1,20 +1,15 @@
 // The passes of moe_route: products of the router, its noise, and the work on rows in between.
-#include <array>
-
 #include "mudd/base/parallel.h"
 #include "mudd/base/rng.h"
 #include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/ops/gemm/sink_gradient.h"
 #include "mudd/ops/moe_route/node.h"
 
 namespace mudd {
 
-const float* MoeRoute::packed_w(const Run& run, Pack how) const {
-  if (const void* packed = run.packed(kW, how)) return static_cast<const float*>(packed);
-  if (!packs_) throw StateError("[moe_route] w: a parameter came without its packed copy");
-  pack_weight(run.in(kW).f32(), d_, experts_, how == Pack::transposed, run.scratch_as<float>());
-  return run.scratch_as<float>();
+RightOperand MoeRoute::right(const Run& run, Pack how) const {
+  return {"moe_route", run, kW, how, packs_ ? run.scratch() : nullptr};
 }
 
 void MoeRoute::with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const {
@@ -46,7 +41,7 @@ void MoeRoute::forward(const Run& run) {
   GemmBlock g;
   g.a = x.cells();
   g.lda = x.stride;
-  g.b = packed_w(run, Pack::plain);
+  right(run, Pack::plain).put(&g);
   g.c = p;
   g.ldc = g.n = experts_;
   g.m = x.rows;
@@ -63,25 +58,10 @@ void MoeRoute::forward(const Run& run) {
 
 void MoeRoute::weight_gradient_of(const Run& run, const float* dz) const {
   const Tensor x = router_input(run);
-  const GradSink& sink = run.sink(kW);
-  check(run.shards().count() <= kMaxShards, "moe_route", "shards: expected at most ", kMaxShards, ", got ",
-        run.shards().count());
-  std::array<int64_t, kMaxShards + 1> cuts;
-  for (int s = 0; s <= run.shards().count(); ++s) cuts[s] = run.shards().row_begin(s, x.rows);
-  GradBlock g;
-  g.x = x.cells();
-  g.ldx = x.stride;
-  g.dy = dz;
-  g.ldy = g.n = g.ldo = experts_;
-  g.cuts = cuts.data();
-  g.shards = run.shards().count();
-  g.m = d_;
-  g.out = sink.out;
-  g.add = sink.add.data();
-  g.n_add = sink.n_add;
-  g.scratch = reinterpret_cast<float*>(run.scratch() + work_at_);
-  g.scratch_bytes = product_bytes_;
-  weight_gradient(g);
+  const Tensor dlogits{const_cast<float*>(dz), x.rows, experts_, experts_};
+  float* scratch = reinterpret_cast<float*>(run.scratch() + work_at_);
+  weight_gradient(
+      SinkGradient("moe_route", x, dlogits, run.shards(), run.sink(kW), scratch, product_bytes_).block);
 }
 
 void MoeRoute::input_gradient(const Run& run, const float* dz) const {
@@ -90,7 +70,7 @@ void MoeRoute::input_gradient(const Run& run, const float* dz) const {
   GemmBlock g;
   g.a = dz;
   g.lda = g.k = experts_;
-  g.b = packed_w(run, Pack::transposed);
+  right(run, Pack::transposed).put(&g);
   g.c = jitter_ > 0 ? Cells(noisy) : dx.cells();
   g.ldc = jitter_ > 0 ? d_ : dx.stride;
   g.m = dx.rows;

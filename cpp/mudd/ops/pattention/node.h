@@ -114,7 +114,7 @@ class Pattention : public Node {
   }
   bool samples_drop() const { return drop_path_ > 0 && trains_; }
   const float* fill_factors(const Run& run, float* factors) const;
-  const void* packed(const Run& run, int input, Pack how, std::byte* scratch) const;
+  Tokens backward_tokens(const Run& run, int p, const Layout& w) const;
   void multiply_rows(const GemmBlock& g) const;
   template <class Body>
   void over_rows(int64_t rows, Body body) const;
@@ -125,8 +125,8 @@ class Pattention : public Node {
                  const float* s) const;
   void block_gradients(const Run& run, int p, const Layout& w, const float* factors, const Tokens& tokens,
                        const Tensor& dx, const Tensor& add) const;
-  void token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
-                      float* scratch) const;
+  void token_gradients(const Run& run, int p, const Tensor& da, const Tensor& s, const Tensor& dy,
+                       float* scratch) const;
   void bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,
                      float* partials) const;
 

@@ -7,6 +7,7 @@
 #include "mudd/graph/row_sums.h"
 #include "mudd/graph/wide_rows.h"
 #include "mudd/ops/convert/convert.h"
+#include "mudd/ops/gemm/right_operand.h"
 #include "mudd/ops/gemm/sink_gradient.h"
 #include "mudd/ops/pattention/node.h"
 
@@ -48,14 +49,6 @@ const float* Pattention::fill_factors(const Run& run, float* factors) const {
   return factors;
 }
 
-const void* Pattention::packed(const Run& run, int input, Pack how, std::byte* scratch) const {
-  if (const void* held = run.packed(input, how)) return held;
-  if (!scratch) throw StateError("[pattention] a parameter came without its packed copy");
-  const Tensor& w = run.in(input);
-  pack_weight(w.f32(), w.rows, w.cols, how == Pack::transposed, scratch, compute_);
-  return scratch;
-}
-
 void Pattention::multiply_rows(const GemmBlock& g) const {
   if (cut_.whole) multiply(g);
   else gemm_kernels(g.compute).multiply(g);
@@ -92,10 +85,16 @@ void Pattention::forward(const Run& run) {
   const Layout w = forward_layout(run.scratch());
   const int count = static_cast<int>(projections_.size());
   const float* factors = fill_factors(run, w.factors);
-  std::array<std::array<const void*, 2>, kMaxProjections> tokens{};
-  for (int p = 0; p < count; ++p)
-    tokens[static_cast<size_t>(p)] = {packed(run, key_of(p), Pack::transposed, w.keys[static_cast<size_t>(p)]),
-                                      packed(run, value_of(p), Pack::plain, w.values[static_cast<size_t>(p)])};
+  std::array<Unpacked, 2 * kMaxProjections> unpacked;
+  std::array<const void*, kMaxProjections> keys{}, values{};
+  for (size_t p = 0; p < projections_.size(); ++p) {
+    const int i = static_cast<int>(p);
+    const RightOperand key("pattention", run, key_of(i), Pack::transposed, w.keys[p]);
+    const RightOperand value("pattention", run, value_of(i), Pack::plain, w.values[p]);
+    keys[p] = key.panels(), values[p] = value.panels();
+    unpacked[2 * p] = key.pack, unpacked[2 * p + 1] = value.pack;
+  }
+  pack_weights(unpacked, compute_);
   over_blocks(w.slots, w.slot_bytes, [&](int64_t begin, int64_t end, std::byte* memory) {
     const Slot slot = slot_at(memory);
     for (int p = 0; p < count; ++p) {
@@ -103,13 +102,13 @@ void Pattention::forward(const Run& run) {
       const Tensor a = trains_ && keep_scores_ ? kept_scores(run, p, begin, end)
                                                : Tensor{slot.a, end - begin, own.n, own.n, compute_};
       float* stats = (trains_ ? run.saved_as<float>(count) + 2 * p * rows_ : w.stats) + 2 * begin;
-      scores_of(run, p, tokens[static_cast<size_t>(p)][0], begin, a);
+      scores_of(run, p, keys[static_cast<size_t>(p)], begin, a);
       over_rows(a.rows, [&](int64_t from, int64_t to) {
         const WideRows scores(a, from, to);
         kernels_->fwd(to - from, own.n, own.theta, scores.row(from), own.n,
                       factors ? factors + begin + from : nullptr, slot.s + from * own.n, own.n, stats + 2 * from);
       });
-      values_of(run, p, tokens[static_cast<size_t>(p)][1], factors, begin, end, slot.s);
+      values_of(run, p, values[static_cast<size_t>(p)], factors, begin, end, slot.s);
     }
   });
 }
@@ -148,6 +147,17 @@ void Pattention::block_gradients(const Run& run, int p, const Layout& w, const f
   });
 }
 
+// Packed for one projection at a time.
+Pattention::Tokens Pattention::backward_tokens(const Run& run, int p, const Layout& w) const {
+  RightOperand key, key_plain;
+  if (!keep_scores_) key = {"pattention", run, key_of(p), Pack::transposed, w.keys[0]};
+  if (wants_x_) key_plain = {"pattention", run, key_of(p), Pack::plain, w.keys[1]};
+  const RightOperand value("pattention", run, value_of(p), Pack::transposed, w.values[0]);
+  const std::array unpacked{key.pack, key_plain.pack, value.pack};
+  pack_weights(unpacked, compute_);
+  return {key.panels(), key_plain.panels(), value.panels()};
+}
+
 void Pattention::backward(const Run& run) {
   const Layout w = backward_layout(run.scratch());
   const float* factors = fill_factors(run, w.factors);
@@ -160,9 +170,7 @@ void Pattention::backward(const Run& run) {
     const Projection& own = projections_[static_cast<size_t>(p)];
     Tensor dy = run.dout(p);
     if (dy) {
-      const Tokens tokens{keep_scores_ ? nullptr : packed(run, key_of(p), Pack::transposed, w.keys[0]),
-                          wants_x_ ? packed(run, key_of(p), Pack::plain, w.keys[1]) : nullptr,
-                          packed(run, value_of(p), Pack::transposed, w.values[0])};
+      const Tokens tokens = backward_tokens(run, p, w);
       const bool meets = dx && dx.dtype == DType::bf16 && p < last;
       const Tensor to = meets ? Tensor{w.dx, rows_, d_in_, d_in_} : dx;
       block_gradients(run, p, w, factors, tokens, to, sum);
@@ -172,10 +180,9 @@ void Pattention::backward(const Run& run) {
     }
     const Tensor da{w.scores, rows_, own.n, own.n, compute_};
     const Tensor s{w.scores + stored(rows_ * own.n), rows_, own.n, own.n, compute_};
-    if (run.wants(key_of(p))) token_gradient(run, da, run.in(kX), run.sink(key_of(p)), w.product);
-    if (run.wants(key_bias_of(p))) bias_gradient(run, da, nullptr, run.sink(key_bias_of(p)), w.product);
     const Tensor back = dy ? dy : Tensor{w.scores, rows_, own.d_out, 0};  // the row of zeros, again and again
-    if (run.wants(value_of(p))) token_gradient(run, s, back, run.sink(value_of(p)), w.product);
+    token_gradients(run, p, da, s, back, w.product);
+    if (run.wants(key_bias_of(p))) bias_gradient(run, da, nullptr, run.sink(key_bias_of(p)), w.product);
     if (run.wants(value_bias_of(p))) bias_gradient(run, back, factors, run.sink(value_bias_of(p)), w.product);
   }
   if (!dx || sum) return;
@@ -183,11 +190,23 @@ void Pattention::backward(const Run& run) {
     std::memset((dx.cells() + r * dx.stride).data, 0, static_cast<size_t>(d_in_ * size_of(dx.dtype)));
 }
 
-// The gradient of tokens [n, d]: left^T right, rows summed by shards.
-void Pattention::token_gradient(const Run& run, const Tensor& left, const Tensor& right, const GradSink& sink,
-                                float* scratch) const {
-  weight_gradient(
-      SinkGradient("pattention", left, right, run.shards(), sink, scratch, product_bytes_, compute_).block);
+// The gradients of the tokens of projection p: dA^T x and S^T dy, rows summed by shards.
+void Pattention::token_gradients(const Run& run, int p, const Tensor& da, const Tensor& s, const Tensor& dy,
+                                 float* scratch) const {
+  const auto gradient = [&](const Tensor& left, const Tensor& right, int input) {
+    return SinkGradient("pattention", left, right, run.shards(), run.sink(input), scratch, product_bytes_,
+                        compute_);
+  };
+  const bool keys = run.wants(key_of(p)), values = run.wants(value_of(p));
+  if (keys && values) {
+    const SinkGradient of_keys = gradient(da, run.in(kX), key_of(p)), of_values = gradient(s, dy, value_of(p));
+    const std::array both{of_keys.block, of_values.block};
+    weight_gradients(both);
+  } else if (keys) {
+    weight_gradient(gradient(da, run.in(kX), key_of(p)).block);
+  } else if (values) {
+    weight_gradient(gradient(s, dy, value_of(p)).block);
+  }
 }
 
 void Pattention::bias_gradient(const Run& run, const Tensor& x, const float* factors, const GradSink& sink,

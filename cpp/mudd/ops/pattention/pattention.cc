@@ -126,8 +126,10 @@ void Pattention::book(Inference& io) {
     if (!own.packs_value) io.pack(value_of(p), Pack::plain);
     if (!own.packs_value && trains_) io.pack(value_of(p), Pack::transposed);
     const int shards = io.shards().count();
-    if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards, 1, compute_));
-    if (own.wants_value) product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards, 1, compute_));
+    const int products = int{own.wants_key} + int{own.wants_value};
+    if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards, products, compute_));
+    if (own.wants_value)
+      product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards, products, compute_));
     for (const auto& [wants, width] : {std::pair{own.wants_key_bias, own.n}, {own.wants_value_bias, own.d_out}})
       if (wants) product = std::max(product, RowSums(io.shards(), rows_, width).bytes());
   }
