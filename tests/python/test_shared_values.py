@@ -149,6 +149,30 @@ def test_experts_with_one_computed_matrix_for_gate_and_up() -> None:
     np.testing.assert_allclose(gradient(True), apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
 
 
+def test_tokens_of_one_computed_matrix_have_the_same_bits_at_any_thread_count() -> None:
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((2, 96, 64), dtype=np.float32)
+    tokens = rng.standard_normal((160, 64), dtype=np.float32)
+
+    def gradient(shared: bool) -> Any:
+        gain = Tensor(np.ones(64, np.float32), requires_grad=True)
+        values = [ops.rms_norm(Tensor(tokens), gain) for _ in range(1 if shared else 2)]
+        y = ops.pattention(x, values[0], values[-1])
+        ops.custom(lambda a: np.asarray([(a * a).sum()]), lambda d, a: 2 * d * a, y).backward()
+        return gain.grad
+
+    apart = gradient(False)
+    try:
+        mc.set_num_threads(1)
+        alone = gradient(True)
+        mc.set_num_threads(4)
+        together = [gradient(True) for _ in range(8)]
+    finally:
+        mc.set_num_threads(0)
+    assert all(np.array_equal(alone, again) for again in together)
+    np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+
+
 def test_a_second_backward_through_experts_adds_the_same_gradients() -> None:
     rng = np.random.default_rng(6)
     shapes = {"x": (B, 6, T), "gate": (2, T, D), "up": (2, T, D), "down": (2, D, T)}

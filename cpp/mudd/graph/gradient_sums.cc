@@ -17,6 +17,8 @@ int levels_for(int runs) {
 
 GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store, int runs, bool by_rows)
     : runs_(runs), by_rows_(by_rows), sums_(store.count()), used_(store.count()) {
+  check(runs <= 1 << kMaxGradAdds, "executor", "runs_per_step: expected at most ", 1 << kMaxGradAdds, ", got ",
+        runs);
   int64_t bytes = 0;
   for (const PlanStep& s : plan.schedule) {
     if (s.phase != Phase::backward) continue;

@@ -70,7 +70,7 @@ inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, flo
 // that looks ahead begins anew at every page, and rows of other heads lie between.
 inline void read_ahead(const AttentionSlice& s, int64_t begin, int64_t end) {
   const auto rows = [&](ConstCells src, int64_t stride) {
-    const int64_t line = 64 / size_of(src.type);
+    const int64_t line = src.type == DType::bf16 ? 32 : 16;  // numbers
     for (int64_t t = begin; t < end; ++t)
       for (int64_t d = 0; d < s.dim; d += line) __builtin_prefetch((src + (t * stride + d)).data, 0, 2);
   };

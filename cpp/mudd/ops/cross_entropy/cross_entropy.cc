@@ -50,7 +50,8 @@ void CrossEntropy::infer(Inference& io) {
   check(!io.has_input(kBias) || (bias.dtype == DType::f32 && bias.shape == std::vector<int64_t>{head.rows()}),
         "cross_entropy", "bias: expected f32[", head.rows(), "], got ", bias.text());
   const int shards = io.shards().count();
-  check((shards & (shards - 1)) == 0, "cross_entropy", "shards: expected a power of two, got ", shards);
+  check((shards & (shards - 1)) == 0 && shards <= kMaxShards, "cross_entropy",
+        "shards: expected a power of two up to ", kMaxShards, ", got ", shards);
   io.output({{shards}, DType::f64});
   io.output({{shards}, DType::f64});
   training_ = io.training();

@@ -178,11 +178,24 @@ class GradientTasks {
   std::atomic<int64_t> next_{0};
 };
 
+// Whether two of them are sums in one memory: of one value that an op got twice, where the later adds to the
+// earlier.
+bool any_meet(std::span<const GradBlock> wholes) {
+  for (auto w = wholes.begin(); w != wholes.end(); ++w)
+    for (auto before = wholes.begin(); before != w; ++before)
+      if (before->out == w->out) return true;
+  return false;
+}
+
 }  // namespace
 
 void weight_gradient(const GradBlock& whole) { weight_gradients({&whole, 1}); }
 
 void weight_gradients(std::span<const GradBlock> wholes) {
+  if (any_meet(wholes)) {
+    for (const GradBlock& w : wholes) weight_gradient(w);
+    return;
+  }
   GradientTasks gradients(wholes);
   parallel_for(gradients.workers(), [&](int64_t worker, int) { gradients.run(worker); });
 }

@@ -145,8 +145,8 @@ void multiply(const GemmBlock& whole);
 // dW of a whole product; `scratch` holds `scratch_bytes` bytes: grad_scratch_bytes(m, n, shards) when it was
 // booked.
 void weight_gradient(const GradBlock& whole);
-// Several products at once, so that threads do not wait for each other between them. All share the compute type
-// and the scratch of the first, which holds the largest grad_scratch_bytes of them.
+// Several products at once, so that threads do not wait for each other between them; one after the other where two
+// have the same `out`. All share the compute type and one scratch, which holds the largest grad_scratch_bytes.
 void weight_gradients(std::span<const GradBlock> wholes);
 // Both: packing, then the blocks of the gradient, then the product: threads that are done early go on with the
 // small tasks of the product. If C begins inside of dW (a value times itself), the product first, then the

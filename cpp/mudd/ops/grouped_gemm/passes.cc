@@ -158,11 +158,7 @@ void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, 
       g.scratch_bytes = product_bytes_;
       ++n;
     }
-  const auto same = [&](int a, int b) {
-    return run.wants(a) && run.wants(b) && run.sink(a).out == run.sink(b).out;
-  };
-  if (!same(kGate, kUp) && !same(kGate, kDown) && !same(kUp, kDown)) return weight_gradients({blocks_.data(), n});
-  for (size_t i = 0; i < n; ++i) weight_gradient(blocks_[i]);  // one value given twice: one sum, in order
+  weight_gradients({blocks_.data(), n});
 }
 
 void GroupedGemm::backward(const Run& run) {

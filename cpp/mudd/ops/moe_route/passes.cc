@@ -9,7 +9,10 @@
 namespace mudd {
 
 RightOperand MoeRoute::right(const Run& run, Pack how) const {
-  return {"moe_route", run, kW, how, packs_ ? run.scratch() : nullptr};
+  if (!packs_) return {"moe_route", run, kW, how, nullptr};
+  RightOperand own;  // what a store of a bf16 graph may keep for others is not fp32
+  own.pack = {run.in(kW).f32(), d_, experts_, how == Pack::transposed, run.scratch()};
+  return own;
 }
 
 void MoeRoute::with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const {
