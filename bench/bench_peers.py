@@ -8,7 +8,7 @@ tokens per second; share of that limit by the FLOP formula of bench/shapes.py; p
 
 A timed step counts only if it is the same step. All programs start from one file of weights and see the same tokens;
 the losses of all steps must agree within --loss-tolerance, and after the last one the lengths of all weights and of the
-moments (STATE_TOLERANCE), which a peer with another clip, decay or moment would not meet.
+moments (same_step.py), which a peer with another clip, decay or moment would not meet.
 
 MUDD_MAX_ISA caps the peers as well. JAX lives in an environment of its own, named by --jax-python or
 MUDD_BENCH_JAX_PYTHON.
@@ -17,7 +17,6 @@ MUDD_BENCH_JAX_PYTHON.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 import shlex
@@ -26,12 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from same_step import STATE_TOLERANCE, another_computation, compare
 from shapes import FAMILIES, SHAPES, commit, cpu_flags, cpu_name, usable_cores
 from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
@@ -50,14 +49,6 @@ PEER_CAPS = {
 # Of a round: torch.compile ends with a segmentation fault now and then where the machine is busy, and always on some
 # models at AVX-512, unless its loops end without masks, as they do from the second attempt on.
 ATTEMPTS = 3
-STATE = ("weights", "first_moment", "second_moment")
-# Relative. Without decay the weights of 25 steps would be 4e-4 longer on 9M; with PyTorch's own clip the moments would
-# differ by 1e-3 there (peers/torch_step.py). They differ by 1e-6.
-STATE_TOLERANCE = {"weights": 5e-5, "moments": 1e-3}
-# Of a loss. Rounding turns a top-k choice of a router now and then: over the 25 steps of Mixtral 9M PyTorch's eager
-# losses leave those of its own float64 run (--peers double) by 1.3e-4, ours by 3e-8 for 14 steps, later by 1.4e-4.
-LOSS_TOLERANCE = {"mixtral": 3e-4}
-WIDE_STATE = {"weights": 1e-3, "moments": 1e-1}
 Row = dict[str, Any]
 
 
@@ -133,34 +124,6 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
     for row in rows[1:]:
         compare(row, rows[0])
     return rows
-
-
-def compare(row: Row, ours: Row) -> None:
-    """Adds the row's differences from ours: of a loss (largest), of the lengths of weights and moments (relative)."""
-    row["loss_difference"] = largest(abs(x - y) for x, y in zip(ours["losses"], row["losses"], strict=True))
-    change = {part: abs(row["state"][part] / ours["state"][part] - 1) for part in STATE}
-    row["weights_difference"] = change.pop("weights")
-    row["moments_difference"] = largest(change.values())
-
-
-def largest(differences: Iterable[float]) -> float:
-    """NaN if one is: a peer whose losses are not numbers did not take the same steps."""
-    found = list(differences)
-    return math.nan if any(map(math.isnan, found)) else max(found)
-
-
-def another_computation(row: Row, precision: str, loss_tolerance: float | None) -> str:
-    """In words what differs from ours by more than rounding; empty if the row took the same steps."""
-    wide = precision == "bf16"
-    allowed = {
-        "loss": loss_tolerance or (5e-2 if wide else LOSS_TOLERANCE.get(row["family"], 1e-4)),
-        **(WIDE_STATE if wide else STATE_TOLERANCE),
-    }
-    for what, tolerance in allowed.items():
-        difference = row.get(f"{what}_difference", 0.0)
-        if not difference <= tolerance:  # NaN too
-            return f"{what} differs by {difference:.1e}, over {tolerance:.0e}: not the same computation"
-    return ""
 
 
 def share_of_peak(row: Row) -> float:

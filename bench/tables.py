@@ -22,11 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import bench_peers
 import tables_page
+from same_step import another_computation
 from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
 from turns import Program, take_turns
 
@@ -51,18 +53,18 @@ def lengths_of(shape: str, a: argparse.Namespace) -> tuple[int, int]:
     return a.steps or timed, a.warmup or warm
 
 
-def steps(a: argparse.Namespace) -> dict[str, Row]:
-    """Whole steps of every family, shape and program, interleaved."""
-    rows: dict[str, Row] = {}
+def steps(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
+    """Whole steps of every family, shape and program, interleaved; case by case."""
     for shape in a.shapes:
         timed, warm = lengths_of(shape, a)
         one = argparse.Namespace(**{**vars(a), "steps": timed, "warmup": warm})
         for family in a.families:
             if family == "mixtral" and shape not in MIXTRAL_SHAPES:
                 continue
+            rows: dict[str, Row] = {}
             with tempfile.TemporaryDirectory() as folder:
                 for row in bench_peers.measure_case(family, shape, one, Path(folder)):
-                    words = bench_peers.another_computation(row, a.precision, None)
+                    words = another_computation(row, a.precision, None)
                     if words:
                         print(f"{family} {shape} {row['program']}: {words}", file=sys.stderr)
                     kept = {k: v for k, v in row.items() if k not in ("losses", "state", "memory")}
@@ -70,23 +72,23 @@ def steps(a: argparse.Namespace) -> dict[str, Row]:
                     kept["share_of_peak"] = bench_peers.share_of_peak(row)
                     kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
                     rows[f"{a.precision} {cap()} {shape} {family} {row['program']}"] = kept
-    return rows
+            yield rows
 
 
-def generation(a: argparse.Namespace) -> dict[str, Row]:
+def generation(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     """One sequence, beside the read bandwidth."""
     argv = ["bench_generate.py", "--shapes", *a.shapes, "--threads", str(a.threads)]
     rows = lines_of([*argv, "--rounds", "2" if a.quick else "5"], a)
-    return {f"{r['shape']} {r['family']}": r for r in rows}
+    yield {f"{r['shape']} {r['family']}": r for r in rows}
 
 
-def attention(a: argparse.Namespace) -> dict[str, Row]:
+def attention(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     """Long windows beside PyTorch's."""
     argv = ["bench_attention.py", "--long", "--threads", str(a.threads), "--rounds", "2" if a.quick else "5"]
-    return {r["shape"]: r for r in lines_of(argv, a, **bench_peers.environment("eager", a.threads))}
+    yield {r["shape"]: r for r in lines_of(argv, a, **bench_peers.environment("eager", a.threads))}
 
 
-def threads(a: argparse.Namespace) -> dict[str, Row]:
+def threads(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     """One thread against all, bound to cores, in turn."""
     shape = "9M" if a.quick else "55M"
     timed, warm = lengths_of(shape, a)
@@ -107,12 +109,12 @@ def threads(a: argparse.Namespace) -> dict[str, Row]:
     if len(found) < len(programs):
         raise SystemExit("[tables] threads: a run of bench_step.py failed")
     row = {"1": found[0], str(a.threads): found[-1]}
-    return {shape: {"shape": shape, "tokens_per_second": row, "speedup": found[-1] / found[0]}}
+    yield {shape: {"shape": shape, "tokens_per_second": row, "speedup": found[-1] / found[0]}}
 
 
-def startup(a: argparse.Namespace) -> dict[str, Row]:
+def startup(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     """Import and first step."""
-    return {"small": lines_of(["bench_startup.py", "--rounds", "3"], a)[0]}
+    yield {"small": lines_of(["bench_startup.py", "--rounds", "3"], a)[0]}
 
 
 MEASURE = {
@@ -167,19 +169,19 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure table by table, keeping what is done after each, and write the pages."""
+    """Measure table by table, keeping what is done after each case, and write the pages."""
     a = parse()
     data = a.results / f"tables_{tables_page.slug(cpu_name())}.json"
     kept: dict[str, Any] = {"cpu": cpu_name(), "cores": usable_cores()}
     kept |= json.loads(data.read_text()) if data.exists() else {}
     measured: dict[str, Row] = {}
     for name in [] if a.render else a.only:
-        fresh = MEASURE[name](a)
-        for key, row in fresh.items():
-            kept.setdefault(name, {})[key] = row | conditions(a)
-        measured |= fresh
-        a.results.mkdir(parents=True, exist_ok=True)
-        data.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        for fresh in MEASURE[name](a):
+            for key, row in fresh.items():
+                kept.setdefault(name, {})[key] = row | conditions(a)
+            measured |= fresh
+            a.results.mkdir(parents=True, exist_ok=True)
+            data.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     machines = {f: json.loads(f.read_text()) for f in sorted(a.results.glob("tables_*.json"))}
     for file, machine in machines.items():
         file.with_suffix(".md").write_text(tables_page.page(machine))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_step import rotate
+from torch_transformer import rotate
 
 from shapes import Shape
 

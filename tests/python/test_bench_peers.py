@@ -25,6 +25,7 @@ import torch_step  # noqa: E402
 import bench_generate  # noqa: E402
 import bench_peers  # noqa: E402
 import bench_step  # noqa: E402
+import same_step  # noqa: E402
 import workload  # noqa: E402
 from shapes import AUX, EXPERTS, SHAPES, TOP_K  # noqa: E402
 
@@ -128,8 +129,8 @@ def test_a_peer_that_takes_another_step_is_named(change: dict[str, object], word
     peer: bench_peers.Row = {"losses": ours["losses"], "family": "transformer_pp"}
     peer |= {k: v for k, v in change.items() if k in peer}
     peer["state"] = {**ours["state"], **{k: v for k, v in change.items() if k not in peer}}
-    bench_peers.compare(peer, ours)
-    assert bench_peers.another_computation(peer, "fp32", None).partition(" ")[0] == word
+    same_step.compare(peer, ours)
+    assert same_step.another_computation(peer, "fp32", None).partition(" ")[0] == word
 
 
 def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
                 step, workload.LR, {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
             )
         lengths.append(bench_step.state_lengths(engine))
-    assert abs(lengths[0]["weights"] / lengths[1]["weights"] - 1) > bench_peers.STATE_TOLERANCE["weights"]
+    assert abs(lengths[0]["weights"] / lengths[1]["weights"] - 1) > same_step.STATE_TOLERANCE["weights"]
     assert lengths[0]["first_moment"] > 0 and lengths[0]["second_moment"] > 0
 
 
