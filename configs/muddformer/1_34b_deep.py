@@ -24,5 +24,5 @@ def get_config() -> Config:
         name="muddformer-1-34b-deep",
         model=model,
         train=replace(base.train, steps=49591),
-        optim=replace(base.optim, lr=2e-4, warmup_steps=496),
+        optim=replace(base.optim, lr=2e-4, warmup_steps=495),
     )

@@ -17,5 +17,5 @@ def get_config() -> Config:
         name="muddformer-1-4b",
         model=model,
         train=replace(base.train, steps=49591),
-        optim=replace(base.optim, lr=2e-4, warmup_steps=496),
+        optim=replace(base.optim, lr=2e-4, warmup_steps=495),
     )

@@ -137,6 +137,8 @@ def test_training_on_their_batches_needs_no_text() -> None:
     before = model.loss({"tokens": tokens()})
     trainer = mc.Trainer(config, model=model)
     assert trainer.config.model == model.config and trainer.config.loss.normalize == "all_slots"
+    wide = mc.Trainer(config, model=mc.Model(model.config, precision="bf16"))
+    assert wide.config.train.precision == "bf16"  # the model's, or a resume would go on in other numbers
     record = trainer.step({"tokens": tokens()})
     assert record.loss == pytest.approx(before, rel=1e-6)
     assert model.loss({"tokens": tokens()}) < before

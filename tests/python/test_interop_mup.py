@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.numpy import save_file
 
 import mudd_core as mc
 from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
-from mudd_core.interop import export_original, load_original
+from mudd_core.errors import UserError
+from mudd_core.interop import export_original, import_command, load_original
 from mudd_core.model import Model
+from mudd_core.run_store import read_saved_config
 
 V, L, M, H, D, T = 31, 2, 24, 3, 8, 12
 PLAIN: dict[str, Any] = {
@@ -177,6 +182,26 @@ def test_a_step_moves_every_class_by_its_rate() -> None:
     for name, array in model.original_weights().items():
         moved = np.abs(array - arrays[name]).max()
         assert moved == pytest.approx(0.005 if name == "w_e" else 0.0025, rel=1e-3), name
+
+
+def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
+    (tmp_path / "hers").mkdir()
+    save_file(weights_of(PLAIN), tmp_path / "hers" / "model.safetensors")
+    settings = {**PLAIN, "lr_base": 0.015625, "optim_beta2": 0.98, "wd": 1e-4, "use_iwd": True}
+    (tmp_path / "hers" / "config.json").write_text(json.dumps(settings))
+    words = [str(tmp_path / "hers"), f"--workdir={tmp_path / 'run'}", "--system=mu_transformer"]
+    assert import_command.main(words) == 0
+    optim = read_saved_config(tmp_path / "run").optim
+    assert (optim.rule, optim.decay, optim.decay_mode) == ("mup", "all", "independent")
+    assert (optim.lr, optim.beta2, optim.weight_decay) == (0.015625, 0.98, 1e-4)
+
+
+def test_settings_of_another_type_and_ids_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="settings"):
+        load_original("mu_transformer", {**PLAIN, "d_head": [1]}, weights_of(PLAIN))
+    model = load_original("mu_transformer", PLAIN, weights_of(PLAIN))
+    with pytest.raises(ValueError, match="32-bit"):
+        model.loss({"tokens": rows().astype(np.int64) + 2**32})
 
 
 def test_old_names_and_what_does_not_fit() -> None:

@@ -11,6 +11,9 @@ from typing import Any
 Scalar = int | float | bool | str
 
 
+LONGEST = 1_600_000  # tokens of a window: so far angles of positions are reduced exactly (base/math.h)
+
+
 def opt(
     default: Scalar,
     text: str,

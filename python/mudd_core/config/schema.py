@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mudd_core.config.families import ModelConfig, TransformerPPConfig
-from mudd_core.config.fields import opt
+from mudd_core.config.fields import LONGEST, opt
 
 _SEEDS = 2**64 - 1
 
@@ -29,9 +29,11 @@ class TrainConfig:
     )
     batch_size: int = opt(8, "windows in one update", "windows", low=1)
     seq_len: int = opt(
-        256, "length of a window", "tokens", low=1, high=1 << 24, flags=("max_sequence_length",)
+        256, "length of a window", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
     )
-    logical_shards: int = opt(8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1)
+    logical_shards: int = opt(
+        8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
+    )
     micro_batch: int = opt(
         0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = chosen",
         "shards", low=0, free=True,

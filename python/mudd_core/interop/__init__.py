@@ -54,7 +54,10 @@ def load_original(
     arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
     if hasattr(page, "reading"):  # a system with several spellings of its names
         page, arrays = page.reading(settings, arrays)
-    model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
+    try:
+        model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
+    except (AttributeError, KeyError, TypeError) as error:  # a setting of another type than the original's
+        raise UserError(f"[interop] settings: {type(error).__name__}: {error}") from error
     for name, shape in page.shapes(model_config, settings).items():
         if name in arrays and arrays[name].shape != tuple(shape) and arrays[name].size == math.prod(shape):
             raise ValueError(
@@ -98,7 +101,7 @@ def _settings(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         path /= "config.json"
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"[interop] {path}: {error}") from error
     if not isinstance(settings, dict):
         raise UserError(f"[interop] {path}: expected a JSON object, got {type(settings).__name__}")

@@ -126,7 +126,7 @@ def write_folder(
                 text = json.dumps(index, indent=2) + "\n"
                 _core.replace_file(str(work / "model.safetensors.index.json"), text.encode())
             if tokenizer is not None:
-                shutil.copyfile(tokenizer, work / "tokenizer.json")
+                _core.replace_file(str(work / "tokenizer.json"), Path(tokenizer).read_bytes())
             writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
         finally:
             del writer  # what is not committed goes now, not when the traceback does

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mudd_core.config import (
     Config,
@@ -80,7 +80,7 @@ def _config(system: str, model: object, with_tokenizer: bool, workdir: Path, wor
         model=model.config,
         data=DataConfig(tokenizer=tokenizer),
         train=TrainConfig(seq_len=min(256, model.config.max_seq_len), logical_shards=1),
-        optim=OptimConfig(decay="all" if system.startswith(("mudd", "token")) else "no_norm_no_bias"),
+        optim=_optim(system, model.original_config),
         loss=LossConfig(normalize=model.normalize),
     )
     config = apply_overrides(config, split_words(words, config))
@@ -88,6 +88,27 @@ def _config(system: str, model: object, with_tokenizer: bool, workdir: Path, wor
         raise UserError("[import] model: the weights decide the model; change it after the import")
     check_config(config)
     return config
+
+
+# Settings of mu-Transformer that are fields of ours (spec/mup.md c.1).
+_MU_OPTIM = {
+    "optim_name": "name", "optim_rule": "rule", "lr_base": "lr", "lr_max": "lr", "optim_beta1": "beta1",
+    "optim_beta2": "beta2", "optim_eps": "eps", "use_eps_scaling": "eps_scaling", "wd": "weight_decay",
+    "grad_clip": "clip",
+}  # fmt: skip
+
+
+def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
+    """The optimizer of the original's program as far as ours differs from it without being told."""
+    if system == "mu_transformer":
+        found = {ours: settings[name] for name, ours in _MU_OPTIM.items() if name in settings}
+        mode = "independent" if settings.get("use_iwd") else "coupled"
+        return OptimConfig(
+            **{"rule": "mup", "weight_decay": 0.0, **found, "decay": "all", "decay_mode": mode}
+        )
+    return OptimConfig(
+        decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
+    )
 
 
 def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
@@ -112,7 +133,9 @@ def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) 
 
 
 def _copy(file: Path, to: Path) -> None:
+    from mudd_core import _core
+
     try:
-        shutil.copyfile(file, to)
+        _core.replace_file(str(to), file.read_bytes())
     except OSError as error:
         raise SaveError(f"[import] {file} to {to}: {error.strerror}") from error

@@ -80,4 +80,7 @@ def as_ids(values: npt.ArrayLike, name: str) -> Array:
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
         raise TypeError(f"[interop] {name}: expected whole numbers, got {array.dtype}")
+    bounds = np.iinfo(np.int32)
+    if array.size and not bounds.min <= int(array.min()) <= int(array.max()) <= bounds.max:
+        raise ValueError(f"[interop] {name}: expected 32-bit ids, got {array.min()} to {array.max()}")
     return np.ascontiguousarray(np.atleast_2d(array), dtype=np.int32)

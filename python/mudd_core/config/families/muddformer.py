@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width
-from mudd_core.config.fields import opt
+from mudd_core.config.fields import LONGEST, opt
 
 STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
@@ -17,10 +17,10 @@ class MUDDFormerConfig:
     family: str = opt("muddformer", "model family", choices=("muddformer",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
+        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
+    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=511)
     n_head: int = opt(4, "query heads", "heads", low=1)
     n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)

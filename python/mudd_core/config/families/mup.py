@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights
-from mudd_core.config.fields import opt
+from mudd_core.config.fields import LONGEST, opt
 
 DEFAULT_HEAD = 128
 
@@ -21,7 +21,7 @@ class MupConfig:
     family: str = opt("mup", "model family", choices=("mup",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
+        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)

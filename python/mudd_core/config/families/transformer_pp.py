@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width
-from mudd_core.config.fields import opt
+from mudd_core.config.fields import LONGEST, opt
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class TransformerPPConfig:
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=1 << 24
+        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
