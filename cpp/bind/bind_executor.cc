@@ -122,14 +122,14 @@ void bind_executor(py::module_& m) {
           py::arg("name"), py::arg("array"), "Gives an external input its memory: this array, written in place.")
       .def(
           "run",
-          [](Executor& e, int run, int64_t cache_length) {
-            StepInput input;
-            input.cache_length = cache_length;
+          [](Executor& e, int run, int64_t cache_length, uint64_t seed, int64_t step, int64_t first_sample) {
+            const StepInput input{cache_length, seed, step, first_sample};
             const Busy busy = bind::in_use(e.store());
             py::gil_scoped_release release;
             e.run(input, run);
           },
-          py::arg("run") = 0, py::arg("cache_length") = 0)
+          py::arg("run") = 0, py::arg("cache_length") = 0, py::kw_only(), py::arg("seed") = 0, py::arg("step") = 0,
+          py::arg("first_sample") = 0, "seed, step, first_sample: of the random numbers that ops draw.")
       .def(
           "get",
           [](py::object self, ValueId v) {

@@ -189,8 +189,11 @@ void bind_files(py::module_& m) {
       "Bytes this user may still write there.");
   m.def(
       "remove_dead_temporaries",
-      [](const std::string& parent) { return mudd::io::remove_dead_temporaries(files(), parent); },
-      py::arg("parent"), NoGil(), "Removes temporary folders of dead writers; gives their names.");
+      [](const std::string& parent, const std::string& name) {
+        return mudd::io::remove_dead_temporaries(files(), parent, name);
+      },
+      py::arg("parent"), py::arg("name") = "", NoGil(),
+      "Removes temporary folders of dead writers, with a name only those of that folder; gives their names.");
   m.def(
       "remove_committed",
       [](const std::string& parent, const std::string& name, const std::string& id) {

@@ -181,8 +181,10 @@ class Executor:
         """
         Gives the memory of results and gradients back until the next run.
         """
-    def run(self, run: int = 0, cache_length: int = 0) -> None:
-        ...
+    def run(self, run: int = 0, cache_length: int = 0, *, seed: int = 0, step: int = 0, first_sample: int = 0) -> None:
+        """
+        seed, step, first_sample: of the random numbers that ops draw.
+        """
     def set(self, arg0: str, arg1: typing.Any) -> None:
         ...
     def text(self) -> str:
@@ -395,9 +397,9 @@ def remove_committed(parent: str, name: str, id: str) -> None:
     """
     Removes a folder so that no half of it is found under its name.
     """
-def remove_dead_temporaries(parent: str) -> list[str]:
+def remove_dead_temporaries(parent: str, name: str = '') -> list[str]:
     """
-    Removes temporary folders of dead writers; gives their names.
+    Removes temporary folders of dead writers, with a name only those of that folder; gives their names.
     """
 def remove_stop_handlers() -> None:
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from mudd_core import _core
 from mudd_core.data import TokenCache, prepare
-from mudd_core.errors import SaveError, UserError
+from mudd_core.errors import SaveError, StopRequestedError, UserError
 from text_settings import SOURCES, Settings, quiet
 
 
@@ -115,3 +117,58 @@ def test_builders_wait_for_each_other(folder: Path, tmp_path: Path) -> None:
     runs = [subprocess.Popen(command, env=env) for _ in range(3)]
     assert [r.wait(120) for r in runs] == [0, 0, 0]
     assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 1
+
+
+def test_a_file_system_without_locks_is_told_and_used(
+    cache: TokenCache, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    told = []
+    found = prepare(Settings(str(folder), str(tmp_path)), progress=lambda phase, *_: told.append(phase))
+    assert found.fingerprint == cache.fingerprint
+    assert any("no locks" in phase for phase in told)
+
+
+def test_a_build_touches_no_other_builders_folder(folder: Path, tmp_path: Path) -> None:
+    other, dead = (
+        tmp_path / "0123456789abcdef.tmp-1",
+        prepare(Settings(str(folder), str(tmp_path / "a"))).path.name,
+    )
+    other.mkdir()
+    (tmp_path / f"{dead}.tmp-1").mkdir()  # of a killed build of the same cache
+    prepare(Settings(str(folder), str(tmp_path)), progress=quiet)
+    assert other.is_dir() and not (tmp_path / f"{dead}.tmp-1").exists()
+
+
+@pytest.mark.parametrize("phase", ["training the tokenizer", "encoding training text"])
+def test_a_stop_ends_a_build_and_leaves_nothing(folder: Path, tmp_path: Path, phase: str) -> None:
+    def stop(now: str, done: int, total: int) -> None:
+        if now == phase:
+            _core.request_stop()
+
+    try:
+        with pytest.raises(StopRequestedError, match="stop requested") as caught:
+            prepare(Settings(str(folder), str(tmp_path)), progress=stop)
+    finally:
+        _core.clear_requests()
+    assert caught.value.exit_code == 75
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("way", ["..", "link"])
+def test_caches_inside_of_the_text_are_no_text_however_it_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for i in range(20):
+        (text / f"{i}.txt").write_text(f"document {i} " * 100)
+    (tmp_path / "link").symlink_to(text)
+    monkeypatch.chdir(text)
+    path = "../text" if way == ".." else str(tmp_path / "link")
+    hashes = {prepare(Settings(path, "", tokenizer="bytes"), progress=quiet).fingerprint for _ in range(2)}
+    assert len(hashes) == 1
+    assert len(list((text / "runs" / "cache").glob("*.lock"))) == 1

@@ -158,6 +158,17 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": []}
             "does not define",
         ),
         (changed("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "a" * 5000}}), "regular expression"),
+        (changed("decoder", "x"), "decoder is not an object"),
+        (changed("decoder", {"type": "Sequence", "decoders": [1]}), "not a list of objects"),
+        (changed("model/unk_token", ["a"]), "unusable|unhashable"),
+        (changed("model/continuing_subword_prefix", 5), "not a usable"),
+        (changed("post_processor", {"type": "Sequence", "processors": 5}), "not a usable"),
+        (
+            changed("post_processor", TEMPLATE | {"special_tokens": {}, "single": [{"SpecialToken": 5}]}),
+            "not a usable",
+        ),
+        (b'{"a": ' + b"1" * 5000 + b"}", "not a usable"),
+        (changed("added_tokens/0", {"id": 2**24 - 1, "content": "far"}), "in a vocabulary of"),
     ],
 )
 def test_bad_tokenizer_files_are_format_errors(data: bytes, words: str) -> None:

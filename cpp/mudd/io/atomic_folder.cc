@@ -14,7 +14,7 @@ AtomicFolder::AtomicFolder(FileOps& ops, const std::string& parent, const std::s
   } catch (const IoError& error) {
     // File systems without locks: the lock of the work directory is what remains.
     const int code = error.code();
-    if (code != ENOLCK && code != ENOTSUP && code != EINVAL && code != EBADF) {
+    if (code != ENOLCK && code != ENOTSUP && code != ENOSYS && code != EINVAL && code != EBADF) {
       abandon();
       throw;
     }
@@ -73,17 +73,25 @@ void AtomicFolder::commit(const std::string& manifest_file, const std::string& m
   ops_.reached("after_commit");
 }
 
-std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent) {
+std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,
+                                                 const std::string& name) {
   std::vector<std::string> removed;
   for (const DirEntry& entry : ops.list(parent)) {
-    if (!entry.is_dir || entry.name.find(kTemporaryMark) == std::string::npos) continue;
+    const size_t mark = entry.name.find(kTemporaryMark);
+    if (!entry.is_dir || mark == std::string::npos) continue;
+    if (!name.empty() && entry.name.substr(0, mark) != name) continue;
     const std::string path = parent + "/" + entry.name;
-    const int fd = ops.open_dir(path);
-    bool dead = true;
+    int fd = -1;
+    try {
+      fd = ops.open_dir(path);
+    } catch (const IoError& error) {
+      if (error.code() == ENOENT) continue;  // its writer was faster
+      throw;
+    }
+    bool dead = name.empty();  // where there are no locks
     try {
       dead = ops.try_lock(fd);
     } catch (const IoError&) {
-      // No locks here: the caller holds the work directory, so nobody else writes in it.
     }
     try {
       if (dead) {

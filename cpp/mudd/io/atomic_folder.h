@@ -51,8 +51,10 @@ class AtomicFolder {
 };
 
 // Removes the temporary folders in `parent` whose writers are dead; returns their names. A folder whose lock
-// is held is left alone.
-std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent);
+// is held is left alone. name: only those of this folder to be, in a `parent` where others write too; without a
+// name the caller has `parent` to itself, so that a folder which cannot be locked is dead.
+std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,
+                                                 const std::string& name = {});
 
 // Removes a committed folder so that no half of it is ever found under its name: rename to a temporary name
 // first. Points: before_delete, after_delete_rename.

@@ -1,6 +1,7 @@
 """Building a token cache (cache.py says what is in it).
 
-A build works in `<fingerprint>.tmp-<pid>`; one that was killed leaves only that, which the next start removes.
+A build works in `<fingerprint>.tmp-<pid>`; one that was killed leaves only that, which the next build of the same
+cache removes.
 Builds of equal text give equal bytes.
 """
 
@@ -48,9 +49,20 @@ def _build(
 ) -> None:
     from mudd_core import _core
 
-    _core.remove_dead_temporaries(str(root))
+    _core.remove_dead_temporaries(str(root), name)  # whose lock we hold
     folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
-    work = root / f"{name}.tmp-{os.getpid()}"
+    try:
+        summary = _fill(
+            root / f"{name}.tmp-{os.getpid()}", name, corpus, tokenizer, vocab_size, identity, progress
+        )
+        folder.commit("cache.json", json.dumps(summary, indent=1, ensure_ascii=True) + "\n")
+    finally:
+        del folder  # what is not committed goes now, not when the traceback does
+
+
+def _fill(
+    work: Path, name: str, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
+) -> dict[str, Any]:
     data = _tokenizer_data(corpus, tokenizer, vocab_size, progress)
     if data is not None:
         _write_synced(work / "tokenizer.json", data)
@@ -68,8 +80,7 @@ def _build(
     _write_h5(work / "tokens.h5", corpus, spools, dtype, facts)
     for s in SPLITS:
         spools[s].file.unlink()
-    summary = {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
-    folder.commit("cache.json", json.dumps(summary, indent=1, ensure_ascii=True) + "\n")
+    return {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
 
 
 def _tokenizer_data(corpus: Corpus, tokenizer: str, vocab_size: int, progress: Progress) -> bytes | None:

@@ -85,8 +85,8 @@ def _takes_stdlib(file: bytes) -> bool:
 
 
 def _walk(folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes) -> Iterator[FileStat]:
-    """Regular files below `folder`; links are neither followed nor taken."""
-    if folder == leave_out:
+    """Regular files below `folder`, not below the prefix `leave_out`; links are neither followed nor taken."""
+    if prefix == leave_out:
         return
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -100,6 +100,14 @@ def _walk(folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes) -> Itera
                 yield _stat_of(name, entry.stat(follow_symlinks=False))
 
 
+def _prefix_of(folder: Path | None, root: Path) -> bytes:
+    """Of the files of `folder` among those of `root`, whatever way the two are spelled. None: a prefix of no file."""
+    if folder is None:
+        return b"/"
+    name = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
+    return b"" if name == "." else os.fsencode(name) + b"/"
+
+
 def list_files(path: str, leave_out: Path | None = None) -> Listing:
     """Files of the corpus that `data.path` names.
 
@@ -110,7 +118,10 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
     """
     if "\0" in path:
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: it holds a NUL character")
-    root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
+    try:
+        root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
+    except RuntimeError as e:  # ~ of a user that is not there
+        raise UserError(f"[data.path] expected a file or folder, got {path!r}: {e}") from None
     try:
         mode = root.stat().st_mode
         if stat.S_ISREG(mode):
@@ -118,7 +129,7 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
         if not stat.S_ISDIR(mode):
             raise UserError(f"[data.path] expected a regular file or a folder, got {str(root)!r}")
         files = sorted(
-            _walk(os.fsencode(root), b"", not path, os.fsencode(leave_out or "")), key=lambda f: f.name
+            _walk(os.fsencode(root), b"", not path, _prefix_of(leave_out, root)), key=lambda f: f.name
         )
     except OSError as e:
         raise UserError(

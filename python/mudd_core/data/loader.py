@@ -26,7 +26,7 @@ from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenize import identity
-from mudd_core.errors import FormatError, UserError
+from mudd_core.errors import FormatError, StopRequestedError, UserError
 
 Int32 = npt.NDArray[np.int32]
 
@@ -55,6 +55,15 @@ def prepare(
     FormatError for a damaged cache or tokenizer.json.
     """
     root = Path(settings.cache_dir or "runs/cache").absolute()
+    try:
+        return _prepare(root, settings, fingerprint, progress)
+    except PermissionError as e:  # of a folder above: others know what they could not do
+        raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
+
+
+def _prepare(
+    root: Path, settings: DataSettings, fingerprint: str | None, progress: Progress | None
+) -> TokenCache:
     if fingerprint is not None:
         _check_name(fingerprint)
         if (root / fingerprint).is_dir():
@@ -66,25 +75,36 @@ def prepare(
     if corpus_hash is not None and (root / fingerprint_of(corpus_hash, tokenizer)).is_dir():
         return _wanted(open_cache(root / fingerprint_of(corpus_hash, tokenizer)), fingerprint)
     console = ConsoleProgress()
-    corpus = corpora.scan_listing(listing, progress or console)
+    told = _ends_on_request(progress or console)
+    corpus = corpora.scan_listing(listing, told)
     name = fingerprint_of(corpus.hash, tokenizer)
     if fingerprint is not None and name != fingerprint:
         raise UserError(_changed(fingerprint, name))
     if (root / name).is_dir():  # only the note was missing or out of date
         cache = open_cache(root / name)
     else:
-        with _locked(root, f"{name}.lock", progress or console):
+        with _locked(root, f"{name}.lock", told):
             if (root / name).is_dir():  # another process was faster
                 cache = open_cache(root / name)
             else:
-                cache = build_cache(
-                    root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, progress or console
-                )
+                cache = build_cache(root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, told)
     if settled:
         _note_hash(root, listing, corpus.hash)
     if progress is None:
         console.close(summary(cache, corpus))
     return cache
+
+
+def _ends_on_request(progress: Progress) -> Progress:
+    """The same, which a stop (signals.py) ends: a cache is built whole or not at all."""
+    from mudd_core import _core
+
+    def told(phase: str, done: int, total: int) -> None:
+        if _core.stop_requested():
+            raise StopRequestedError(f"[data] stop requested ({phase}); there is no token cache yet")
+        progress(phase, done, total)
+
+    return told
 
 
 def summary(cache: TokenCache, corpus: corpora.Corpus) -> str:
@@ -157,6 +177,8 @@ def _locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
         except BlockingIOError:
             progress("waiting for another process that builds this cache", 0, 1)
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as e:
+            progress(f"no locks in {root} ({e.strerror}): let one process at a time build there", 0, 1)
         yield
 
 

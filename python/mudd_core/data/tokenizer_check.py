@@ -18,12 +18,17 @@ MAX_DEPTH = 64
 MAX_TOKEN_BYTES = 1024
 MAX_VOCABULARY = 2**24
 MAX_PATTERN = 4096
+MAX_HOLES = 2**20  # ids without a token
 MODELS = ("BPE", "WordLevel", "WordPiece", "Unigram")
 
 
 def check_tokenizer_json(data: bytes, file: str) -> dict[str, Any]:
     """Parsed contents of a tokenizer.json if it keeps the rules, else FormatError."""
-    return _Checker(file).check(data)
+    checker = _Checker(file)
+    try:
+        return checker.check(data)
+    except (AttributeError, TypeError, ValueError) as e:  # a value of another type than its place has
+        raise checker.bad(str(e)) from None
 
 
 class _Checker:
@@ -51,6 +56,9 @@ class _Checker:
         self.added_tokens(top.get("added_tokens"), ids)
         if not ids:
             raise self.bad("the vocabulary is empty")
+        if max(ids.values()) >= len(ids) + MAX_HOLES:
+            raise self.bad(f"id {max(ids.values())} in a vocabulary of {len(ids)} tokens")
+        self.decoder(top.get("decoder"))
         self.lengths(top)
         self.template(top.get("post_processor"), ids)
         return top
@@ -168,6 +176,13 @@ class _Checker:
                 raise self.bad(f"added_tokens[{k}]: {token[:80]!r} = {number} contradicts the vocabulary")
             ids[token] = number
             names[number] = token
+
+    def decoder(self, decoder: object) -> None:
+        steps = decoder.get("decoders") or [] if isinstance(decoder, dict) else []
+        if not isinstance(decoder, dict | None) or not isinstance(steps, list):
+            raise self.bad("decoder is not an object")
+        if not all(isinstance(step, dict) for step in steps):
+            raise self.bad("decoder.decoders is not a list of objects")
 
     def lengths(self, top: dict[str, Any]) -> None:
         cut = top.get("truncation")
