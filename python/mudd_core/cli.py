@@ -232,8 +232,12 @@ def _run(words: Sequence[str]) -> int:
         if "--help" in request.options:
             print(usage(request.config))
             return 0
-        from mudd_core import cli_commands
+        from mudd_core import _core, cli_commands
 
+        try:
+            _core.isa()
+        except ValueError as error:  # MUDD_MAX_ISA or MUDD_EMULATE is no level
+            raise UserError(str(error)) from None
         return cli_commands.run(request)
     except KeyboardInterrupt:
         _tell("interrupted")

@@ -118,15 +118,16 @@ class Engine:
         """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly."""
         given = self._given
         optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
+        self.executor.release()  # two of them at once were never asked for
         planned = self._plan(optional, check_finite=True)
         for run in range(self.runs):
-            first = run * self._samples
+            row = run * self._samples
+            first = step * self.config.train.batch_size + row
             if given is not None:
-                planned.fill({name: array[first : first + self._samples] for name, array in given.items()})
+                planned.fill({name: array[row : row + self._samples] for name, array in given.items()})
             else:
-                first += step * self.config.train.batch_size
                 _core.fill_inputs(self.batcher.core, planned.executor, first)
-            planned.executor.run(run)
+            planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())
         return "the sum over the batch"

@@ -20,8 +20,9 @@ from mudd_core.errors import DivergedError, StopRequestedError
 from mudd_core.evaluate import evaluate
 from mudd_core.grow import start_from
 from mudd_core.in_use import InUse, alone
+from mudd_core.journal import Journal
 from mudd_core.optim import learning_rate
-from mudd_core.progress import Progress, step_line
+from mudd_core.progress import Progress
 from mudd_core.records import StepRecord, Summary, Validation
 from mudd_core.run_store import RunStore
 from mudd_core.tally import Tally
@@ -48,7 +49,6 @@ class Trainer:
             config = _taken_from(model, config)
         check_config(config)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
-        self._progress = progress or Progress(quiet=True)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
@@ -58,9 +58,10 @@ class Trainer:
             self.engine = self._parts.engine
             self.in_use = getattr(self._parts.model, "in_use", None) or InUse("trainer")
             self._tally = Tally(self.config, self._parts)
+            self._journal = Journal(progress or Progress(quiet=True), self._store, self.config.train)
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
-                self._progress.say(start_from(self.config, self.engine))
+                self._journal.say(start_from(self.config, self.engine))
         except BaseException:
             self.close()
             raise
@@ -126,10 +127,7 @@ class Trainer:
         in_row, train = self._tally.skips_in_row, self.config.train
         ends = in_row >= train.max_skips
         where = self.engine.first_nonfinite(t) if ends or train.debug_nonfinite else ""
-        self._progress.say(
-            f"step {t + 1}: loss or gradient is not finite; the update is skipped"
-            + (f"; the first bad number is in {where}" if train.debug_nonfinite else "")
-        )
+        self._journal.skipped(t + 1, where if train.debug_nonfinite else "")
         if ends:
             raise DivergedError(
                 f"[train] {in_row} updates in a row without finite numbers, the last at step "
@@ -159,8 +157,11 @@ class Trainer:
             record = self._step()
             if record is None:  # dropped; the reason is found above
                 continue
-            self._report(record)
-            if signals.take_save_request() or self._due(train.save_every):
+            if self._journal.took_step(record, self._tally.clock.seconds_left(record.step)):
+                self._tally.logged(record)
+            # A state that a streak of bad updates may have spoilt drives no good checkpoint out, unless asked for.
+            sound = self._tally.skips_in_row == 0
+            if signals.take_save_request() or (sound and self._due(train.save_every)):
                 self.save()
         return self._end(self._stop)
 
@@ -186,24 +187,8 @@ class Trainer:
         if result is None:
             return False
         self._tally.validated(result)
-        if self._store is not None:
-            self._store.log(result.row())
-        self._progress.say(
-            f"step {result.step}: validation loss {result.val_loss:.4f}, "
-            f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
-        )
+        self._journal.validated(result)
         return True
-
-    def _report(self, record: StepRecord) -> None:
-        train = self.config.train
-        logged = record.step % train.log_every == 0 or record.step == train.steps
-        self._progress.step(
-            step_line(record.row(), train.steps, self._tally.clock.seconds_left(record.step)), logged=logged
-        )
-        if logged:
-            if self._store is not None:
-                self._store.log(record.row())
-            self._tally.logged(record)
 
     def _end(self, stopped: str | None) -> Summary:
         if self._tally.saved_step != self.step_done:
@@ -211,10 +196,7 @@ class Trainer:
         if self._store is not None and self._store.save_error is not None:
             raise self._store.save_error
         summary = self._tally.summary(self.final_hash(), stopped)
-        if self._store is not None:
-            self._store.event("stopped" if stopped else "finished", step=self.step_done, reason=stopped)
-            self._store.finish(summary)
-        self._progress.close()
+        self._journal.ended(summary)
         return summary
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
@@ -249,7 +231,7 @@ class Trainer:
             return True
         begin = time.perf_counter()
         if not self._store.save(self.step_done, self.engine.state_tensors(), self._tally.state()):
-            self._progress.say(f"warning: {self._store.save_error}")
+            self._journal.save_failed()
             return False
         self._tally.saved(time.perf_counter() - begin)
         return True
@@ -260,20 +242,15 @@ class Trainer:
             return False
         found = self._store.begin(self._parts.facts, self.engine.state_tensors(writable=True))
         if found is None:
-            self._store.event("started")
+            self._journal.started()
             return False
-        for passed in found.passed_over:
-            self._progress.say(f"warning: {passed}")
+        self._journal.found(found)
         self.engine.load_state_tensors(found.tensors)
         self._tally.restore(found.state)
         row = self._store.last_validation(self.step_done)
         if row is not None:
             self._tally.last_validation = Validation(**row)
-        changed = ", ".join(f"{change.path}={change.asked}" for change in self._changed)
-        self._progress.say(
-            f"resumed from step {found.step} ({found.path})" + (f" with {changed}" if changed else "")
-        )
-        self._store.event("resumed", step=found.step, changed=[str(change) for change in self._changed])
+        self._journal.resumed(found, self._changed)
         return True
 
     def close(self) -> None:
@@ -289,8 +266,9 @@ class Trainer:
 
 
 def _taken_from(model: Any, config: Config) -> Config:
-    """The config with the model's shape, and with its loss where that is not a mean over counted targets."""
-    config = dataclasses.replace(config, model=model.config)
+    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
+    train = dataclasses.replace(config.train, precision=model.precision)
+    config = dataclasses.replace(config, model=model.config, train=train)
     if model.normalize != "all_slots":
         return config
     return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))

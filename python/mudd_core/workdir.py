@@ -16,6 +16,8 @@ import socket
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,19 +36,20 @@ class Workdir:
 
     def __init__(self, path: str | Path) -> None:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
-        self.path = Path(path).resolve()
-        self._lock: int | None = None
+        self.path = Path(path).absolute()
+        self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
         self._lease = b""  # what ours says; empty where there is a lock
         self._last_beat = 0.0
-        self._closing = threading.Event()
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
-        self._refuse_foreign()
         try:
+            self.path = self.path.resolve()
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
+            self._refuse_foreign()
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
-        except OSError as error:
-            raise UserError(f"[workdir] {self.path} cannot be written: {error.strerror}") from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"[workdir] {self.path} cannot be written: {reason}") from error
 
     config_file = property(lambda self: self.path / "config.json")
     run_file = property(lambda self: self.path / "run.json")
@@ -78,7 +81,8 @@ class Workdir:
             os.close(file)
             self._take_lease(error)
             return
-        self._lock = file
+        # At the latest when the object is dropped: a notebook makes the next one in the same process.
+        self._holds = weakref.finalize(self, _unlock, file)
         os.ftruncate(file, 0)
         os.pwrite(file, self._who(), 0)
 
@@ -106,41 +110,24 @@ class Workdir:
         self._lease = self._who(id=secrets.token_hex(8))
         lease.write_bytes(self._lease)
         self._last_beat = time.time()
-        threading.Thread(target=self._keep_renewing, name="lease", daemon=True).start()
-
-    def _keep_renewing(self) -> None:
-        """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
-        while not self._closing.wait(LEASE_SECONDS / 6):
-            with contextlib.suppress(OSError):
-                if self._lease_found() == self._lease:
-                    os.utime(self.path / ".lease")
-
-    def _lease_found(self) -> bytes:
-        """What the lease says now; empty if there is none, or none that can be read."""
-        try:
-            return (self.path / ".lease").read_bytes()
-        except OSError:
-            return b""
+        closing = threading.Event()
+        self._holds = weakref.finalize(self, _give_up_lease, lease, self._lease, closing)
+        threading.Thread(
+            target=_keep_renewing, args=(lease, self._lease, closing), name="lease", daemon=True
+        ).start()
 
     def beat(self) -> None:
         """UserError if the process was halted so long that another run took the lease; cheap, call it every step."""
         if self._lease and time.time() - self._last_beat > LEASE_SECONDS / 6:
-            found = self._lease_found()
+            found = _lease_found(self.path / ".lease")
             if found and found != self._lease:
                 raise self._in_use(found.decode("utf-8", "replace"))
             self._last_beat = time.time()
 
     def close(self) -> None:
         """Give the lock back."""
-        if self._lock is not None:
-            os.ftruncate(self._lock, 0)
-            os.close(self._lock)  # closing releases it
-            self._lock = None
-        if self._lease:
-            self._closing.set()
-            if self._lease_found() == self._lease:  # not another run's, which took it from a halted one
-                (self.path / ".lease").unlink(missing_ok=True)
-            self._lease = b""
+        self._holds()
+        self._lease = b""
 
     def __enter__(self) -> Workdir:
         return self
@@ -149,6 +136,37 @@ class Workdir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _unlock(file: int) -> None:
+    os.ftruncate(file, 0)
+    os.close(file)  # closing releases it
+
+
+def _lease_found(lease: Path) -> bytes:
+    """What the lease says now; empty if there is none, or none that can be read."""
+    try:
+        return lease.read_bytes()
+    except OSError:
+        return b""
+
+
+def _keep_renewing(lease: Path, ours: bytes, closing: threading.Event) -> None:
+    """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
+    while not closing.wait(LEASE_SECONDS / 6):
+        with contextlib.suppress(OSError):
+            if _lease_found(lease) == ours:
+                os.utime(lease)
+
+
+def _give_up_lease(lease: Path, ours: bytes, closing: threading.Event) -> None:
+    closing.set()
+    if _lease_found(lease) == ours:  # not another run's, which took it from a halted one
+        lease.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

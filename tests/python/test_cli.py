@@ -42,6 +42,27 @@ def launch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "variable", "told"),
+    [
+        (("--plan", "--config=tiny.py"), "MUDD_MAX_ISA", "MUDD_MAX_ISA: expected one of portable"),
+        (("--config=tiny.py", "--workdir=w", "data.path=~nobodyhere/text"), "", "data.path"),
+        (
+            ("--config=tiny.py", f"--workdir={'x' * 250}/{'/'.join(['y' * 250] * 20)}"),
+            "",
+            "cannot be written",
+        ),
+    ],
+)
+def test_surroundings_that_do_not_fit_are_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], variable: str, told: str
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "foo")
+    done = launch(*words, cwd=tmp_path)
+    assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+
+
 def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) -> None:
     done = launch("--help", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""

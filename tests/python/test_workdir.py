@@ -48,6 +48,19 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
     Workdir(tmp_path).close()
 
 
+def test_a_dropped_one_gives_the_lock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Workdir(tmp_path)
+    del first
+    second = Workdir(tmp_path)
+    second.close()
+    second.close()  # once is enough
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    lease = Workdir(tmp_path)
+    assert (tmp_path / ".lease").exists()
+    del lease
+    assert not (tmp_path / ".lease").exists()
+
+
 def test_foreign_folders_are_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match=r"thesis\.tex"):

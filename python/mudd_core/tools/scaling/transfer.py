@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.config import Config, config_hash
-from mudd_core.errors import DivergedError, UserError
+from mudd_core.errors import DivergedError, StopRequestedError, UserError
 from mudd_core.tools.chart import COLORS, Chart, axis
 
 Losses = dict[
@@ -24,20 +24,24 @@ Losses = dict[
 
 def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
     """Trains what is not done; prints one line a run."""
+    from mudd_core import signals
+
     losses: Losses = {}
-    for member in members:
-        for exponent in exponents:
-            optim = dataclasses.replace(member.optim, lr=2.0**exponent)
-            width = member.model.d_model
-            name = f"w{width}-a{exponent}"
-            losses[width, exponent] = run_once(
-                dataclasses.replace(member, name=name, optim=optim), out / name
-            )
+    with signals.handlers():
+        for member in members:
+            for exponent in exponents:
+                optim = dataclasses.replace(member.optim, lr=2.0**exponent)
+                width = member.model.d_model
+                name = f"w{width}-a{exponent}"
+                losses[width, exponent] = run_once(
+                    dataclasses.replace(member, name=name, optim=optim), out / name
+                )
     return losses
 
 
 def run_once(config: Config, folder: Path) -> float:
     """Validation loss of one run; that of done.txt if the folder holds one of the same config."""
+    from mudd_core import _core
     from mudd_core.trainer import Trainer
 
     done = folder / "done.txt"
@@ -52,11 +56,13 @@ def run_once(config: Config, folder: Path) -> float:
         with Trainer(config, folder) as trainer:
             summary = trainer.fit()
         if summary.stopped:
-            raise UserError(f"[mup transfer] stopped by {summary.stopped}; the same command goes on")
+            raise StopRequestedError(
+                f"[mup transfer] stopped by {summary.stopped}, saved; the same command goes on"
+            )
         loss = math.inf if summary.val_loss is None else summary.val_loss
     except DivergedError:
         loss = math.inf
-    done.write_text(f"{mine} {loss!r}\n", encoding="utf-8")
+    _core.replace_file(str(done), f"{mine} {loss!r}\n".encode())
     print(f"{config.name:<14} loss {loss:.4f}", flush=True)
     return loss
 

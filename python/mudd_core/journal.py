@@ -1,0 +1,76 @@
+"""What a run tells: lines to who watches; rows, events and the summary to the work directory, where there is one."""
+
+from __future__ import annotations
+
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Difference, TrainConfig
+from mudd_core.progress import Progress, step_line
+from mudd_core.records import StepRecord, Summary, Validation
+from mudd_core.run_store import RunStore
+
+
+class Journal:
+    """Takes what happens in a training loop, in its order."""
+
+    def __init__(self, progress: Progress, store: RunStore | None, train: TrainConfig) -> None:
+        self._progress, self._store, self._train = progress, store, train
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._progress.say(text)
+
+    def started(self) -> None:
+        """A new run."""
+        if self._store is not None:
+            self._store.event("started")
+
+    def found(self, checkpoint: Checkpoint) -> None:
+        """What a run will go on from, and what it could not."""
+        for passed in checkpoint.passed_over:
+            self.say(f"warning: {passed}")
+
+    def resumed(self, found: Checkpoint, changed: list[Difference]) -> None:
+        """A run goes on from a checkpoint, with changed fields of its config."""
+        fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+        self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
+        if self._store is not None:
+            self._store.event("resumed", step=found.step, changed=[str(change) for change in changed])
+
+    def took_step(self, record: StepRecord, seconds_left: float) -> bool:
+        """An update, drawn, and logged where it is a step to log; whether it was."""
+        train = self._train
+        logged = record.step % train.log_every == 0 or record.step == train.steps
+        self._progress.step(step_line(record.row(), train.steps, seconds_left), logged=logged)
+        if logged and self._store is not None:
+            self._store.log(record.row())
+        return logged
+
+    def skipped(self, step: int, where: str) -> None:
+        """An update that had numbers which are not finite; where: the first of them, '' if nobody looked."""
+        self.say(
+            f"step {step}: loss or gradient is not finite; the update is skipped"
+            + (f"; the first bad number is in {where}" if where else "")
+        )
+
+    def validated(self, result: Validation) -> None:
+        """A validation that was due."""
+        if self._store is not None:
+            self._store.log(result.row())
+        self.say(
+            f"step {result.step}: validation loss {result.val_loss:.4f}, "
+            f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
+        )
+
+    def save_failed(self) -> None:
+        """The run goes on, and tries again when the next save is due."""
+        assert self._store is not None
+        self.say(f"warning: {self._store.save_error}")
+
+    def ended(self, summary: Summary) -> None:
+        """A call of fit() that reached its end, or was stopped."""
+        if self._store is not None:
+            self._store.event(
+                "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
+            )
+            self._store.finish(summary)
+        self._progress.close()
