@@ -14,6 +14,7 @@ import pytest
 import crash_states
 from checkpoint_cases import RUN, STATE, faults, same, save, tiny_tensors
 from mudd_core import _core, checkpoint
+from mudd_core.checkpoint import load
 from mudd_core.errors import FormatError, SaveError, UserError
 
 
@@ -188,6 +189,29 @@ def test_saving_twice_keeps_a_good_step_and_replaces_a_bad_one(tmp_path: Path) -
     save(tmp_path, 4)
     assert checkpoint.load_step(tmp_path, 4).step == 4
     assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+    other = {name: array.copy() for name, array in tiny_tensors(4).items()}
+    name = next(name for name, array in other.items() if array.size)
+    other[name].reshape(-1)[0] += 1  # weights that somebody set at a step that was saved
+    checkpoint.save(tmp_path, 4, other, STATE, **RUN)
+    assert same(checkpoint.load_step(tmp_path, 4).tensors, other)
+
+
+def test_a_step_that_vanishes_while_it_is_read_sends_the_reader_to_the_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 4)
+    verify = load.verify_step
+
+    def late(folder: Path | str, **of: Any) -> Any:
+        found = verify(folder, **of)
+        if Path(folder).name == "step-4":  # a run with keep_last=1 saves, and lets go of it
+            save(tmp_path, 6)
+            shutil.rmtree(folder)
+        return found
+
+    monkeypatch.setattr(load, "verify_step", late)
+    found = checkpoint.load_newest(tmp_path)
+    assert found is not None and found.step == 6 and found.passed_over == ()
 
 
 def keep_last(directory: Path, keep: int, saved_step: int) -> list[int]:

@@ -68,13 +68,13 @@ def load_newest(
         folder = step_folder(checkpoints_dir, step)
         try:
             manifest = verify_step(folder, run_id=run_id)
+            return _read(folder, manifest, into, only, tuple(passed))
         except FormatError as error:
             passed.append(PassedOver(step, error.file, error.reason))
-            continue
         except OSError as error:
             passed.append(PassedOver(step, str(error.filename or folder), error.strerror or str(error)))
-            continue
-        return _read(folder, manifest, into, only, tuple(passed))
+        if not folder.exists():  # a run that lives has just let go of it, for a newer one
+            return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only)
     if passed:
         reasons = "; ".join(map(str, passed))
         way_out = "restore it from a copy, or move it away to start anew"

@@ -34,8 +34,8 @@ def save(
     """Writes `step-<step>` and returns its folder; when this returns, it survives a power cut.
 
     tensors: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
-    may change them meanwhile. A step that stands there already, verifies and is of this run is left as it is:
-    runs are deterministic, so it holds the same bytes. One that does not verify is replaced.
+    may change them meanwhile. A step of this run that stands there already is left as it is if it verifies and holds
+    the same bytes, as those of a repeated run do; else it is replaced.
     Raises SaveError where the disk is full or refuses (no trace is left, older steps are untouched),
     ValueError for tensors or state that cannot be stored.
     """
@@ -43,7 +43,7 @@ def save(
     shards = _plan_shards(tensors, shard_bytes)
     try:
         _core.make_folders(str(directory))
-        if step in list_steps(directory) and _already_saved(final, run_id):
+        if step in list_steps(directory) and _already_saved(final, run_id, tensors):
             return final
         _require_space(directory, tensors)
         folder = _core.AtomicFolder(str(directory), final.name, new_id())
@@ -92,7 +92,7 @@ def _run_of(folder: Path) -> str | None:
         return None
 
 
-def _already_saved(final: Path, run_id: str) -> bool:
+def _already_saved(final: Path, run_id: str, tensors: Mapping[str, NDArray[Any]]) -> bool:
     try:
         found = verify_step(final)
     except (FormatError, OSError):
@@ -101,7 +101,10 @@ def _already_saved(final: Path, run_id: str) -> bool:
         raise SaveError(
             f"{final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
         )
-    return True
+    return found.tensors.keys() == tensors.keys() and all(
+        _core.crc32c_blocks(tensors[name]) == list(about.slices[0].crcs)
+        for name, about in found.tensors.items()
+    )
 
 
 def _require_space(directory: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
