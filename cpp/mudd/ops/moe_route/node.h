@@ -29,7 +29,7 @@ class MoeRoute : public Node {
   enum Saved { kProbabilities, kChosenGates, kChosen, kStats };
   static constexpr int64_t kFloat = sizeof(float);
 
-  // A packed copy of w, at the start of the scratch unless the parameter store keeps one.
+  // w for a product: kept by the parameter store, or to be packed at the start of the scratch.
   RightOperand right(const Run& run, Pack how) const;
   // to[d] = from[d] * noise of this row, or added to what is there.
   void with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const;
