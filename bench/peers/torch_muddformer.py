@@ -16,17 +16,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch_rope import angles, rotate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from shapes import Shape, mudd_hidden
 
 EPS = 1e-6
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE in half layout on [B, H, T, d]."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
 class Block(nn.Module):
@@ -86,10 +81,9 @@ class Model(nn.Module):
         for p in self.parameters():
             if p.dim() > 1:
                 nn.init.normal_(p, std=0.02)
-        half = s.D // s.H // 2
-        angle = torch.arange(s.T)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-        self.register_buffer("cos", angle.cos())
-        self.register_buffer("sin", angle.sin())
+        cos, sin = angles(s)
+        self.register_buffer("cos", cos)
+        self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of ids [B, T]."""

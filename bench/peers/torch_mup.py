@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_transformer import rotate
+from torch_rope import angles, rotate
 
 from shapes import Shape
 
@@ -49,10 +49,9 @@ class Model(nn.Module):
         self.embed = nn.Embedding(s.V, s.D)
         self.blocks = nn.ModuleList(Block(s) for _ in range(s.L))
         self.head = nn.Linear(s.D, s.V, bias=False)
-        half = s.D // s.H // 2
-        angle = torch.arange(s.T)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-        self.register_buffer("cos", angle.cos())
-        self.register_buffer("sin", angle.sin())
+        cos, sin = angles(s)
+        self.register_buffer("cos", cos)
+        self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of ids [B, T]."""

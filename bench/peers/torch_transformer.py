@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch_rope import angles, rotate
 
 from shapes import Shape
 
@@ -46,12 +47,6 @@ class Block(nn.Module):
         return x + self.down(h)  # type: ignore[no-any-return]
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE in half layout on [B, H, T, d]."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
-
 class Model(nn.Module):
     """Transformer++ (untied head) or GPT-2 (tied head); forward gives the mean loss."""
 
@@ -68,10 +63,9 @@ class Model(nn.Module):
         if self.gpt2:
             self.head.weight = self.embed.weight
             self.pos_embed = nn.Parameter(torch.randn(s.T, s.D) * 0.02)
-        half = s.D // s.H // 2
-        angle = torch.arange(s.T)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-        self.register_buffer("cos", angle.cos())
-        self.register_buffer("sin", angle.sin())
+        cos, sin = angles(s)
+        self.register_buffer("cos", cos)
+        self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of ids [B, T]."""

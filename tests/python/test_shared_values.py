@@ -102,6 +102,20 @@ def test_each_use_of_a_result_counts(case: str, run: Any, kind: str) -> None:
     np.testing.assert_allclose(once, apart, rtol=0, atol=tolerance * float(np.abs(apart).max()))
 
 
+def check_shared(gradient: Callable[[bool], Any], times: int) -> None:
+    """gradient(shared) has the bits of one thread with four, and is that of a value of its own for each use."""
+    apart = gradient(False)
+    try:
+        mc.set_num_threads(1)
+        alone = gradient(True)
+        mc.set_num_threads(4)
+        together = [gradient(True) for _ in range(times)]
+    finally:
+        mc.set_num_threads(0)
+    assert all(np.array_equal(alone, again) for again in together)
+    np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("twice", ["key", "value", "both"])
 def test_long_attention_of_one_value_has_the_same_bits_at_any_thread_count(twice: str, causal: bool) -> None:
@@ -119,16 +133,7 @@ def test_long_attention_of_one_value_has_the_same_bits_at_any_thread_count(twice
         ).backward()
         return gain.grad
 
-    apart = gradient(False)
-    try:
-        mc.set_num_threads(1)
-        alone = gradient(True)
-        mc.set_num_threads(4)
-        together = [gradient(True) for _ in range(4)]
-    finally:
-        mc.set_num_threads(0)
-    assert all(np.array_equal(alone, again) for again in together)
-    np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+    check_shared(gradient, times=4)
 
 
 def test_experts_with_one_computed_matrix_for_gate_and_up() -> None:
@@ -161,16 +166,7 @@ def test_tokens_of_one_computed_matrix_have_the_same_bits_at_any_thread_count() 
         ops.custom(lambda a: np.asarray([(a * a).sum()]), lambda d, a: 2 * d * a, y).backward()
         return gain.grad
 
-    apart = gradient(False)
-    try:
-        mc.set_num_threads(1)
-        alone = gradient(True)
-        mc.set_num_threads(4)
-        together = [gradient(True) for _ in range(8)]
-    finally:
-        mc.set_num_threads(0)
-    assert all(np.array_equal(alone, again) for again in together)
-    np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
+    check_shared(gradient, times=8)
 
 
 def test_a_second_backward_through_experts_adds_the_same_gradients() -> None:
