@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, TrainConfig
-from mudd_core.progress import Progress, step_line
+from mudd_core.progress import Progress, step_fields
 from mudd_core.records import StepRecord, Summary, Validation
 from mudd_core.run_store import RunStore
 
@@ -40,7 +40,7 @@ class Journal:
         """An update, drawn, and logged where it is a step to log; whether it was."""
         train = self._train
         logged = record.step % train.log_every == 0 or record.step == train.steps
-        self._progress.step(step_line(record.row(), train.steps, seconds_left), logged=logged)
+        self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
         if logged and self._store is not None:
             self._store.log(record.row())
         return logged

@@ -6,11 +6,13 @@ On a terminal one line is rewritten in place; elsewhere every row of the log get
 from __future__ import annotations
 
 import math
-import shutil
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
+
+KEPT_EVERY = 10  # logged lines from one that stays in a terminal's scrollback to the next
 
 
 def duration(seconds: float) -> str:
@@ -72,30 +74,39 @@ class Clock:
         )
 
 
-def step_line(row: Mapping[str, Any], steps: int, seconds_left: float) -> str:
-    """The progress line of a training row."""
+def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list[str]:
+    """Return the fields of a training row's progress line, the most important first."""
     loss = row["loss"]
     perplexity = math.exp(min(loss, 700.0)) if math.isfinite(loss) else math.nan
-    width = len(str(steps))
-    parts = [
-        f"step {row['step']:>{width}}/{steps}",
-        f"loss {loss:.4f}",
-        f"ppl {perplexity:.4g}",
-        f"lr {row['lr']:.2e}",
-        f"grad {row['grad_norm']:.3g}",
-        f"{row['tokens_per_second']:,.0f} tok/s",
-        f"{100 * row['peak_share']:.0f}% of peak",
-        f"ETA {duration(seconds_left)}",
-    ]
     alarms = row.get("expert_alarms", [])
-    if alarms:
-        more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
-        parts.append(f"alarm: {', '.join(alarms[:2])}{more}")
-    return "  ".join(parts)
+    more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
+    return [
+        f"step {row['step']:>{len(str(steps))}}/{steps}",
+        f"loss {loss:.4f}",
+        f"{row['tokens_per_second']:,.0f} tok/s",
+        f"ETA {duration(seconds_left)}",
+        *([f"alarm: {', '.join(alarms[:2])}{more}"] if alarms else []),
+        f"{100 * row['peak_share']:.0f}% of peak",
+        f"grad {row['grad_norm']:.3g}",
+        f"lr {row['lr']:.2e}",
+        f"ppl {perplexity:.4g}",
+    ]
+
+
+def fit(fields: Sequence[str], columns: int | None = None) -> str:
+    """Join the fields that fit into `columns` (None: all of them); a field is shown whole or not at all.
+
+    The first field is always there, cut if it must be.
+    """
+    line = fields[0][:columns]
+    for field in fields[1:]:
+        if columns is None or len(line) + len(field) + 2 <= columns:
+            line += "  " + field
+    return line
 
 
 class Progress:
-    """Prints lines; on a terminal the step line is rewritten in place."""
+    """Prints lines. On a terminal the step line is rewritten in place, and every tenth logged line is kept."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = sys.stdout if stream is None else stream
@@ -103,25 +114,35 @@ class Progress:
         self._open_line = False
         self._live = bool(getattr(self._stream, "isatty", lambda: False)())
         self._last_draw = 0.0
+        self._logged = 0
 
     @property
     def live(self) -> bool:
         """True if the line is rewritten in place: then every step may draw it."""
         return self._live
 
-    def step(self, text: str, *, logged: bool) -> None:
-        """The line of a step: on a terminal drawn at most ten times a second, else only if it is logged."""
+    def step(self, fields: Sequence[str], *, logged: bool) -> None:
+        """Print the line of a step: on a terminal at most ten times a second, else only if it is logged."""
         if self._quiet:
             return
-        if self._live:
-            now = time.monotonic()
-            if logged or now - self._last_draw >= 0.1:
-                self._last_draw = now
-                columns = shutil.get_terminal_size().columns
-                self._write("\r\x1b[K" + text[: max(columns - 1, 20)])
-                self._open_line = True
-        elif logged:
-            self._write(text + "\n")
+        self._logged += logged
+        if not self._live:
+            if logged:
+                self._write(fit(fields) + "\n")
+            return
+        now = time.monotonic()
+        if logged or now - self._last_draw >= 0.1:
+            self._last_draw = now
+            keep = logged and self._logged % KEPT_EVERY == 0
+            self._write("\r\x1b[K" + fit(fields, self._columns() - 1) + ("\n" if keep else ""))
+            self._open_line = not keep
+
+    def _columns(self) -> int:
+        """Width of the terminal now; 80 where it does not say."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -19,7 +19,7 @@ from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.errors import FormatError
 from mudd_core.flops import flops_per_token
 from mudd_core.metrics import Board, MetricsLog, read_rows
-from mudd_core.progress import Clock, Progress, duration, step_line
+from mudd_core.progress import Clock, duration
 
 
 def rows_of(path: Path) -> list[dict[str, object]]:
@@ -181,77 +181,6 @@ def test_time_left_forgets_slowly() -> None:
     for seconds in (5.0, 1.0, 1.0, 3.0):
         clock.took_step(seconds)
     assert clock.seconds_left(9) == pytest.approx(1.1)
-
-
-ROW = {
-    "step": 12,
-    "tokens": 3072,
-    "loss": 2.0,
-    "lr": 1e-3,
-    "grad_norm": 0.5,
-    "tokens_per_second": 2450.4,
-    "peak_share": 0.653,
-    "seconds": 9.0,
-}
-
-
-def test_step_line_says_everything() -> None:
-    line = step_line(ROW, 300, 75.0)
-    for part in (
-        "12/300",
-        "loss 2.0000",
-        "ppl 7.389",
-        "lr 1.00e-03",
-        "grad 0.5",
-        "2,450 tok/s",
-        "65% of peak",
-        "1m15s",
-    ):
-        assert part in line
-    assert "nan" in step_line({**ROW, "loss": math.nan}, 300, math.nan)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_terminal_line_is_rewritten_and_files_get_logged_lines_only() -> None:
-    plain, live = io.StringIO(), Terminal()
-    for stream in (plain, live):
-        progress = Progress(stream)
-        for step in range(1, 5):
-            progress.step(f"step {step}", logged=step % 2 == 0)
-        progress.say("validated")
-        progress.close()
-    assert plain.getvalue() == "step 2\nstep 4\nvalidated\n"
-    text = live.getvalue()
-    assert text.count("\n") == 1 and text.endswith("\r\x1b[Kvalidated\n") and "\r\x1b[Kstep 4" in text
-
-
-def test_nothing_is_written_when_quiet_or_when_nobody_reads() -> None:
-    stream = io.StringIO()
-    Progress(stream, quiet=True).say("x")
-    assert stream.getvalue() == ""
-
-    class Refusing(io.StringIO):
-        def __init__(self, error: OSError) -> None:
-            super().__init__()
-            self.error: OSError | None = error
-
-        def write(self, text: str) -> int:
-            if self.error is not None:
-                raise self.error
-            return super().write(text)
-
-    for error, later in ((BrokenPipeError(), ""), (OSError(errno.ENOSPC, "No space left on device"), "z\n")):
-        refusing = Refusing(error)
-        progress = Progress(refusing)
-        progress.say("x")
-        progress.step("y", logged=True)
-        refusing.error = None  # a full disk may have room again
-        progress.say("z")
-        assert refusing.getvalue() == later
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from mudd_core.engine import Engine
 from mudd_core.errors import UserError
 from mudd_core.expert_load import WINDOW, ExpertLoad, StepFigures
 from mudd_core.metrics import read_rows
-from mudd_core.progress import step_line
+from mudd_core.progress import fit, step_fields
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.torch_mixtral import Mixtral
@@ -197,7 +197,7 @@ def test_alarms_name_layer_and_expert_after_a_hundred_steps() -> None:
     row = load.row()
     assert row["expert_load"] == [[1, 1, 1], [3, 0, 0]] and len(row["expert_alarms"]) == 2
     plain = {"step": 3, "loss": 1.0, "lr": 1.0, "grad_norm": 1.0, "tokens_per_second": 1.0, "peak_share": 0.1}
-    line = step_line({**row, **plain}, 9, 1.0)
+    line = fit(step_fields({**row, **plain}, 9, 1.0))
     assert "alarm: layer 1 expert 1 at 0.01 of its share" in line
     for step in range(WINDOW, WINDOW + 20):
         load.take(step, sums_of([[4, 4, 4], [0, 6, 6]]))
