@@ -34,10 +34,13 @@ def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
 
 
 def sow(name: str, value: Any) -> None:
-    """Keeps a value for who asked to see inside (see mudd_core.probe) as `<part>.<name>`; nothing elsewhere."""
+    """Record the value under `<part>.<name>` when a capture is active (tools/scaling/probe.py).
+
+    A function in place of the value is called then, and only then: for values that a fused op does not store.
+    """
     sown = getattr(current(), "sown", None)
     if sown is not None:
-        sown[f"{prefix()}.{name}" if prefix() else name] = value
+        sown[f"{prefix()}.{name}" if prefix() else name] = value() if callable(value) else value
 
 
 def bias(name: str, width: int) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import _h5
+from mudd_core import _h5, ops
 from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
@@ -109,30 +109,55 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
     assert np.std(sp) == pytest.approx(64**-0.5, rel=0.05)
 
 
-def test_the_probe_sees_what_the_model_computes() -> None:
+@pytest.mark.parametrize(
+    ("scores", "inner"),
+    [("softmax", "relu"), ("elu", "swiglu"), ("norm_sqrelu", "gelu"), ("sqrelu", "sqrelu")],
+)
+def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None:
     shape = MupConfig(
         vocab_size=50,
-        max_seq_len=8,
+        max_seq_len=24,
         d_model=32,
         n_layer=2,
         d_base=16,
         d_head=16,
         qk_scale=1 / 16,
+        qk_norm=True,
         kv_mqa=True,
+        proj_biases=True,
+        attn_act_name=scores,
+        ff_act_name=inner,
     )
-    model = Model(shape)
-    ids = np.arange(16, dtype=np.int32).reshape(2, 8)
-    inside = Probe(model, 2, 8).read(ids)
+    model, length = Model(shape), 20  # more keys than a head is wide
+    ids = np.arange(2 * length, dtype=np.int32).reshape(2, length)
+    inside = Probe(model, 2, length).read(ids)
     assert set(inside) == {"logits"} | {f"{name}_{layer:02d}" for name in STATISTICS for layer in (0, 1)}
     np.testing.assert_array_equal(inside["logits"], model.logits(ids))
+    w = model.parameters
+    for name, theirs in (("aq", "q"), ("ak", "k")):  # before their norm, as the original records them
+        product = ops.linear(inside["ax_01"], w[f"blocks.1.attn.{theirs}.w"], w[f"blocks.1.attn.{theirs}.b"])
+        np.testing.assert_array_equal(inside[f"{name}_01"], product)
+    q, k = (inside[f"{name}_01"].reshape(2, length, -1, 16).astype(np.float64) for name in ("aqr", "akr"))
+    assert np.mean(q**2) == pytest.approx(1, rel=1e-3)  # behind the norm
+    expected = np.einsum("bthd,bsd->bhts", q, k[:, :, 0]) / 16
+    np.testing.assert_allclose(inside["as_01"], expected, rtol=2e-6, atol=2e-7)
     probabilities = inside["ap_01"]
-    np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-6)
+    assert probabilities.shape == (2, 2, length, length) and not np.triu(probabilities, 1).any()
+    if scores == "softmax":
+        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-6)
     values = np.repeat(inside["av_01"][:, None], 2, axis=1)  # one head of values for both of queries
-    mixed = np.einsum("bhqk,bhkd->bqhd", probabilities, values).reshape(2, 8, 32)
+    mixed = np.einsum("bhqk,bhkd->bqhd", probabilities, values).reshape(2, length, 32)
     np.testing.assert_allclose(mixed, inside["ao_01"], atol=1e-5)
-    np.testing.assert_allclose(np.maximum(inside["fh_00"], 0), inside["fa_00"], atol=1e-5)
+    h = inside["fh_00"]
+    if inner == "swiglu":
+        gate, up = (np.ascontiguousarray(half) for half in np.split(h, 2, axis=-1))
+        activated = ops.glu(gate, up, activation="silu")
+    else:
+        name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}[inner]
+        activated = ops.activation(h, activation=name)
+    np.testing.assert_array_equal(activated, inside["fa_00"])
     np.testing.assert_allclose(
-        inside["fa_00"] @ model.parameters["blocks.0.ffn.down.w"], inside["fr_00"], atol=1e-4
+        inside["fa_00"] @ w["blocks.0.ffn.down.w"] + w["blocks.0.ffn.down.b"], inside["fr_00"], atol=1e-4
     )
 
 

@@ -67,10 +67,10 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         q = linear(config, a_BTD, "q", heads * width, zero=config.q_init == "zero")
         k = linear(config, a_BTD, "k", groups * width)
         v = linear(config, a_BTD, "v", groups * width)
-        if config.qk_norm:
-            q, k = norm(config, q, "q_norm", heads), norm(config, k, "k_norm", groups)
         for name, value in (("aq", q), ("ak", k), ("av", v)):
             nn.sow(name, value)
+        if config.qk_norm:
+            q, k = norm(config, q, "q_norm", heads), norm(config, k, "k_norm", groups)
         if config.rotary_base:
             base, longest = config.rotary_base, config.max_seq_len
             q = ops.rope(q, batch.positions, n_head=heads, base=base, max_positions=longest)
@@ -100,8 +100,12 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
         nn.sow("fx", f_BTD)
         if config.ff_act_name == "swiglu":
             gate_BTF = linear(config, f_BTD, "gate", config.d_ff)
-            u_BTF = ops.glu(gate_BTF, linear(config, f_BTD, "up", config.d_ff), activation="silu")
+            up_BTF = linear(config, f_BTD, "up", config.d_ff)
+            nn.sow("fh", gate_BTF)
+            nn.sow("fh_up", up_BTF)
+            u_BTF = ops.glu(gate_BTF, up_BTF, activation="silu")
         else:
+            nn.sow("fh", lambda: linear(config, f_BTD, "up", config.d_ff))  # the product alone, not fused
             u_BTF = linear(config, f_BTD, "up", config.d_ff, activation=_ACTIVATIONS[config.ff_act_name])
         nn.sow("fa", u_BTF)
         return linear(config, u_BTF, "down", config.d_model, zero=config.r_init == "zero", residual=x_BTD)

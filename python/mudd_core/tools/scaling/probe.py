@@ -1,7 +1,7 @@
 """What happens inside a muP transformer on a fixed batch: the statistics of spec/mup.md d.1.
 
-The graph is the model function's own, recorded over the weights that are trained; what the page sows is kept. Scores
-and their probabilities, which the kernels never write down, are computed here from the kept queries and keys.
+The graph is the model function's own, recorded over the weights that are trained; what the model sows is kept. Scores
+and probabilities are never stored by the attention kernel: the op gives them here, column by column, for unit values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core
+from mudd_core import _core, ops, tape
 from mudd_core.models import Batch, model_function
 from mudd_core.recording import Recorder, running
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
 _SOWN = {"ax": "attn", "aq": "attn", "ak": "attn", "av": "attn", "aqr": "attn", "akr": "attn", "ao": "attn",
-         "fx": "ffn", "fa": "ffn"}  # fmt: skip
+         "fx": "ffn", "fh": "ffn", "fa": "ffn"}  # fmt: skip
 
 
 class Probe:
@@ -50,35 +50,40 @@ class Probe:
         return found
 
     def _block(self, kept: Mapping[str, Array], layer: int) -> dict[str, Array]:
-        config, weights, block = self._model.config, self._model.parameters, f"blocks.{layer}."
+        block = f"blocks.{layer}."
         found = {name: kept[f"{block}{part}.{name}"] for name, part in _SOWN.items()}
-        found["as"], found["ap"] = scores(config, found["aqr"], found["akr"])
+        with tape.precision(self._model.precision):
+            found["as"], found["ap"] = scores(self._model.config, found["aqr"], found["akr"])
         found["ar"] = kept[f"{block}ha"] - kept[f"{block}h"]
         found["fr"] = kept[f"{block}hf"] - kept[f"{block}ha"]
-        names = ("gate", "up") if config.ff_act_name == "swiglu" else ("up",)
-        inner = []
-        for name in names:
-            bias = weights.get(f"{block}ffn.{name}.b")
-            inner.append(found["fx"] @ weights[f"{block}ffn.{name}.w"] + (0 if bias is None else bias))
-        found["fh"] = np.concatenate(inner, axis=-1)
+        if f"{block}ffn.fh_up" in kept:  # swiglu: [gate | up], as the original stores them
+            found["fh"] = np.concatenate([found["fh"], kept[f"{block}ffn.fh_up"]], axis=-1)
         return found
 
 
 def scores(config: Any, q: Array, k: Array) -> tuple[Array, Array]:
-    """Scores before the mask and what values are weighted with, [B, H, T, T], of q and k [B, T, heads * hd]."""
+    """Scores before the mask and what values are weighted with, [B, H, T, T], of q and k [B, T, heads * hd].
+
+    The activation sqrelu gives relu(s)^2 for q and relu(-s)^2 for -q; the root of a rounded square is exact.
+    """
+    options = {"n_head": config.n_head, "n_kv_head": config.n_kv_head, "scale": config.scale}
+    positive, negative = (
+        _columns(x, k, activation="sqrelu", divisor=1, causal=False, **options) for x in (q, -q)
+    )
+    weights = _columns(
+        q, k, activation=config.attn_act_name, divisor=config.max_seq_len, eps=config.norm_eps, **options
+    )
+    return np.sqrt(positive) - np.sqrt(negative), weights
+
+
+def _columns(q: Array, k: Array, **options: Any) -> Array:
+    """P [B, H, T, T] of P v by ops.attention: as many columns a call as a head is wide, with unit vectors as v."""
     samples, length, _ = q.shape
-    heads, groups, width = config.n_head, config.n_kv_head, config.d_head
-    qs = q.reshape(samples, length, heads, width).transpose(0, 2, 1, 3)
-    ks = k.reshape(samples, length, groups, width).transpose(0, 2, 3, 1)
-    s: Array = (qs @ np.repeat(ks, heads // groups, axis=1)) * np.float32(config.scale)
-    see = np.tril(np.ones((length, length), bool))
-    if config.attn_act_name == "softmax":
-        hidden = np.where(see, s, -np.inf)
-        e = np.exp(hidden - hidden.max(-1, keepdims=True))
-        return s, e / e.sum(-1, keepdims=True)
-    positive = np.maximum(s, 0)
-    kind = config.attn_act_name.removeprefix("norm_")
-    a = np.where(see, positive**2 if kind == "sqrelu" else positive + np.exp(np.minimum(s, 0)), 0)
-    if config.attn_act_name == kind:
-        return s, a / np.float32(config.max_seq_len)
-    return s, a / (np.float32(config.norm_eps) + a.sum(-1, keepdims=True))
+    groups = options["n_kv_head"]
+    width = k.shape[-1] // groups
+    found = []
+    for first in range(0, length, width):
+        unit = np.tile(np.eye(length, width, -first, dtype=np.float32), (samples, 1, groups))
+        o = ops.attention(q, k, unit, **options).reshape(samples, length, -1, width)
+        found.append(o[..., : length - first].transpose(0, 2, 1, 3))
+    return np.concatenate(found, axis=-1)
