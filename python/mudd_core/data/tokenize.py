@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
+from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
 from mudd_core.errors import FormatError, UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -101,12 +102,15 @@ class JsonTokenizer(_ByteVocabulary):
         self.vocab_size = max(ids.values()) + 1
         self.eos_id = _end_of_document(content, ids, file)
         self._is_byte_level = _is_byte_level(content)
+        self._needs_trial = not has_own_form(content)
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
 
     def _loaded(self) -> Any:
         if self._library is None:
             import tokenizers  # heavy: only when text is encoded
 
+            if self._needs_trial:
+                try_in_child(self._data, self._file)
             library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
             library.no_truncation()
             library.no_padding()

@@ -156,7 +156,12 @@ class _Checker:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(p, str) for p in pair):
                 raise self.bad(f"model.merges[{i}] is not a pair of tokens")
             left, right = pair
-            whole = left + (right.removeprefix(prefix) if prefix else right)
+            if not right.startswith(prefix):  # the library would cut as many bytes, even inside a letter
+                raise self.bad(
+                    f"model.merges[{i}]: {right[:80]!r} does not begin with model.continuing_subword_prefix "
+                    f"{prefix[:80]!r}"
+                )
+            whole = left + right.removeprefix(prefix)
             for part in (left, right, whole):
                 if part not in ids:
                     raise self.bad(f"model.merges[{i}] needs {part[:80]!r}, which is not in the vocabulary")

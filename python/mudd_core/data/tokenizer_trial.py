@@ -1,0 +1,130 @@
+"""Trial of a tokenizer.json in a child process before the `tokenizers` library loads it in this one.
+
+Some contents make that library abort, loop or take all memory, which no `except` can catch. The child has limits
+on memory and time, so these end as a FormatError. Vocabularies of the form that `train_bpe` writes need no trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mudd_core.errors import FormatError, UserError
+
+PROBE = Path(__file__).with_name("tokenizer_probe.py")
+BASE_MEMORY = 2**29  # bytes of address space, for Python and the library
+MEMORY_PER_BYTE = 40  # of the file; the vocabularies of Llama 3 and GPT-2 take about 12
+BASE_SECONDS = 20
+BYTES_PER_SECOND = 2**20
+# One thread and one arena: the address space then follows the memory in use.
+CHILD_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
+
+_tried: set[str] = set()  # SHA-256 of the files that passed, in this process
+
+_BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+_OWN_FORM = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "normalizer": None,
+    "pre_tokenizer": {**_BYTE_LEVEL, "add_prefix_space": False},
+    "post_processor": None,
+    "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
+}
+_OWN_MODEL = {
+    "type": "BPE",
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+_OWN_ADDED_TOKEN = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+
+
+def has_own_form(content: dict[str, Any]) -> bool:
+    """True if a checked tokenizer.json differs from those of `train_bpe` only in vocabulary and merges."""
+    rest = {key: value for key, value in content.items() if key not in ("model", "added_tokens")}
+    model = {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}
+    added = content.get("added_tokens") or []
+    return (
+        rest == _OWN_FORM
+        and model == _OWN_MODEL
+        and len(added) == 1
+        and {k: v for k, v in added[0].items() if k not in ("id", "content")} == _OWN_ADDED_TOKEN
+    )
+
+
+def try_in_child(data: bytes, file: str) -> None:
+    """Returns if the `tokenizers` library loads, encodes and decodes with `data` in a child process.
+
+    FormatError with the library's reason, the signal or the exceeded limit if it does not. A success is
+    remembered by the SHA-256 of `data` for the life of this process.
+    """
+    digest = hashlib.sha256(data).hexdigest()
+    if digest in _tried:
+        return
+    seconds = BASE_SECONDS + len(data) // BYTES_PER_SECOND
+    memory = BASE_MEMORY + MEMORY_PER_BYTE * len(data)
+    command = [sys.executable, "-I", "-S", str(PROBE), str(memory), str(seconds), *sys.path]
+    try:
+        # A session of its own: Ctrl-C stops the run, not the trial, which would then look like a bad file.
+        child = subprocess.run(
+            command,
+            input=data,
+            capture_output=True,
+            timeout=seconds,
+            start_new_session=True,
+            env={**os.environ, **CHILD_ENVIRONMENT},
+        )
+    except subprocess.TimeoutExpired:
+        raise _refused(file, f"it is not done after {seconds} s") from None
+    except OSError as e:
+        raise UserError(
+            f"[data.tokenizer] {file}: expected a Python to try it in, got {sys.executable!r}: {e.strerror}"
+        ) from None
+    if child.returncode != 0:
+        raise _refused(file, _reason(child, memory, seconds))
+    _tried.add(digest)
+
+
+def _refused(file: str, reason: str) -> FormatError:
+    return FormatError(file, 0, f"the tokenizers library refuses it: {reason}; use another tokenizer.json")
+
+
+def _reason(child: subprocess.CompletedProcess[bytes], memory: int, seconds: int) -> str:
+    said = child.stdout.decode("utf-8", "replace").strip()
+    if child.returncode == 1 and said:
+        return said
+    errors = child.stderr.decode("utf-8", "replace")
+    if "memory allocation" in errors or "MemoryError" in errors:
+        return f"it needs more than {memory >> 20} MiB"
+    if -child.returncode in (signal.SIGXCPU, signal.SIGKILL):
+        return f"it is not done after {seconds} s"
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        return f"it ends the process with {name}: {_panic(errors)}"
+    return f"the trial ended with code {child.returncode}: {errors.strip()[-200:]}"
+
+
+def _panic(errors: str) -> str:
+    """The line of a Rust panic that says what happened."""
+    lines = errors.splitlines()
+    for line, following in pairwise(lines):
+        if "panicked at" in line:
+            return following.strip()[:200]
+    return (lines[-1] if lines else "no message").strip()[:200]

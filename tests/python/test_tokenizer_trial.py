@@ -1,0 +1,92 @@
+"""What makes the tokenizers library abort, loop or take all memory ends in a child process, as a message."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from mudd_core.data import synthetic, tokenizer_trial
+from mudd_core.data.tokenize import JsonTokenizer, train_bpe
+from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
+from mudd_core.errors import FormatError
+
+TEXTS = [synthetic.text(2000, seed).encode() for seed in range(4)]
+OWN: dict[str, Any] = json.loads(train_bpe(TEXTS, len(TEXTS), 300))
+
+
+def file_of(*, model: dict[str, Any] | None = None, **top: object) -> bytes:
+    """A small BPE file, with these members of the model and of the top."""
+    bpe = {"type": "BPE", "vocab": {"a": 0, "é": 1, "aé": 2, "</s>": 3}, "merges": [["a", "é"]]}
+    return json.dumps(
+        {"version": "1.0", "added_tokens": [], "model": {**bpe, **(model or {})}, **top}
+    ).encode()
+
+
+ABORTS = file_of(model={"continuing_subword_prefix": "#"})  # cuts one byte of é
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_trial, "_tried", set())
+
+
+def test_a_merge_without_its_prefix_is_refused_before_the_library() -> None:
+    with pytest.raises(FormatError, match=r"merges\[0\]: 'é' does not begin with .*subword_prefix '#'"):
+        JsonTokenizer(ABORTS, "t.json")
+
+
+def test_an_abort_of_the_library_is_a_message() -> None:
+    with pytest.raises(FormatError, match="ends the process with SIGABRT") as e:
+        try_in_child(ABORTS, "t.json")
+    assert (e.value.file, e.value.exit_code) == ("t.json", 65)
+
+
+def test_a_text_that_grows_without_end_is_a_message() -> None:
+    grow = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+    data = file_of(normalizer={"type": "Sequence", "normalizers": [grow] * 3})
+    with pytest.raises(FormatError, match="needs more than 512 MiB"):
+        JsonTokenizer(data, "t.json").encode("a")
+
+
+def test_a_trial_without_end_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_trial, "BASE_SECONDS", 0)
+    with pytest.raises(FormatError, match="not done after 0 s"):
+        JsonTokenizer(file_of(), "t.json").encode("a")
+
+
+def test_a_good_file_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    run = subprocess.run
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    for _ in range(2):
+        assert JsonTokenizer(file_of(), "t.json").encode("aéa") == [2, 0]
+    assert len(calls) == 1
+
+
+def test_a_vocabulary_of_our_own_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_args, **_more: pytest.fail("a child was started"))
+    assert JsonTokenizer(json.dumps(OWN).encode(), "own.json").encode("the")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "NFC"}},
+        {"model": {**OWN["model"], "dropout": 0.5}},
+        {"model": {**OWN["model"], "continuing_subword_prefix": ""}},
+        {"added_tokens": [{**OWN["added_tokens"][0], "lstrip": True}]},
+        {"added_tokens": OWN["added_tokens"] * 2},
+        {"more": 1},
+    ],
+)
+def test_any_other_member_needs_a_trial(change: dict[str, Any]) -> None:
+    assert has_own_form(OWN)
+    assert not has_own_form({**OWN, **change})
