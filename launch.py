@@ -1,4 +1,4 @@
-"""The door: `python launch.py --config=small.py`. All else is in python/mudd_core/cli.py."""
+"""The door: `python launch.py --config=small.py`. All else is in python/mudd_core/cli/."""
 
 from __future__ import annotations
 

@@ -19,12 +19,14 @@ import pytest
 import mudd_core
 from fake_engine import FakeEngine
 from fake_runs import make
-from mudd_core import cli, cli_commands
+from mudd_core import cli
+from mudd_core.cli import argv, commands, names
 from mudd_core.config import Config, GPT2Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.errors import DivergedError, FormatError, SaveError, UserError
 from mudd_core.records import Summary
 from mudd_core.sample import write_text
+from mudd_core.surroundings import environment_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -71,7 +73,7 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
             assert f"  {info.path} = " in done.stdout
             assert f"in {info.unit}" in done.stdout
             assert info.text.split()[0] in done.stdout
-    for word in (*cli.COMMANDS, "--config", "--workdir", "--mode", "--plan", "--prompt", "MUDD_MAX_ISA"):
+    for word in (*names.COMMANDS, "--config", "--workdir", "--mode", "--plan", "--prompt", "MUDD_MAX_ISA"):
         assert word in done.stdout
     shown = launch("--help", "--config=gpt2/gpt2.py", cwd=tmp_path).stdout
     assert "model.d_model = 768  (int, in channels)" in shown
@@ -108,36 +110,39 @@ def test_mistakes_exit_2_and_write_nothing(tmp_path: Path, words: list[str], say
 
 
 def test_words_become_a_request() -> None:
-    request = cli.parse(
-        ["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5", "sample.seed=3"]
-    )
+    request = argv.parse(["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5"])
     assert request.command == "sample" and request.options["--prompt"] == "--x=1"
+    assert request.config is None and request.words == ["--max-tokens=5"]
+    request = argv.parse(["--config", "tiny.py", "--max-tokens=5", "sample.seed=3"])
     assert request.required_config().sample.max_tokens == 5 and request.required_config().sample.seed == 3
     assert request.workdir == Path("runs/tiny")
-    assert cli.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
-    assert cli.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
-    assert cli._tool(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])
-    assert cli._tool(["--workdir=w", "--mode", "import", "folder"]) == ("import", ["--workdir=w", "folder"])
-    assert cli._tool(["--mode=train", "--config=tiny.py"])[0] is None
-    assert cli.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
-    assert cli.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
+    assert argv.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
+    assert argv.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
+    assert argv.tool_in(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])
+    assert argv.tool_in(["--workdir=w", "--mode", "import", "folder"]) == (
+        "import",
+        ["--workdir=w", "folder"],
+    )
+    assert argv.tool_in(["--mode=train", "--config=tiny.py"])[0] is None
+    assert argv.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
+    assert argv.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
 
 
 def test_the_command_line_can_be_pasted_back() -> None:
     words = ["--config=tiny.py", "--workdir=my runs/x", "train.steps=9", "--config.data.path", "a b"]
-    request = cli.parse(words)
-    text = cli_commands.command_line(request, "sample")
+    request = argv.parse(words)
+    text = commands.command_line(request, "sample")
     shell = subprocess.run(
         ["sh", "-c", f'set -- {text}; shift 2; printf "%s\\n" "$@"'], capture_output=True, text=True
     )
-    again = cli.parse(shell.stdout.splitlines())
-    assert (again.command, again.config, again.workdir) == ("sample", request.config, request.workdir)
+    again = argv.parse(shell.stdout.splitlines())
+    assert (again.command, again.options, again.words) == ("sample", request.options, request.words)
 
 
 def test_the_ending_names_paths_commands_and_the_hash() -> None:
-    request = cli.parse(["--config=tiny.py"])
+    request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = cli_commands.ending(summary, Path("/w/runs/tiny"), request)
+    text = commands.ending(summary, Path("/w/runs/tiny"), request)
     for part in (
         "300 steps",
         "307,200 tokens",
@@ -163,7 +168,7 @@ def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
         model=SimpleNamespace(config=SimpleNamespace(max_seq_len=1)),
         tokenizer=SimpleNamespace(eos_id=0),
     )
-    cli_commands._show_sample(trainer, Config())
+    commands._show_sample(trainer, Config())
     assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out
 
 
@@ -181,7 +186,7 @@ def test_a_prompt_that_is_no_text_is_refused() -> None:
 
 
 def test_the_start_line_tells_the_precision() -> None:
-    assert ", bf16" in cli_commands.environment_text("bf16")
+    assert ", bf16" in environment_text("bf16")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ def test_every_error_has_its_exit_code(
     def fail(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli_commands, "run", fail)
+    monkeypatch.setattr(commands, "run", fail)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     assert cli.main(["--config=tiny.py"]) == code
     assert ("Traceback" in capfd.readouterr().err) == (code == 70)

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.config import Config
 from mudd_core.errors import SaveError, UserError
+from mudd_core.saved_run import named_run
 
 Array = npt.NDArray[Any]
 _PROBE = (2, 32)  # windows and positions that are compared
@@ -25,15 +27,17 @@ _PROBE = (2, 32)  # windows and positions that are compared
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
-    args = _parser().parse_args(list(words))
+    args, rest = _parser().parse_known_args(list(words))
     folder = Path(args.to)
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
     from mudd_core import interop
 
-    config, model = _load(Path(args.workdir), args.step)
+    options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
+    config, workdir = named_run(options, rest)
+    model = _load(config, workdir, args.step)
     settings, weights = interop.export_original(args.system, model)
-    tokenizer = _tokenizer_file(config, Path(args.workdir))
+    tokenizer = _tokenizer_file(config, workdir)
     write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, tokenizer=tokenizer)
     difference, largest = compare(args.system, folder, model)
     if difference != 0.0:
@@ -52,9 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     from mudd_core.interop import SYSTEMS
 
     p = argparse.ArgumentParser(prog="launch.py export", description=__doc__, allow_abbrev=False)
-    p.add_argument(
-        "--workdir", required=True, metavar="DIR", help="the run: its newest checkpoint is exported"
-    )
+    p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
+    p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
     p.add_argument("--system", choices=SYSTEMS, default="hf", help="for whom: Hugging Face by default")
     p.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
@@ -62,14 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     return p
 
 
-def _load(workdir: Path, step: int | None) -> tuple[Any, Any]:
-    """(config, model) of a run's checkpoint."""
+def _load(config: Config, workdir: Path, step: int | None) -> Any:
+    """The model of a run's checkpoint."""
     from mudd_core import checkpoint
     from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
-    from mudd_core.run_store import read_object, read_saved_config
+    from mudd_core.run_store import read_object
 
-    config = read_saved_config(workdir)
     facts = read_object(workdir / "run.json")
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
     if step is None:
@@ -81,7 +83,7 @@ def _load(workdir: Path, step: int | None) -> tuple[Any, Any]:
     model = Model(resolved_model(config, facts.get("vocab_size", 0)), initialize=False)
     for name, value in found.tensors.items():
         model.set_parameter(name, value)
-    return config, model
+    return model
 
 
 def _tokenizer_file(config: Any, workdir: Path) -> Path | None:

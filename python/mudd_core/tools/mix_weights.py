@@ -37,16 +37,14 @@ class Weights:
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    asked = _arguments(words)
+    asked, rest = _parser().parse_known_args(list(words))
     from mudd_core.assemble import validation_batches
-    from mudd_core.cli import Request
-    from mudd_core.cli_commands import load_run
+    from mudd_core.saved_run import load_run, named_run
 
-    options = {"--workdir": str(asked.workdir)} | (
-        {"--step": str(asked.step)} if asked.step is not None else {}
-    )
-    config, cache, model, step = load_run(Request(command="weights", options=options))
-    folder = asked.out or asked.workdir / "weights" / f"step-{step}"
+    options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
+    config, path = named_run(options, rest)
+    cache, model, step = load_run(config, path, asked.step)
+    folder = asked.out or path / "weights" / f"step-{step}"
     weights = measure(model, _some(validation_batches(config, cache), asked.windows))
     folder.mkdir(parents=True, exist_ok=True)
     write_h5(folder / "weights.h5", weights, step)
@@ -55,15 +53,19 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _arguments(words: Sequence[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="launch.py weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="launch.py weights",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--workdir", type=Path, required=True, help="folder of a MUDDFormer run")
+    parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
+    parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     parser.add_argument("--step", type=int, help="this checkpoint instead of the newest")
     parser.add_argument("--windows", type=int, default=32, help="windows of held-out text to measure on")
     parser.add_argument("--out", type=Path, help="folder to write to; default WORKDIR/weights/step-N")
-    return parser.parse_args(list(words))
+    return parser
 
 
 def _some(batches: Iterable[Any], windows: int) -> Iterable[Array]:

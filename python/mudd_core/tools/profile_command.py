@@ -21,8 +21,8 @@ def main(words: Sequence[str]) -> int:
     config = load_config(asked.config, overrides)
     from mudd_core import _core, memory
     from mudd_core.assemble import book, resolved_model
-    from mudd_core.cli_commands import environment_text
     from mudd_core.plan_report import expected_vocabulary
+    from mudd_core.surroundings import environment_text
     from mudd_core.tools import profile
 
     _core.set_num_threads(config.train.threads)

@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     seeds = _whole(asked.seeds, "--seeds")
     out = Path(asked.out or f"runs/bakeoff-{asked.preset}")
     from mudd_core import data, signals
-    from mudd_core.cli_commands import environment_text
+    from mudd_core.surroundings import environment_text
 
     families = asked.families.split(",")
     probe = contest(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).contestants[0].config

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from mudd_core.cli import ENVIRONMENT, Request
-from mudd_core.config import (
-    Config,
-    apply_overrides,
-    check_config,
-    config_hash,
-    merge_for_resume,
-    split_words,
-)
+from mudd_core.cli.argv import Request
+from mudd_core.cli.names import known_words
+from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing
 from mudd_core.errors import UserError
 from mudd_core.metrics import Row
 from mudd_core.progress import Progress, duration
 from mudd_core.records import Summary
+from mudd_core.saved_run import load_run, named_run
+from mudd_core.surroundings import environment_text, program
 
 
 def run(request: Request) -> int:
@@ -39,15 +34,6 @@ def run(request: Request) -> int:
         return 0
     commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
     return commands[request.command](request)
-
-
-def environment_text(precision: str) -> str:
-    """Machine and settings that decide speed and bits. precision: as train.precision."""
-    from mudd_core import _core
-
-    told = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
-    text = f"{_core.cpu_name()}, level {_core.isa()}, {_core.num_threads()} threads, {precision}"
-    return text + (f", {told}" if told else "")
 
 
 def train(request: Request) -> int:
@@ -107,7 +93,7 @@ def _write_now(text: str) -> None:
 
 def command_line(request: Request, command: str = "") -> str:
     """The words that name this run again, ready to paste."""
-    words = ["python3", "launch.py", *([command] if command else [])]
+    words = [*program(), *([command] if command else [])]
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
         words.append(f"--workdir={request.options['--workdir']}")
@@ -137,49 +123,14 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:
-    """Config and folder of the run that a command reads; words on the command line may change free fields."""
-    from mudd_core.run_store import read_saved_config
-
-    if request.config is None and "--workdir" not in request.options:
-        raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
-    path = request.workdir
-    saved = read_saved_config(path)
-    if request.config is None:
-        asked = apply_overrides(saved, split_words(request.words, saved))
-        check_config(asked)
-    else:
-        asked = request.config
-    return merge_for_resume(saved, asked)[0], path
+    return named_run(request.options, request.words, known_words())
 
 
-def load_run(request: Request) -> tuple[Config, Any, Any, int]:
-    """(config, token cache, model, step) of the newest checkpoint of a run, or of --step."""
-    from mudd_core import _core, checkpoint, data
-    from mudd_core.assemble import DATA_FACT, resolved_model
-    from mudd_core.model import Model
-    from mudd_core.run_store import read_object
-
+def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
+    """(config, token cache, model, step) of the newest checkpoint of the run, or of --step."""
     config, path = _saved_run(request)
-    facts = read_object(path / "run.json")
-    _core.set_num_threads(config.train.threads)
-    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
-    weights_only = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
-    folder = path / "checkpoints"
-    if "--step" in request.options:
-        found = checkpoint.load_step(folder, _step_number(request.options["--step"]), **weights_only)
-    else:
-        newest = checkpoint.load_newest(folder, **weights_only)
-        if newest is None:
-            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
-        found = newest
-    for passed in found.passed_over:
-        print(f"warning: {passed}", file=sys.stderr)
-    model = Model(
-        resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
-    )
-    for name, value in found.tensors.items():
-        model.set_parameter(name, value)
-    return config, cache, model, found.step
+    step = request.options.get("--step")
+    return config, *load_run(config, path, None if step is None else _step_number(step))
 
 
 def _step_number(text: str) -> int:
@@ -192,7 +143,7 @@ def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
     from mudd_core.sample import write_text
 
-    config, cache, model, _ = load_run(request)
+    config, cache, model, _ = _loaded(request)
     prompt = request.options.get("--prompt", "")
     _write_now(prompt)
     notes: list[str] = []
@@ -207,7 +158,8 @@ def data(request: Request) -> int:
     """Build the token cache if it is missing, and say what is in it."""
     from mudd_core import data as corpus_data
 
-    cache = corpus_data.prepare(request.required_config().data)
+    config = _saved_run(request)[0] if request.config is None else request.config
+    cache = corpus_data.prepare(config.data)
     print(f"cache       {cache.path}")
     print(f"corpus      SHA-256 {cache.corpus_hash}")
     print(f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids")
@@ -256,7 +208,7 @@ def validate(request: Request) -> int:
     from mudd_core.assemble import validation_batches, validation_size
     from mudd_core.evaluate import evaluate
 
-    config, cache, model, step = load_run(request)
+    config, cache, model, step = _loaded(request)
     result = evaluate(
         model,
         validation_batches(config, cache),

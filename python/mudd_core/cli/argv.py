@@ -1,0 +1,118 @@
+"""Reads the arguments of a command line into a Request: command, options, config with its overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS, known_words
+from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.overrides import nearest
+from mudd_core.errors import UserError
+from mudd_core.saved_run import work_directory
+
+
+@dataclass
+class Request:
+    """What the words ask for. config is None without --config, and for commands that read a run."""
+
+    command: str = "train"
+    config: Config | None = None
+    words: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def workdir(self) -> Path:
+        """The work directory: --workdir, or runs/<config name>."""
+        named = self.options.get("--workdir")
+        return work_directory(named, "" if named is not None else self.required_config().name)
+
+    def required_config(self) -> Config:
+        """The checked config; UserError if none was given."""
+        if self.config is None:
+            raise UserError("[arguments] --config=FILE is missing, for example --config=small.py")
+        return self.config
+
+
+def _command(name: str) -> str:
+    command = ALIASES.get(name, name)
+    if command not in COMMANDS:
+        known = [*COMMANDS, *ALIASES, *TOOLS]
+        raise UserError(f"[arguments] unknown command '{name}'{nearest(name, known)}")
+    return command
+
+
+def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
+    if words and words[0] in TOOLS:
+        return words[0], list(words[1:])
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        value = value if equals else "".join(words[i + 1 : i + 2])
+        if name == "--mode" and value in TOOLS:
+            return value, [*words[:i], *words[i + (1 if equals else 2) :]]
+    return None, list(words)
+
+
+def parse(words: Sequence[str]) -> Request:
+    """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
+    request, rest = Request(), list(words)
+    if rest and rest[0] in (*COMMANDS, *ALIASES):
+        request.command = _command(rest.pop(0))
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        name = "--help" if name == "-h" else name
+        if name not in OPTIONS:
+            request.words.append(word)
+            if (
+                word.startswith("--")
+                and not equals
+                and rest
+                and not rest[0].startswith("--")
+                and "=" not in rest[0]
+            ):
+                request.words.append(rest.pop(0))  # its value: it must not be read as an option of ours
+            continue
+        if OPTIONS[name][0] and not equals:
+            if not rest:
+                raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
+            value = rest.pop(0)
+        request.options[name] = value
+    if "--mode" in request.options:
+        request.command = _command(request.options["--mode"])
+    _load(request)
+    return request
+
+
+_NAMING = ("model.config_path", "model.name_or_path", "--model-config-name")  # the first that is given counts
+
+
+def _named_by_model(request: Request) -> str | None:
+    """The config that the original programs' own words name, e.g. model.name_or_path=gpt2; the words are used up."""
+    named, rest, words = {}, [], list(request.words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if name.lstrip("+") not in _NAMING or not (equals or words):
+            rest.append(word)
+            continue
+        named[name.lstrip("+")] = value if equals else words.pop(0)
+    request.words = rest if named else request.words
+    return next((named[name] for name in _NAMING if name in named and named[name] != "null"), None)
+
+
+def _load(request: Request) -> None:
+    file = request.options.get("--config")
+    if file is None and (file := _named_by_model(request)) is not None:
+        request.options["--config"] = file
+    if request.command in READING or (request.command == "data" and file is None):
+        return  # the run's own config counts
+    if file is None:
+        if request.words and "--help" not in request.options:
+            split_words(request.words, Config(), known_words())  # names the word that is wrong, if one is
+        return
+    config = read_config(file)
+    request.config = apply_overrides(config, split_words(request.words, config, known_words()))
+    check_config(request.config)

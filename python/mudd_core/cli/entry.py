@@ -1,0 +1,83 @@
+"""The entry point: runs one command line and turns every end of it into an exit code.
+
+0 done, 2 bad arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
+75 stopped on request after saving, 76 diverged, 130 and 143 left at once on a second SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from mudd_core.cli.argv import parse, tool_in
+from mudd_core.cli.names import TOOLS
+from mudd_core.errors import SaveError, UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command line, by default the process's own; returns the exit code.
+
+    Output that is lost on a full disk makes 74 of a 0.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
+    code = _run(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python fails at exit, with 120
+            if code == 0 and not isinstance(error, BrokenPipeError):
+                code = SaveError.exit_code
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        tool, rest = tool_in(words)
+        if tool is not None:
+            return int(importlib.import_module(TOOLS[tool][0]).main(rest))
+        request = parse(words)
+        if "--help" in request.options:
+            from mudd_core.cli.help import usage
+
+            print(usage(request.config))
+            return 0
+        from mudd_core import _core
+        from mudd_core.cli import commands
+
+        try:
+            _core.isa()
+        except ValueError as error:  # MUDD_MAX_ISA or MUDD_EMULATE is no level
+            raise UserError(str(error)) from None
+        return commands.run(request)
+    except KeyboardInterrupt:
+        _tell("interrupted")
+        return 130
+    except BrokenPipeError:
+        return 0
+    except MemoryError as error:
+        _tell(f"error: not enough memory ({error})")
+        return 2
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            code = SaveError.exit_code
+        if code is None:
+            _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
+            return 70
+        _tell(f"error: {error}")
+        return int(code)
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
+        print(text, file=sys.stderr)

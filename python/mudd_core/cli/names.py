@@ -1,0 +1,51 @@
+"""The names of the command line: commands, tools, aliases and options, each with its line of help."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "train": "train, or resume what the work directory holds (the default)",
+    "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
+    "sample": "write text with the newest checkpoint",
+    "data": "build the token cache and say what is in it",
+    "report": "what a work directory holds: config, losses, checkpoints",
+}
+# Commands that are not about one run: module with main(words) -> exit code, and what it does.
+TOOLS: dict[str, tuple[str, str]] = {
+    "import": (
+        "mudd_core.interop.import_command",
+        "a run out of a Hugging Face folder or another program's weights",
+    ),
+    "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
+    "mup": (
+        "mudd_core.tools.scaling.command",
+        "check a parametrisation over widths, find the rate that transfers",
+    ),
+    "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
+    "weights": (
+        "mudd_core.tools.mix_weights",
+        "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
+    ),
+    "bakeoff": (
+        "mudd_core.tools.bakeoff.command",
+        "train several families on the same text and compare them",
+    ),
+    "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
+}
+ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
+OPTIONS = {
+    "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),
+    "--mode": ("NAME", "the command, said as an option"),
+    "--workdir": ("DIR", "where the run keeps its files; default runs/<config name>"),
+    "--prompt": ("TEXT", "sample: the beginning of the text; default a new document"),
+    "--step": ("N", "validate, sample: this checkpoint instead of the newest"),
+    "--plan": ("", "train: print parameters, FLOPs, memory and time, and do nothing"),
+    "--params": ("", "train: print the table of parameters, their roles, decay and rates, and do nothing"),
+    "--help": ("", "this text"),
+}
+# Commands that read a run: its saved config counts, and arguments may change what may change on resume.
+READING = ("validate", "sample", "report")
+
+
+def known_words() -> list[str]:
+    """Every name that is no field: what a suggestion may propose beside the fields."""
+    return [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]

@@ -1,0 +1,99 @@
+"""A run that another command reads: its folder, its saved config, the model of one of its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core.config import (
+    Config,
+    apply_overrides,
+    check_config,
+    differences,
+    find_config,
+    read_config,
+    split_words,
+)
+from mudd_core.errors import UserError
+
+
+def work_directory(asked: str | None, name: str) -> Path:
+    """The folder asked for, else runs/<name of the config>."""
+    path = Path("runs") / name if asked is None else Path(asked)
+    if any(len(os.fsencode(part)) > 255 for part in path.parts):
+        raise UserError("[arguments] work directory: expected names of at most 255 bytes")
+    return path
+
+
+def named_run(
+    options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = ()
+) -> tuple[Config, Path]:
+    """Saved config and folder of the run that --workdir names, or --config by its default folder.
+
+    words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
+    counts, so a run that was trained with overrides is read by the same --config. known: as for split_words.
+    """
+    file, workdir = options.get("--config"), options.get("--workdir")
+    if workdir is None:
+        if file is None:
+            raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
+        config = read_config(file)
+        names = [item for item in split_words(words, config, known) if item.path == "name"]
+        path = work_directory(None, apply_overrides(config, names).name)
+    else:
+        config = Config()
+        if file is not None:
+            find_config(file)  # it is not needed, but a wrong name is a mistake
+        path = work_directory(workdir, "")
+    return _saved_with(path, words, config, known), path
+
+
+def _saved_with(path: Path, words: Sequence[str], fallback: Config, known: Sequence[str]) -> Config:
+    """The saved config with the words applied. fallback: tells which words exist where there is no run."""
+    from mudd_core.run_store import read_saved_config
+
+    if not (path / "config.json").is_file():
+        split_words(words, fallback, known)  # a misspelt option may be why there is none
+    saved = read_saved_config(path)
+    asked = apply_overrides(saved, split_words(words, saved, known))
+    check_config(asked)
+    fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
+    if fixed:
+        lines = "\n".join(f"  {change}" for change in fixed)
+        raise UserError(
+            f"[arguments] {path} was trained with other values:\n{lines}\n"
+            "A command that reads a run keeps them; leave these arguments out."
+        )
+    return asked
+
+
+def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
+    """(token cache, model, step) of the newest checkpoint of a run, or of one step."""
+    from mudd_core import _core, checkpoint, data
+    from mudd_core.assemble import DATA_FACT, resolved_model
+    from mudd_core.model import Model
+    from mudd_core.run_store import read_object
+
+    facts = read_object(path / "run.json")
+    _core.set_num_threads(config.train.threads)
+    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
+    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    folder = path / "checkpoints"
+    if step is not None:
+        found = checkpoint.load_step(folder, step, **weights_only)
+    else:
+        newest = checkpoint.load_newest(folder, **weights_only)
+        if newest is None:
+            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
+        found = newest
+    for passed in found.passed_over:
+        print(f"warning: {passed}", file=sys.stderr)
+    model = Model(
+        resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
+    )
+    for name, value in found.tensors.items():
+        model.set_parameter(name, value)
+    return cache, model, found.step
