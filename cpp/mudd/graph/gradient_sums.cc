@@ -3,15 +3,14 @@
 #include <algorithm>
 
 #include "mudd/base/check.h"
+#include "mudd/base/shard_tree.h"
 
 namespace mudd {
 namespace {
 
-int levels_for(int runs) {
-  int levels = 1;
-  while ((1 << levels) < runs) ++levels;
-  return levels;
-}
+// Levels of sums over the runs of a step. The last run adds to what waits in place, so it needs no level of its
+// own.
+int levels_for(int runs) { return std::max(1, shard_tree::levels(runs) - 1); }
 
 }  // namespace
 
@@ -73,18 +72,15 @@ void GradientSums::place() {
       }
 }
 
-// Run r of a step ends t = (trailing ones of r) subtrees: it adds levels 0..t-1 and leaves the sum in level t.
 void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
   std::vector<Sum>& level = sums_[parameter][use];
   const auto rows_of = [](Sum& sum) { return sum.all ? nullptr : &sum.rows; };
-  int t = 0;
-  while ((run >> t) & 1) ++t;
-  sink.n_add = t;
-  for (int i = 0; i < t; ++i) {
-    sink.add[i] = level[i].all;
-    sink.add_rows[i] = rows_of(level[i]);
-  }
-  Sum& last = level[std::min<size_t>(t, level.size() - 1)];
+  sink.n_add = 0;
+  shard_tree::each_waiting(run, runs_, [&](int i) {
+    sink.add[sink.n_add] = level[i].all;
+    sink.add_rows[sink.n_add++] = rows_of(level[i]);
+  });
+  Sum& last = level[std::min<size_t>(shard_tree::level_of(run, runs_), level.size() - 1)];
   sink.out = last.all;
   sink.out_rows = rows_of(last);
 }

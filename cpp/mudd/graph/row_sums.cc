@@ -1,8 +1,10 @@
 #include "mudd/graph/row_sums.h"
 
 #include <algorithm>
+#include <array>
 
 #include "mudd/base/parallel.h"
+#include "mudd/base/shard_tree.h"
 
 namespace mudd {
 
@@ -38,23 +40,17 @@ void RowSums::finish(float* partials, const GradSink& sink) const {
   parallel_for((width_ + kColumns - 1) / kColumns, [&](int64_t task, int) {
     const int64_t begin = task * kColumns, end = std::min(begin + kColumns, width_);
     // Inside a shard: blocks in order, into the shard's first block.
-    int64_t first = 0;
+    std::array<float*, kMaxShards> sums;
+    float* next = partials;
     for (int s = 0; s < shards_.count(); ++s) {
-      float* sum = partials + first * width_;
+      sums[s] = next;
       for (int64_t b = 1; b < shard_blocks(s); ++b)
-        for (int64_t i = begin; i < end; ++i) sum[i] += sum[b * width_ + i];
-      first += shard_blocks(s);
+        for (int64_t i = begin; i < end; ++i) sums[s][i] += sums[s][b * width_ + i];
+      next += shard_blocks(s) * width_;
     }
-    // Over shards: pairs at distance 1, 2, 4, ...
-    for (int distance = 1; distance < shards_.count(); distance *= 2) {
-      int64_t at = 0;
-      int64_t left = 0;
-      for (int s = 0; s < shards_.count(); at += shard_blocks(s), ++s) {
-        if (s % (2 * distance) == 0) left = at;
-        if (s % (2 * distance) != distance) continue;
-        for (int64_t i = begin; i < end; ++i) partials[left * width_ + i] += partials[at * width_ + i];
-      }
-    }
+    shard_tree::pairs(shards_.count(), [&](int left, int right) {
+      for (int64_t i = begin; i < end; ++i) sums[left][i] += sums[right][i];
+    });
     for (int64_t i = begin; i < end; ++i) {
       float v = rows_ > 0 ? partials[i] : 0.0f;
       for (int a = 0; a < sink.n_add; ++a) v = sink.add[a][i] + v;

@@ -34,9 +34,6 @@ TrainStep::TrainStep(Executor& executor, ValueId loss, ValueId count, const Trai
           kMaxGradientUses, " uses, got ", sums.uses(i));
   for (size_t k = moments_.size(); k < needed; ++k)
     moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32));
-  loss_levels_.assign(32, 0.0);
-  count_levels_.assign(32, 0.0);
-  aux_levels_.assign(32, 0.0);
   size_t figures = 0;
   for (ValueId v : options_.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   figure_sums_.assign(figures, 0.0);
@@ -78,14 +75,6 @@ void TrainStep::add_matrix(int i, int64_t s) {
   in_stack_.push_back(s);
 }
 
-// The binary counter of contracts 2, for one double a run.
-double TrainStep::sum_over_runs(std::vector<double>& levels, int run, double value) const {
-  int t = 0;
-  for (; (run >> t) & 1; ++t) value = levels[t] + value;
-  levels[t] = value;
-  return value;
-}
-
 void TrainStep::add_figures() {
   double* sum = figure_sums_.data();
   for (ValueId v : options_.figures) {
@@ -110,7 +99,8 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   double first_count = -1, aux_sum = 0;
   std::fill(figure_sums_.begin(), figure_sums_.end(), 0.0);
   const int64_t samples = executor_.graph().shards().samples();
-  for (int r = 0; r < executor_.runs_per_step(); ++r) {
+  const int runs = executor_.runs_per_step();
+  for (int r = 0; r < runs; ++r) {
     if (stop_requested()) {
       report.stopped = true;
       return report;
@@ -118,13 +108,13 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
     fill(r, executor_);
     StepInput own = input;
     own.seed = options_.seed;
-    own.first_sample = (input.step * executor_.runs_per_step() + r) * samples;
+    own.first_sample = (input.step * runs + r) * samples;
     executor_.run(own, r);
     const double counted = shards_of(executor_, count_);
-    report.loss_sum = sum_over_runs(loss_levels_, r, shards_of(executor_, loss_));
-    if (options_.aux != kAbsent) aux_sum = sum_over_runs(aux_levels_, r, shards_of(executor_, options_.aux));
+    report.loss_sum = losses_.add(r, runs, shards_of(executor_, loss_));
+    if (options_.aux != kAbsent) aux_sum = aux_losses_.add(r, runs, shards_of(executor_, options_.aux));
     add_figures();
-    report.weight_sum = sum_over_runs(count_levels_, r, counted);
+    report.weight_sum = counts_.add(r, runs, counted);
     if (r == 0) first_count = counted;
     check(options_.normalize != Normalize::micro_mean || counted == first_count, "train_step",
           "loss.normalize=micro_mean needs micro-batches with equally many targets, got ", first_count, " and ",

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "mudd/base/shard_tree.h"
 #include "mudd/graph/executor.h"
 #include "mudd/ops/reduce/reduce.h"
 #include "mudd/train/update.h"
@@ -61,7 +62,6 @@ class TrainStep {
 
  private:
   void add_matrix(int parameter, int64_t s);
-  double sum_over_runs(std::vector<double>& counter, int run, double value) const;
   double denominator(double weight_sum) const;
   void add_figures();
   void update(int64_t updates, double lr, double grad_scale);
@@ -74,7 +74,8 @@ class TrainStep {
   std::vector<int> indices_;       // of parameters_ in the store
   std::vector<int64_t> in_stack_;  // which matrix of that parameter's stack
   std::vector<GradientPlanes> gradients_;
-  std::vector<double> loss_levels_, count_levels_, aux_levels_, block_sums_, figure_sums_;
+  shard_tree::Counter<double> losses_, counts_, aux_losses_;
+  std::vector<double> block_sums_, figure_sums_;
 };
 
 }  // namespace mudd

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/rounding.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/graph/arena.h"
 #include "mudd/ops/cross_entropy/node.h"
 
@@ -106,9 +107,8 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
 }
 
 int CrossEntropy::levels(int shards) const {
-  int n = cut_.group == 1 && cut_.chunk_rows < most_rows_ ? 1 : 0;
-  for (int groups = shards / cut_.group; groups > 1; groups /= 2) ++n;
-  return n;
+  const bool sums_in_progress = cut_.group == 1 && cut_.chunk_rows < most_rows_;
+  return shard_tree::levels(shards / cut_.group) - (sums_in_progress ? 0 : 1);
 }
 
 int64_t CrossEntropy::stripe_rows(int64_t vocabulary, int64_t d) const {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "mudd/base/parallel.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/graph/row_tasks.h"
 #include "mudd/ops/cross_entropy/node.h"
 
@@ -54,20 +55,18 @@ void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& c
   });
 }
 
-// What adds the chunk to the gradient of the head. The binary counter over groups of shards: after group i the
-// sums of levels 0 .. (trailing ones of i) - 1 are taken up by this one, which waits at the next level or, as the
-// last one, goes out with the adds of the sink.
+// What adds the chunk to the gradient of the head. Sums of groups of shards wait as in base/shard_tree.h; the last
+// one goes out with the adds of the sink.
 CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run, const Work& w,
                                          const Chunk& chunk) {
   const GradSink& sink = run.sink(kHead);
   const int64_t size = w.vocabulary * w.d;
-  const unsigned group = static_cast<unsigned>(chunk.first_shard / op.cut_.group);
-  const bool last_group = chunk.first_shard + chunk.shards == run.shards().count();
-  const int level = __builtin_ctz(~group);
-  float* own = w.s.waiting + level * size;  // free until this group is done
+  const int group = chunk.first_shard / op.cut_.group, groups = run.shards().count() / op.cut_.group;
+  const bool last_group = group == groups - 1;
+  float* own = w.s.waiting + shard_tree::level_of(group, groups) * size;  // free until this group is done
   int n_add = 0;
   if (chunk.last) {
-    for (int t = 0; t < level; ++t) add[n_add++] = w.s.waiting + t * size;
+    shard_tree::each_waiting(group, groups, [&](int level) { add[n_add++] = w.s.waiting + level * size; });
     if (last_group) {
       check(n_add + sink.n_add <= kMaxAdds, "cross_entropy", "head: expected at most ", kMaxAdds,
             " sums to add, got ", n_add + sink.n_add);
@@ -121,15 +120,15 @@ void CrossEntropy::bias_gradient(const Run& run, const Work& w, const Chunk& chu
   });
 }
 
-// The balanced tree over shards, then the adds of the sink.
+// The tree over shards, then the adds of the sink.
 void CrossEntropy::finish_bias(const Run& run, const Work& w) {
   const GradSink& sink = run.sink(kBias);
   const int shards = run.shards().count();
   over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
-    for (int distance = 1; distance < shards; distance *= 2)
-      for (int s = 0; s + distance < shards; s += 2 * distance)
-        for (int64_t v = begin; v < end; ++v)
-          w.s.bias_sums[s * w.vocabulary + v] += w.s.bias_sums[(s + distance) * w.vocabulary + v];
+    shard_tree::pairs(shards, [&](int left, int right) {
+      for (int64_t v = begin; v < end; ++v)
+        w.s.bias_sums[left * w.vocabulary + v] += w.s.bias_sums[right * w.vocabulary + v];
+    });
     for (int64_t v = begin; v < end; ++v) {
       float sum = w.s.bias_sums[v];
       for (int a = 0; a < sink.n_add; ++a) sum = sink.add[a][v] + sum;

@@ -20,6 +20,7 @@
 
 #include "mudd/base/activation.h"
 #include "mudd/base/kernel_table.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/base/types.h"
 
 namespace mudd {
@@ -90,7 +91,7 @@ struct GradBlock {
   int64_t scratch_bytes = 0;  // of a whole product: what was booked (it bounds the threads that can take part)
   DType compute = DType::f32;
 };
-constexpr int kMaxShards = 1024, kMaxAdds = 16;
+constexpr int kMaxAdds = 16;
 constexpr int64_t kStaysInL2 = 768 << 10;  // bytes of packed B, in an L2 of 1 MiB, the least of most CPUs
 
 struct GemmKernels {

@@ -58,7 +58,7 @@ struct GradientBlock {
 
   void run() const {
     for (int s = 0; s < g.shards; ++s) {
-      float* sums = level(level_of(s, g.shards));
+      float* sums = level(shard_tree::level_of(s, g.shards));
       int64_t row = g.cuts[s];
       do {  // an empty shard counts as zeros
         const int64_t count = at_most(kChunk, g.cuts[s + 1] - row);
@@ -161,7 +161,7 @@ struct GradientBlock {
 int64_t grad_scratch(int64_t m, int64_t n, int shards) {
   m = tiles(at_most(m, kGradM));
   n = panels(at_most(n, kGradN));
-  return 16 + m * kLeftTile + kGroup * kKc * kNr + levels(shards) * m * n * kTile;
+  return 16 + m * kLeftTile + kGroup * kKc * kNr + shard_tree::levels(shards) * m * n * kTile;
 }
 
 template <class Unit>

@@ -132,7 +132,7 @@ class TileGradient {
     const bool first = rows.begin == g_.cuts[s], last = rows.begin + rows.count == g_.cuts[s + 1];
     const bool out = last && s == g_.shards - 1;
     const int64_t kc = words<TileUnit>(rows.count), at = (at_.r0 + r) * g_.ldo + at_.j0 + j;
-    float* sums = level(level_of(s, g_.shards)) + place;
+    float* sums = level(shard_tree::level_of(s, g_.shards)) + place;
     if (!first) load_sums(t_, sums, kNr);
     else if (g_.start) load_rows(t_, from(g_.start + at, g_.ldo, m, n, room), m, room);
     else zero_sums(t_);
@@ -156,7 +156,7 @@ inline int64_t tile_grad_scratch(int64_t m, int64_t n, int shards) {
   const int64_t room = room_for_x(m);
   m = tiles(at_most(m, kTileGradM));
   n = at_most(panels(n), kPanelsAtOnce);
-  return 16 + room + kPanelsAtOnce * kKc * kNr + levels(shards) * m * n * kTile;
+  return 16 + room + kPanelsAtOnce * kKc * kNr + shard_tree::levels(shards) * m * n * kTile;
 }
 
 inline void tile_weight_gradient(const GradBlock& g) {

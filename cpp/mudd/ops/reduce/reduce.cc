@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "mudd/base/parallel.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/graph/row_tasks.h"
 #include "mudd/graph/wide_rows.h"
 
@@ -79,12 +80,10 @@ bool all_finite(const Tensor& x) {
 }
 
 double shard_sum(const double* values, int n) {
-  if (n <= 0) return 0;
-  if (n == 1) return values[0];
-  // The left half is the largest power of two below n, so a tail joins as late as the levels allow.
-  int left = 1;
-  while (left * 2 < n) left *= 2;
-  return shard_sum(values, left) + shard_sum(values + left, n - left);
+  shard_tree::Counter<double> sums;
+  double total = 0;
+  for (int i = 0; i < n; ++i) total = sums.add(i, n, values[i]);
+  return total;
 }
 
 }  // namespace mudd
