@@ -15,6 +15,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.errors import FormatError, UserError
+from mudd_core.paths import local
 
 _INDEX = "model.safetensors.index.json"
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -27,7 +28,7 @@ def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
     becomes float32, exactly. UserError for a missing path and for pickled formats, which are never opened;
     FormatError for a malformed file.
     """
-    path = Path(path)
+    path = local(path, "[weights] path")
     if not path.exists():
         raise UserError(f"{path} does not exist")
     if path.suffix in _REFUSED:
@@ -58,10 +59,12 @@ def _files_of(folder: Path) -> list[Path]:
         return sorted(folder.glob("*.safetensors"))
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error
     for name in names:
-        if not isinstance(name, str) or "/" in name or not (folder / name).is_file():
+        if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
+            raise UserError(f"{index}: expected names of files beside it, got {name!r}")
+        if not (folder / name).is_file():
             raise UserError(f"{index} names a file '{name}' that is not in {folder}")
     return [folder / name for name in names]
 

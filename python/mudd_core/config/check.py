@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mudd_core.config.families import MupConfig
+from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
@@ -46,6 +46,11 @@ def _field_fault(info: FieldInfo) -> str | None:
         if high is not None and not value <= high:
             return f"{info.path}: expected at most {high}, got {value!r}"
     return None
+
+
+def model_faults(model: ModelConfig) -> list[str]:
+    """Broken rules of a model config on its own: of its fields, and between them where all fields are right."""
+    return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
 
 
 def _model_faults(config: Config) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.checkpoint.weights import load_weights
+from mudd_core.config.check import model_faults
 from mudd_core.errors import UserError
 from mudd_core.interop.layout import Entry, to_ours, to_theirs
 from mudd_core.interop.system import Original, System
 from mudd_core.model import Model
+from mudd_core.paths import local
 
 __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
 
@@ -54,12 +55,13 @@ def load_original(
     arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
     if hasattr(page, "reading"):  # a system with several spellings of its names
         page, arrays = page.reading(settings, arrays)
-    try:
-        model_config = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
-    except (AttributeError, KeyError, TypeError) as error:  # a setting of another type than the original's
-        raise UserError(f"[interop] settings: {type(error).__name__}: {error}") from error
-    for name, shape in page.shapes(model_config, settings).items():
-        if name in arrays and arrays[name].shape != tuple(shape) and arrays[name].size == math.prod(shape):
+    model_config = _model_config(page, settings, arrays)
+    for name, shape in page.shapes(model_config, settings).items():  # before memory is taken for them
+        if unused(settings, name):
+            continue
+        if name not in arrays:
+            raise ValueError(f"[interop] weights: '{name}' is missing")
+        if arrays[name].shape != tuple(shape):
             raise ValueError(
                 f"[interop] weights: '{name}' has shape {arrays[name].shape}, expected {tuple(shape)}"
             )
@@ -80,6 +82,19 @@ def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str
     return settings, to_theirs(entries, model.parameters, shapes)
 
 
+def _model_config(page: System, settings: dict[str, Any], arrays: Mapping[str, Array]) -> Any:
+    """Our config of the original's settings, all its rules kept; ValueError names what breaks one."""
+    try:
+        found = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
+    except (AttributeError, LookupError, TypeError, ArithmeticError) as error:
+        # A setting of another type than the original's, beyond those that the system's module reads with their type.
+        raise UserError(f"[interop] settings: {type(error).__name__}: {error}") from error
+    faults = model_faults(found)
+    if faults:
+        raise ValueError(f"[interop] settings: {faults[0]}")
+    return found
+
+
 def _read(path: str | Path) -> dict[str, Array]:
     with warnings.catch_warnings():  # that the files are another program's is the point here
         warnings.simplefilter("ignore", UserWarning)
@@ -96,10 +111,9 @@ def _system(name: str) -> System:
 def _settings(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     if isinstance(config, Mapping):
         return dict(config)
-    path = Path(config)
-    if path.is_dir():
-        path /= "config.json"
+    path = local(config, "[interop] config")
     try:
+        path = path / "config.json" if path.is_dir() else path
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"[interop] {path}: {error}") from error

@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 _BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
+_LAYER = re.compile(r"(?:model\.layers|(?:transformer\.)?h)\.(\d{1,9})\.")
+_ROUTERS = ("model.layers.0.block_sparse_moe.gate.weight", "model.layers.0.mlp.gate.weight")
 _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 
 
@@ -121,6 +123,25 @@ def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
     yield Entry("final_norm.bias", f"{p}ln_f.bias"), (D,)
 
 
+def _agree(config: Mapping[str, Any], model: Any, shapes: Shapes) -> None:
+    """ValueError where the sizes that decide how many tensors there are, and how wide, are not those of the tensors."""
+    layers, width = hf_settings.size_names(config)
+    numbers = [int(match[1]) for match in map(_LAYER.match, shapes) if match]
+    sizes = [(layers, model.n_layer, 1 + max(numbers, default=-1))]
+    for name in ("model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"):
+        if len(shapes.get(name, ())) == 2:
+            sizes.append(("vocab_size", model.vocab_size, shapes[name][0]))
+            sizes.append((width, model.d_model, shapes[name][1]))
+    if model.family == "mixtral":
+        router = next((shapes[name] for name in _ROUTERS if name in shapes), None)
+        if not router:
+            raise ValueError(f"[hf] weights: '{_ROUTERS[0]}' is missing")
+        sizes.append(("num_local_experts", model.n_expert, router[0]))
+    for name, given, have in sizes:
+        if given != have:
+            raise ValueError(f"[hf] {name}: the weights have {have}, the settings say {given}")
+
+
 def _parts(model: Any, spelling: Spelling) -> Iterator[Part]:
     yield from (_gpt2 if model.family == "gpt2" else _rotary)(model, spelling)
     shape = (model.vocab_size, model.d_model)
@@ -154,8 +175,10 @@ class HuggingFace:
         return self._spelling or Spelling(prefix="transformer." if model.family == "gpt2" else "")
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> Any:
-        """Our config of a config.json."""
-        return hf_settings.model_config(config)
+        """Our config of a config.json; ValueError where its sizes are not those of the tensors."""
+        model = hf_settings.model_config(config)
+        _agree(config, model, shapes)
+        return model
 
     def original_config(self, model: Any) -> dict[str, Any]:
         """config.json for a config of ours."""

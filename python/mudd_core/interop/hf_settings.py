@@ -16,6 +16,7 @@ from mudd_core.config.families import (
     head_width,
     kv_heads,
 )
+from mudd_core.interop.settings import Reader
 
 Settings = Mapping[str, Any]
 MODEL_TYPES = ("llama", "gpt2", "mixtral")
@@ -29,9 +30,18 @@ def model_config(settings: Settings) -> Any:
     """Our model config; ValueError names a setting that we cannot express."""
     kind = settings.get("model_type")
     makers = {"llama": _llama, "gpt2": _gpt2, "mixtral": _mixtral}
-    if kind not in makers:
-        raise ValueError(f"[hf] model_type: expected one of {', '.join(MODEL_TYPES)}, got {kind!r}")
-    return makers[kind](settings)
+    if not isinstance(kind, str) or kind not in makers:
+        raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(MODEL_TYPES)}", kind)
+    return makers[kind](Reader("hf", settings))
+
+
+def size_names(settings: Settings) -> tuple[str, str]:
+    """What this kind of model calls the number of its layers and its width."""
+    return (
+        ("n_layer", "n_embd")
+        if settings.get("model_type") == "gpt2"
+        else ("num_hidden_layers", "hidden_size")
+    )
 
 
 def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
@@ -43,63 +53,58 @@ def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
             )
 
 
-def _whole(settings: Settings, name: str, default: int) -> int:
-    value = settings.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"[hf] {name}: expected a whole number, got {value!r}")
-    return value
-
-
 def _rope_base(settings: Settings, default: float) -> float:
     rope, scaling = settings.get("rope_parameters") or {}, settings.get("rope_scaling") or {}
+    for name, given in (("rope_parameters", rope), ("rope_scaling", scaling)):
+        if not isinstance(given, Mapping):
+            raise Reader("hf", settings).refusal(name, "an object", given)
     kinds = {str(given.get(key, "default")) for given in (rope, scaling) for key in ("rope_type", "type")}
     if kinds != {"default"} or rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise ValueError(f"[hf] rope_parameters: expected plain rotary positions, got {rope or scaling}")
-    return float(rope.get("rope_theta") or settings.get("rope_theta") or default)
+    return Reader("hf", rope).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
-def _shared(settings: Settings, defaults: Settings) -> dict[str, Any]:
+def _shared(read: Reader, defaults: Settings) -> dict[str, Any]:
     """What Llama and Mixtral say alike. defaults: what transformers takes for a setting that is not there."""
-    _refuse(settings, hidden_act=("silu", "swish"))
-    heads = _whole(settings, "num_attention_heads", 32)
+    _refuse(read.config, hidden_act=("silu", "swish"))
+    heads = read.whole("num_attention_heads", 32)
+    groups = defaults["num_key_value_heads"] if "num_key_value_heads" not in read.config else None
     return {
-        "vocab_size": _whole(settings, "vocab_size", 32000),
-        "max_seq_len": _whole(settings, "max_position_embeddings", defaults["max_position_embeddings"]),
-        "d_model": _whole(settings, "hidden_size", 4096),
-        "n_layer": _whole(settings, "num_hidden_layers", 32),
+        "vocab_size": read.whole("vocab_size", 32000),
+        "max_seq_len": read.whole("max_position_embeddings", defaults["max_position_embeddings"]),
+        "d_model": read.whole("hidden_size", 4096),
+        "n_layer": read.whole("num_hidden_layers", 32),
         "n_head": heads,
-        "n_kv_head": settings.get("num_key_value_heads", defaults["num_key_value_heads"]) or heads,
-        "d_head": settings.get("head_dim") or 0,
-        "d_ff": _whole(settings, "intermediate_size", defaults["intermediate_size"]),
-        "rope_base": _rope_base(settings, defaults["rope_theta"]),
-        "norm_eps": float(settings.get("rms_norm_eps", defaults["rms_norm_eps"])),
-        "tie_embeddings": bool(settings.get("tie_word_embeddings", False)),
-        "init_std": float(settings.get("initializer_range", 0.02)),
+        "n_kv_head": read.whole("num_key_value_heads", groups or heads),
+        "d_head": read.whole("head_dim", 0, low=0),
+        "d_ff": read.whole("intermediate_size", defaults["intermediate_size"]),
+        "rope_base": _rope_base(read.config, defaults["rope_theta"]),
+        "norm_eps": read.number("rms_norm_eps", defaults["rms_norm_eps"]),
+        "tie_embeddings": read.flag("tie_word_embeddings"),
+        "init_std": read.number("initializer_range", 0.02),
     }
 
 
-def _llama(settings: Settings) -> TransformerPPConfig:
+def _llama(read: Reader) -> TransformerPPConfig:
     return TransformerPPConfig(
-        **_shared(settings, _LLAMA),
-        attn_bias=bool(settings.get("attention_bias")),
-        mlp_bias=bool(settings.get("mlp_bias")),
+        **_shared(read, _LLAMA), attn_bias=read.flag("attention_bias"), mlp_bias=read.flag("mlp_bias")
     )
 
 
-def _mixtral(settings: Settings) -> MixtralConfig:
-    shared = _shared(settings, _MIXTRAL)
-    window = settings.get("sliding_window")
-    if window is not None and window < shared["max_seq_len"]:
+def _mixtral(read: Reader) -> MixtralConfig:
+    shared = _shared(read, _MIXTRAL)
+    window = read.whole("sliding_window", shared["max_seq_len"])
+    if window < shared["max_seq_len"]:
         raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
-    counted = bool(settings.get("output_router_logits", False))
+    aux = read.number("router_aux_loss_coef", 0.001)
     return MixtralConfig(
         **shared,
-        n_expert=settings.get("num_local_experts", settings.get("num_experts")) or 8,
-        top_k=settings.get("num_experts_per_tok") or 2,
-        capacity_factor=float(settings.get("capacity_factor") or 0.0),
-        aux_coef=float(settings.get("router_aux_loss_coef", 0.001)) if counted else 0.0,
+        n_expert=read.whole("num_local_experts", read.whole("num_experts", 8)),
+        top_k=read.whole("num_experts_per_tok", 2),
+        capacity_factor=read.number("capacity_factor", 0.0),
+        aux_coef=aux if read.flag("output_router_logits") else 0.0,
         aux_scope="batch",
-        jitter=float(settings.get("router_jitter_noise") or 0.0),
+        jitter=read.number("router_jitter_noise", 0.0),
     )
 
 
@@ -114,28 +119,28 @@ _ACTIVATIONS = {
 }
 
 
-def _gpt2(settings: Settings) -> GPT2Config:
+def _gpt2(read: Reader) -> GPT2Config:
     _refuse(
-        settings,
+        read.config,
         activation_function=tuple(_ACTIVATIONS),
         scale_attn_weights=(True, False),
         scale_attn_by_inverse_layer_idx=(True, False),
         add_cross_attention=(False,),
     )
-    width = settings.get("n_embd") or 768
+    width = read.whole("n_embd", 768)
     return GPT2Config(
-        vocab_size=settings.get("vocab_size") or 50257,
-        max_seq_len=settings.get("n_positions") or 1024,
+        vocab_size=read.whole("vocab_size", 50257),
+        max_seq_len=read.whole("n_positions", 1024),
         d_model=width,
-        n_layer=settings.get("n_layer") or 12,
-        n_head=settings.get("n_head") or 12,
-        d_ff=settings.get("n_inner") or 4 * width,
-        activation=_ACTIVATIONS[settings.get("activation_function", "gelu_new")],
-        scale_scores=bool(settings.get("scale_attn_weights", True)),
-        scale_by_layer=bool(settings.get("scale_attn_by_inverse_layer_idx", False)),
-        norm_eps=float(settings.get("layer_norm_epsilon", 1e-5)),
-        tie_embeddings=bool(settings.get("tie_word_embeddings", True)),
-        init_std=float(settings.get("initializer_range", 0.02)),
+        n_layer=read.whole("n_layer", 12),
+        n_head=read.whole("n_head", 12),
+        d_ff=read.whole("n_inner", 4 * width),
+        activation=_ACTIVATIONS[read.config.get("activation_function", "gelu_new")],
+        scale_scores=read.flag("scale_attn_weights", True),
+        scale_by_layer=read.flag("scale_attn_by_inverse_layer_idx"),
+        norm_eps=read.number("layer_norm_epsilon", 1e-5),
+        tie_embeddings=read.flag("tie_word_embeddings", True),
+        init_std=read.number("initializer_range", 0.02),
     )
 
 

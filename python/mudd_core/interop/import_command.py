@@ -20,17 +20,19 @@ from mudd_core.config import (
     split_words,
 )
 from mudd_core.errors import SaveError, UserError
+from mudd_core.paths import local
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command."""
     args, rest = _parser().parse_known_args(list(words))
-    source, workdir = Path(args.source), Path(args.workdir)
+    source = local(args.source, "[import] PATH")
+    workdir = local(args.workdir, "[import] --workdir")
     if (workdir / "checkpoints").exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
 
-    settings = Path(args.settings) if args.settings else source
+    settings = local(args.settings, "[import] --settings") if args.settings else source
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"

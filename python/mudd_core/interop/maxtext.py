@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.settings import Reader, layers_in
 from mudd_core.interop.system import Shapes, as_ids
 
 _NAMES = {"inputs_position": "positions", "inputs_segmentation": "segments"}
@@ -27,18 +28,19 @@ def apart(system: str, config: Mapping[str, Any], shapes: Shapes) -> Shapes:
     ValueError where the settings contradict the names.
     """
     stacked = any(name.startswith(_STACK) for name in shapes)
-    given = config.get("scan_layers")
-    if given is None and isinstance(config, dict):
+    given = Reader(system, config).flag("scan_layers", stacked)
+    if config.get("scan_layers") is None and isinstance(config, dict):
         config["scan_layers"] = stacked
-    elif bool(given) != stacked:
+    elif given != stacked:
         how = "stacked ('decoder/layers/')" if stacked else "under a name each ('decoder/layers_0/')"
         raise ValueError(f"[{system}] scan_layers: {given}, but the weights have their layers {how}")
-    axis, found = _axis(config), {}
+    axis = Reader(system, config).whole("param_scan_axis", 1, low=0, high=3)
+    found: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         if not name.startswith(_STACK) or len(shape) <= axis:
             found[name] = shape
             continue
-        for layer in range(shape[axis]):
+        for layer in range(layers_in(system, shape[axis])):
             found[_named(name, layer)] = (*shape[:axis], *shape[axis + 1 :])
     return found
 
@@ -83,7 +85,8 @@ def _scanned(config: Mapping[str, Any]) -> bool:
 
 
 def _axis(config: Mapping[str, Any]) -> int:
-    return int(config.get("param_scan_axis", 1))
+    axis = config.get("param_scan_axis")
+    return 1 if axis is None else int(axis)
 
 
 def _named(name: str, layer: int) -> str:

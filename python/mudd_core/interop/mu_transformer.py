@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, agree, as_ids
+from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.system import Shapes, as_ids
 
 _ALL = slice(None)
 # Settings that have the same name in our config.
@@ -51,15 +53,14 @@ class MuTransformer:
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MupConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
         shapes = {name.rsplit("/", 1)[-1]: shape for name, shape in shapes.items()}
-        try:
-            vocab, width = shapes["w_e"]
-            layers = shapes["w_aq"][0]
-        except KeyError as error:
-            raise ValueError(f"[mu_transformer] weights: {error} is missing") from None
-        agree("mu_transformer", config, {"d_model": width, "n_layer": layers, "n_vocab": vocab})
-        given = {name: config[name] for name in _SAME if name in config}
+        vocab, width = sizes("mu_transformer", shapes, "w_e", 2)
+        layers, _, _, head = sizes("mu_transformer", shapes, "w_aq", 4)
+        read = Reader("mu_transformer", config)
+        layers = layers_in("mu_transformer", layers)
+        read.agree({"d_model": width, "n_layer": layers, "n_vocab": vocab, "d_head": head})
+        given = _given(read)
         if "act_name" in config:  # before April 2024: one name, and a switch that squares
-            square = bool(config.get("act_square", False))
+            square = read.flag("act_square")
             if square and config["act_name"] != "relu":
                 raise ValueError(
                     f"[mu_transformer] act_square: expected act_name relu, got {config['act_name']!r}"
@@ -67,13 +68,12 @@ class MuTransformer:
             given["ff_act_name"] = "sqrelu" if square else config["act_name"]
         if given.get("ff_act_name") == "swish":  # the host framework's other name
             given["ff_act_name"] = "silu"
-        given = {name: float(value) if name in _FLOATS else value for name, value in given.items()}
-        given.setdefault("d_head", shapes["w_aq"][3])
+        given.setdefault("d_head", head)
         if given.setdefault("qk_scale", 1.0 / 128) <= 0:
             raise ValueError(f"[mu_transformer] qk_scale: expected more than 0, got {given['qk_scale']:g}")
         model = MupConfig(
             vocab_size=vocab,
-            max_seq_len=int(config.get("sequence_len", 256)),
+            max_seq_len=read.whole("sequence_len", 256),
             d_model=width,
             n_layer=layers,
             **given,
@@ -82,7 +82,7 @@ class MuTransformer:
             f"{name}: expected one of {', '.join(choices)}, got {getattr(model, name)!r}"
             for name, choices in _CHOICES.items()
             if getattr(model, name) not in choices
-        ] or model.faults()
+        ] or model_faults(model)
         if model.norm_gains and model.qk_norm and model.norm_gains_type == "vector" and width != model.d_head:
             faults.append("norm_gains: with qk_norm its vectors of d_model gains work for one head only")
         if faults:
@@ -139,13 +139,30 @@ class MuTransformer:
         if set(batch) != {"tokens"}:
             raise ValueError(f"[mu_transformer] batch: expected tokens alone, got {', '.join(sorted(batch))}")
         rows = as_ids(batch["tokens"], "tokens")
-        bos = int(config.get("bos_token_id") or 0)
-        eos = 1 if config.get("eos_token_id") is None else int(config["eos_token_id"])
-        pad = eos if config.get("pad_token_id") is None else int(config["pad_token_id"])
+        read = Reader("mu_transformer", config)
+        bos = read.whole("bos_token_id", 0, low=0)
+        eos = read.whole("eos_token_id", 1, low=0)
+        pad = read.whole("pad_token_id", eos, low=0)
         inputs = np.concatenate([np.full((rows.shape[0], 1), bos, np.int32), rows[:, :-1]], axis=1)
         ended = np.cumsum((rows == eos) | (rows == pad), axis=1)
         after = np.concatenate([np.zeros((rows.shape[0], 1), ended.dtype), ended[:, :-1]], axis=1) > 0
         return {"inputs": inputs, "targets": np.where(after, -1, rows).astype(np.int32)}
+
+
+def _given(read: Reader) -> dict[str, Any]:
+    """The settings that ours has under the same name, each of the type of our field."""
+    found: dict[str, Any] = {}
+    for name in _SAME:
+        value = read.config.get(name)
+        if value is None:
+            continue
+        if name in _FLOATS:
+            found[name] = read.number(name, 0.0)
+        elif isinstance(getattr(MupConfig, name), bool):
+            found[name] = read.flag(name)
+        else:
+            found[name] = value if name in _CHOICES else read.whole(name)
+    return found
 
 
 def _block(model: MupConfig, layer: int) -> list[Entry]:

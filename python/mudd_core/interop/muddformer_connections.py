@@ -7,6 +7,7 @@ from typing import Any
 
 from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.interop.layout import Entry
+from mudd_core.interop.settings import LARGEST, Reader, sizes
 from mudd_core.interop.system import Shapes
 
 _TYPES = ("qkvm", "qkvr")
@@ -17,22 +18,21 @@ _FIX = "dynamic_dense_fix_last_layer"
 _ALL = slice(None)
 
 
-def connections(config: Mapping[str, Any], layers: int, shapes: Shapes) -> dict[str, Any]:
+def connections(read: Reader, layers: int, shapes: Shapes) -> dict[str, Any]:
     """Our fields for the connections; where the settings leave out the last layer's streams they note them."""
+    config = read.config
     last = shapes.get(f"decoder/layers_{layers - 1}/dense_proj2.bias", (1,))
     if config.get(_FIX) is None and isinstance(config, dict):
         config[_FIX] = last[0] == 1
-    kind = config.get("dynamic_dense_type", "qkvm")
-    if kind not in _TYPES:
-        raise ValueError(f"[muddformer_jax] dynamic_dense_type: expected qkvm, got {kind!r}")
-    pattern, prenorm = config.get("ddw_gen_pattern") or _PATTERNS[0], bool(config.get("mudd_prenorm"))
+    read.choice("dynamic_dense_type", _TYPES[0], _TYPES)
+    pattern, prenorm = config.get("ddw_gen_pattern") or _PATTERNS[0], read.flag("mudd_prenorm")
     if pattern not in _PATTERNS[: 1 if prenorm else None]:
         allowed = _PATTERNS[0] + (", as mudd_prenorm is on" if prenorm else " or qkvm or qk,vm")
         raise ValueError(f"[muddformer_jax] ddw_gen_pattern: expected {allowed}, got {pattern!r}")
-    postnorm = bool(config.get("mudd_postnorm")) and pattern == _PATTERNS[0]  # the others leave it out
+    postnorm = read.flag("mudd_postnorm") and pattern == _PATTERNS[0]  # the others leave it out
     return {
-        **_generator(config, shapes, layers),
-        "activation": ACTIVATIONS[config.get("dynamic_dense_act_cls") or "gelu"],
+        **_generator(read, shapes, layers),
+        "activation": ACTIVATIONS[read.choice("dynamic_dense_act_cls", "gelu", tuple(ACTIVATIONS))],
         "prenorm": prenorm,
         "postnorm": postnorm,
         "last_norm": fixed_last(config) or not postnorm,
@@ -44,9 +44,9 @@ def fixed_last(config: Mapping[str, Any]) -> bool:
     return bool(config.get(_FIX, True))
 
 
-def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int) -> dict[str, Any]:
+def _generator(read: Reader, shapes: Shapes, layers: int) -> dict[str, Any]:
     """Widths of the generators as the settings say; what they leave out as the tensors have it."""
-    have = []
+    config, have = read.config, []
     for n in range(layers):
         count = 4 if n < layers - 1 or not fixed_last(config) else 1
         name = f"decoder/layers_{n}/dense_proj2.bias"
@@ -57,20 +57,25 @@ def _generator(config: Mapping[str, Any], shapes: Shapes, layers: int) -> dict[s
                 f"[muddformer_jax] {name}: expected {(count, n + 2)} of {_FIX} "
                 f"{str(fixed_last(config)).lower()}, got {shapes[name]}"
             )
-        have.append(shapes[f"decoder/layers_{n}/dynamic_dense_conn1/kernel"][1])
+        have.append(sizes(read.system, shapes, f"decoder/layers_{n}/dynamic_dense_conn1/kernel", 2)[1])
     rounds, expand = config.get("dynamic_dense_hidden_round"), config.get("dynamic_dense_hidden_expand")
     if isinstance(expand, int | float):  # one number for all layers
         expand = [expand] * layers
-    if expand is not None and (not isinstance(expand, Sequence) or len(expand) != layers):
-        raise ValueError(
-            f"[muddformer_jax] dynamic_dense_hidden_expand: expected {layers} numbers, got {expand}"
-        )
+    if expand is not None and not _are_factors(expand, layers):
+        raise read.refusal("dynamic_dense_hidden_expand", f"{layers} positive numbers", expand)
     ones = [1] * (layers - 1)
-    for hidden_round in (True, False) if rounds is None else (bool(rounds),):
+    for hidden_round in (True, False) if rounds is None else (read.flag("dynamic_dense_hidden_round"),):
         for times in ([*ones, 4], [*ones, 1]) if expand is None else (expand,):
             if have == [_width(n, layers, times[n], hidden_round, fixed_last(config)) for n in range(layers)]:
                 return _as_ours(have, hidden_round, times)
     raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
+
+
+def _are_factors(values: object, layers: int) -> bool:
+    """Whether this is one number above 0 for each layer, none so large that widths overflow."""
+    if not isinstance(values, list | tuple) or len(values) != layers:
+        return False
+    return all(isinstance(value, int | float) and 0 < value < LARGEST for value in values)
 
 
 def _width(layer: int, layers: int, times: float, hidden_round: bool, fixed: bool) -> int:

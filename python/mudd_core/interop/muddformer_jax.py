@@ -27,7 +27,8 @@ from mudd_core.interop.muddformer_connections import (
     mixing,
     mixing_shapes,
 )
-from mudd_core.interop.system import Shapes, agree, as_ids
+from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.system import Shapes, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
 _EXPECTED: dict[str, tuple[Any, ...]] = {
@@ -52,22 +53,20 @@ class MuddformerJax:
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
                 raise ValueError(f"[muddformer_jax] {name}: expected {allowed[0]}, got {config[name]!r}")
-        if config.get("enable_dropout") and config.get("dropout_rate"):
+        read = Reader("muddformer_jax", config)
+        if read.flag("enable_dropout") and read.number("dropout_rate", 0.0):
             raise ValueError(
                 "[muddformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
             )
         shapes = apart("muddformer_jax", config, shapes)
-        try:
-            sizes = _sizes(config, shapes)
-        except KeyError as error:
-            raise ValueError(f"[muddformer_jax] weights: {error} is missing") from None
-        _check_sizes(config, sizes, shapes)
-        dense, realloc = bool(config.get("dense_conn")), bool(config.get("dynamic_mlp_dim"))
+        fields = _fields(read, shapes)
+        _check_sizes(read, fields)
+        dense, realloc = read.flag("dense_conn"), read.flag("dynamic_mlp_dim")
         if not dense and not realloc:
-            return TransformerPPConfig(**sizes)
+            return TransformerPPConfig(**fields)
         if not dense:
-            return MUDDFormerConfig(mix="none", **sizes)
-        return MUDDFormerConfig(ffn_realloc=realloc, **connections(config, sizes["n_layer"], shapes), **sizes)
+            return MUDDFormerConfig(mix="none", **fields)
+        return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, fields["n_layer"], shapes), **fields)
 
     def original_config(self, model: MuddModel) -> dict[str, Any]:
         """The settings of its configuration class; ValueError for what the program does not have."""
@@ -156,7 +155,7 @@ class MuddformerJax:
         layers = config.get("num_decoder_layers", config.get("base_num_decoder_layers"))
         return (
             not fixed_last(config)
-            and layers is not None
+            and isinstance(layers, int)
             and name == f"decoder/mudd_postnorm_{layers - 1}/scale"
         )
 
@@ -183,53 +182,49 @@ def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: boo
     }
 
 
-def _sizes(config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    vocab, width = shapes["token_embedder/embedding"]
-    layers = 0
+def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
+    system, attention = "muddformer_jax", "decoder/layers_0/self_attention/"
+    vocab, width = sizes(system, shapes, "token_embedder/embedding", 2)
+    inner, _ = sizes(system, shapes, "decoder/layers_0/mlp/wo/kernel", 2)
+    layers = 1
     while f"decoder/layers_{layers}/mlp/wo/kernel" in shapes:
         layers += 1
-    if not layers:
-        raise KeyError("decoder/layers_0/mlp/wo/kernel")
-    _, heads, head = shapes["decoder/layers_0/self_attention/query/kernel"]
-    inner = config.get("mlp_dim", config.get("base_mlp_dim"))
-    if inner is None:
-        inner = shapes["decoder/layers_0/mlp/wo/kernel"][0]
-        if config.get("dynamic_mlp_dim"):
-            raise ValueError(
-                "[muddformer_jax] config: expected mlp_dim, the mean that inner widths grow around"
-            )
+    _, heads, head = sizes(system, shapes, attention + "query/kernel", 3)
+    told = next((name for name in ("mlp_dim", "base_mlp_dim") if read.config.get(name) is not None), None)
+    if told is None and read.flag("dynamic_mlp_dim"):
+        raise ValueError("[muddformer_jax] config: expected mlp_dim, the mean that inner widths grow around")
     return {
         "vocab_size": vocab,
-        "max_seq_len": int(config.get("max_target_length", 2049)) - 1,
+        "max_seq_len": read.whole("max_target_length", 2049, low=2) - 1,
         "d_model": width,
-        "n_layer": layers,
+        "n_layer": layers_in(system, layers),
         "n_head": heads,
-        "n_kv_head": shapes["decoder/layers_0/self_attention/key/kernel"][1],
+        "n_kv_head": sizes(system, shapes, attention + "key/kernel", 3)[1],
         "d_head": head,
-        "d_ff": int(inner),
-        "rope_base": float(config.get("rope_max_timescale", 10000.0)),
-        "norm_eps": float(config.get("normalization_layer_epsilon", 1e-6)),
+        "d_ff": read.whole(told) if told else inner,
+        "rope_base": read.number("rope_max_timescale", 10000.0),
+        "norm_eps": read.number("normalization_layer_epsilon", 1e-6),
         "tie_embeddings": "decoder/logits_dense/kernel" not in shapes,
         "init_std": 0.006,
     }
 
 
-def _check_sizes(config: Mapping[str, Any], sizes: Mapping[str, Any], shapes: Shapes) -> None:
+def _check_sizes(read: Reader, fields: Mapping[str, Any]) -> None:
     """ValueError where the settings contradict the tensors, or each other."""
     found = {
-        "emb_dim": sizes["d_model"],
-        "num_query_heads": sizes["n_head"],
-        "num_kv_heads": sizes["n_kv_head"],
-        "num_decoder_layers": sizes["n_layer"],
+        "emb_dim": fields["d_model"],
+        "num_query_heads": fields["n_head"],
+        "num_kv_heads": fields["n_kv_head"],
+        "num_decoder_layers": fields["n_layer"],
     }
-    if config.get("global_parameter_scale", 1) == 1:
+    if read.number("global_parameter_scale", 1) == 1:
         found |= {f"base_{name}": size for name, size in found.items()}
-    agree("muddformer_jax", config, {**found, "head_dim": sizes["d_head"], "vocab_size": sizes["vocab_size"]})
-    tied = config.get("logits_via_embedding")
-    if tied is not None and bool(tied) != sizes["tie_embeddings"]:
+    read.agree({**found, "head_dim": fields["d_head"], "vocab_size": fields["vocab_size"]})
+    have = fields["tie_embeddings"]
+    if (tied := read.flag("logits_via_embedding", have)) != have:
         raise ValueError(
             f"[muddformer_jax] logits_via_embedding: {tied}, but decoder/logits_dense/kernel is "
-            f"{'missing' if sizes['tie_embeddings'] else 'there'}"
+            f"{'missing' if have else 'there'}"
         )
 
 

@@ -23,7 +23,8 @@ from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.muddformer_jax import shifted
-from mudd_core.interop.system import Shapes, agree
+from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.system import Shapes
 
 _QKV = ("q", "k", "v")
 
@@ -35,42 +36,35 @@ class MuddformerTorch:
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MUDDFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
-        try:
-            vocab, width = shapes["tok_embeddings.weight"]
-            pythia = "norm.bias" in shapes
-            dense = bool(config.get("dense", True))
-            heads = int(config["n_head"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"[muddformer_torch] {error} is missing") from None
-        _refuse(config, dense, pythia)
-        inner = config.get("intermediate_size")
-        if inner is None:
-            if pythia:
-                raise ValueError("[muddformer_torch] intermediate_size is missing")
-            inner = (
-                -(-(8 * width // 3) // 256) * 256
-            )  # its default: two thirds of 4 D, up to a multiple of 256
-        groups = int(config.get("n_local_heads", -1))
+        read = Reader("muddformer_torch", config)
+        vocab, width = sizes("muddformer_torch", shapes, "tok_embeddings.weight", 2)
+        pythia = "norm.bias" in shapes
+        dense, heads = read.flag("dense", True), read.whole("n_head")
+        _refuse(read, dense, pythia)
+        # The default is two thirds of 4 D, up to a multiple of 256; pythia has none.
+        inner = read.whole("intermediate_size", None if pythia else -(-(8 * width // 3) // 256) * 256)
+        groups = read.whole("n_local_heads", -1, low=-1)
         layers = sum(name.endswith(".attention.wo.weight") for name in shapes)
-        agree("muddformer_torch", config, {"dim": width, "n_layer": layers, "vocab_size": vocab})
+        layers = layers_in("muddformer_torch", layers)
+        read.agree({"dim": width, "n_layer": layers, "vocab_size": vocab})
         return MUDDFormerConfig(
             vocab_size=vocab,
-            max_seq_len=int(config.get("block_size", 2048)),
+            max_seq_len=read.whole("block_size", 2048),
             d_model=width,
             n_layer=layers,
             n_head=heads,
             n_kv_head=heads if groups < 0 else groups,
-            d_ff=int(inner),
+            d_ff=inner,
             block="pythia" if pythia else "llama",
-            rope_base=float(config.get("rope_base", 10000.0)),
-            rope_fraction=float(config.get("rotary_pct", 0.25)) if pythia else 1.0,
-            norm_eps=float(config.get("norm_eps", 1e-5 if pythia else 1e-6)),
+            rope_base=read.number("rope_base", 10000.0),
+            rope_fraction=read.number("rotary_pct", 0.25) if pythia else 1.0,
+            norm_eps=read.number("norm_eps", 1e-5 if pythia else 1e-6),
             qk_norm="layers.0.attention.q_norm.weight" in shapes,
             first_norms=1,
             mix="dynamic" if dense else "none",
             activation="gelu_erf",
-            hidden_round=pythia or bool(config.get("round64", False)),
-            last_expand=4 if pythia or config.get("expand_last", False) else 1,
+            hidden_round=pythia or read.flag("round64"),
+            last_expand=4 if pythia or read.flag("expand_last") else 1,
         )
 
     def original_config(self, model: MUDDFormerConfig) -> dict[str, Any]:
@@ -152,12 +146,14 @@ class MuddformerTorch:
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 
-def _refuse(config: Mapping[str, Any], dense: bool, pythia: bool) -> None:
+def _refuse(read: Reader, dense: bool, pythia: bool) -> None:
+    config = read.config
     expected: dict[str, Any] = {"stack_hidden": False}
     if pythia:
         expected |= {"use_parallel_residual": True, "use_linear_bias": True}
-    window = config.get("window_size")
-    if window is not None and window < int(config.get("block_size", 2048)):
+    longest = read.whole("block_size", 2048)
+    window = read.whole("window_size", longest)
+    if window < longest:
         raise ValueError(
             f"[muddformer_torch] window_size: expected null, or block_size and more, got {window}"
         )

@@ -67,14 +67,6 @@ class Original(Model):
         return to_theirs(entries, ours, shapes, gradient=gradient)
 
 
-def agree(system: str, config: Mapping[str, Any], found: Mapping[str, int]) -> None:
-    """ValueError if a size among the settings is not what the tensors say. found: sizes of the tensors by setting."""
-    for name, size in found.items():
-        given = config.get(name)
-        if given is not None and int(given) != size:
-            raise ValueError(f"[{system}] {name}: the weights have {size}, the settings say {given}")
-
-
 def as_ids(values: npt.ArrayLike, name: str) -> Array:
     """int32 [B, T] of whole numbers of any type; TypeError for others."""
     array = np.asarray(values)

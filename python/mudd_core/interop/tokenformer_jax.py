@@ -16,7 +16,8 @@ from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
-from mudd_core.interop.system import Shapes, agree
+from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.system import Shapes
 from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 
 _FIRST = "decoder/layers_0/"
@@ -37,26 +38,24 @@ class TokenFormerJax:
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
-        if _drops(config) and config.get("dropout_rate", 0):
+        read = Reader("tokenformer_jax", config)
+        if _drops(read) and read.number("dropout_rate", 0.0):
             raise ValueError(
                 "[tokenformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
             )
-        if config.get("global_parameter_scale", 1) != 1:
+        if read.number("global_parameter_scale", 1) != 1:
             raise ValueError("[tokenformer_jax] expected global_parameter_scale 1")
         shapes = apart("tokenformer_jax", config, shapes)
-        try:
-            vocab, width = shapes["token_embedder/embedding"]
-            dense = _FIRST + "self_attention/query/kernel" in shapes
-            fields = self._dense(config, shapes) if dense else self._slots(config, shapes)
-        except KeyError as error:
-            raise ValueError(f"[tokenformer_jax] weights: {error} is missing") from None
+        vocab, width = sizes("tokenformer_jax", shapes, "token_embedder/embedding", 2)
+        dense = _FIRST + "self_attention/query/kernel" in shapes
+        fields = self._dense(config, shapes) if dense else self._slots(read, shapes)
         tied = "decoder/logits_dense/kernel" not in shapes
-        if bool(config.get("logits_via_embedding", tied)) != tied:
+        if read.flag("logits_via_embedding", tied) != tied:
             raise ValueError(
                 "[tokenformer_jax] logits_via_embedding: the weights say otherwise (logits_dense)"
             )
-        positions, longest = _positions(config, shapes)
-        agree("tokenformer_jax", config, {
+        positions, longest = _positions(read, shapes)
+        read.agree({
             "base_emb_dim": width, "vocab_size": vocab, "base_num_decoder_layers": fields["n_layer"],
             "base_num_query_heads": fields["n_head"], "head_dim": fields["d_head"],
             **({} if dense else {"slot_num": fields["slot_num"]}),
@@ -67,50 +66,44 @@ class TokenFormerJax:
             max_seq_len=longest,
             positions=positions,
             tie_embeddings=tied,
-            normalize_logits=bool(config.get("normalize_embedding_logits", True)),
-            norm_eps=float(config.get("normalization_layer_epsilon", 1e-5)),
+            normalize_logits=read.flag("normalize_embedding_logits", True),
+            norm_eps=read.number("normalization_layer_epsilon", 1e-5),
             **fields,
         )
 
     def _dense(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, heads, width = shapes[_FIRST + "self_attention/query/kernel"]
+        _, heads, width = sizes("tokenformer_jax", shapes, _FIRST + "self_attention/query/kernel", 3)
         names = config.get("mlp_activations", ["silu"])
-        if len(names) != 1 or names[0] not in _ACTIVATIONS:
+        if not isinstance(names, list | tuple) or len(names) != 1 or names[0] not in list(_ACTIVATIONS):
             raise ValueError(
                 f"[tokenformer_jax] mlp_activations: expected one of {', '.join(_ACTIVATIONS)}, got {names}"
             )
-        inner = shapes[_FIRST + "mlp/wi/kernel"][1]
+        _, inner = sizes("tokenformer_jax", shapes, _FIRST + "mlp/wi/kernel", 2)
         activation = _ACTIVATIONS[names[0]]
         return {"block": "dense", "n_layer": _layers(shapes), "n_head": heads, "d_head": width, "d_ff": inner,
                 "mlp_activation": activation}  # fmt: skip
 
-    def _slots(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-        _, _, slots = shapes[_FIRST + "self_attention/qkv_key_slot/kernel"]
-        attention_width = shapes[_FIRST + "self_attention/q_value_slot/kernel"][1]
-        heads = config.get("base_num_query_heads", config.get("num_query_heads"))
-        width = config.get("head_dim")
-        if heads is None and width is None:
+    def _slots(self, read: Reader, shapes: Shapes) -> dict[str, Any]:
+        config, attention, system = read.config, _FIRST + "self_attention/", "tokenformer_jax"
+        slots = sizes(system, shapes, attention + "qkv_key_slot/kernel", 3)[2]
+        attention_width = sizes(system, shapes, attention + "q_value_slot/kernel", 2)[1]
+        names = [name for name in ("base_num_query_heads", "num_query_heads") if config.get(name) is not None]
+        if not names and config.get("head_dim") is None:
             raise ValueError("[tokenformer_jax] config: expected base_num_query_heads or head_dim")
-        heads = int(heads) if heads is not None else attention_width // int(width or 1)
+        heads = read.whole(names[0]) if names else attention_width // read.whole("head_dim")
         if heads < 1 or attention_width % heads:
             raise ValueError(
                 f"[tokenformer_jax] base_num_query_heads: {heads} do not divide {attention_width}"
             )
-        if config.get("normalize_type", SLOT_NORMS[0]) not in SLOT_NORMS:
-            raise ValueError(
-                f"[tokenformer_jax] normalize_type: expected one of {', '.join(SLOT_NORMS)}, "
-                f"got {config['normalize_type']!r}"
-            )
-        kinds = {"zoom_dim": float, "normalize_type": str}
-        given = {name: kinds.get(name, lambda v: v)(config[name]) for name in _SAME_NAME if name in config}
-        given["drop_path"] = given.get("drop_path", 0.0) if _drops(config) else 0.0
+        given = {name: _given(read, name) for name in _SAME_NAME if config.get(name) is not None}
+        given["drop_path"] = given.get("drop_path", 0.0) if _drops(read) else 0.0
         return {
             "n_layer": _layers(shapes),
             "n_head": heads,
             "d_head": attention_width // heads,
             "slot_num": slots,
-            "proj_slot_num": shapes[_FIRST + "self_attention/proj_key_slot/kernel"][1],
-            "ffn_slot_num": shapes[_FIRST + "mlp/wi/kernel"][1],
+            "proj_slot_num": sizes(system, shapes, attention + "proj_key_slot/kernel", 2)[1],
+            "ffn_slot_num": sizes(system, shapes, _FIRST + "mlp/wi/kernel", 2)[1],
             **given,
         }
 
@@ -197,13 +190,21 @@ class TokenFormerJax:
         return arrays
 
 
-def _positions(config: Mapping[str, Any], shapes: Shapes) -> tuple[str, int]:
+def _given(read: Reader, name: str) -> Any:
+    """A setting that ours has under the same name, of the type of our field."""
+    if name == "normalize_type":
+        return read.choice(name, SLOT_NORMS[0], SLOT_NORMS)
+    return read.flag(name) if name.endswith("_bias") else read.number(name, 0.0)
+
+
+def _positions(read: Reader, shapes: Shapes) -> tuple[str, int]:
     """Kind of positions and how many there are; learned ones are noted among the settings if they are not there."""
-    longest = int(config.get("max_target_length", 1024))
-    sines = bool(config.get("use_untrainable_positional_embedding", False))
-    size = config.get("trainable_position_size")
+    config = read.config
+    longest = read.whole("max_target_length", 1024)
+    sines = read.flag("use_untrainable_positional_embedding")
+    size = read.whole("trainable_position_size", -1, low=-1)
     if _POSITIONS not in shapes:
-        if size is not None and size > 0:
+        if size > 0:
             raise ValueError(
                 f"[tokenformer_jax] weights: '{_POSITIONS}' is missing (trainable_position_size)"
             )
@@ -212,29 +213,29 @@ def _positions(config: Mapping[str, Any], shapes: Shapes) -> tuple[str, int]:
         raise ValueError(
             "[tokenformer_jax] use_untrainable_positional_embedding: expected false beside learned positions"
         )
-    if size is None and isinstance(config, dict):
-        config["trainable_position_size"] = shapes[_POSITIONS][0]
-    agree("tokenformer_jax", config, {"trainable_position_size": shapes[_POSITIONS][0]})
-    return "learned", shapes[_POSITIONS][0]
+    have, _ = sizes("tokenformer_jax", shapes, _POSITIONS, 2)
+    if config.get("trainable_position_size") is None and isinstance(config, dict):
+        config["trainable_position_size"] = have
+    read.agree({"trainable_position_size": have})
+    return "learned", have
 
 
 def _has_positions(config: Mapping[str, Any]) -> bool:
-    return (
-        bool(config.get("use_untrainable_positional_embedding"))
-        or config.get("trainable_position_size", -1) > 0
-    )
+    read = Reader("tokenformer_jax", config)
+    sines = read.flag("use_untrainable_positional_embedding")
+    return sines or read.whole("trainable_position_size", -1, low=-1) > 0
 
 
-def _drops(config: Mapping[str, Any]) -> bool:
+def _drops(read: Reader) -> bool:
     """Off means neither dropout nor drop_path, whatever their rates."""
-    return bool(config.get("enable_dropout", True))
+    return read.flag("enable_dropout", True)
 
 
 def _layers(shapes: Shapes) -> int:
     layers = 0
     while f"decoder/layers_{layers}/mlp/wi/kernel" in shapes:
         layers += 1
-    return layers
+    return layers_in("tokenformer_jax", layers)
 
 
 SYSTEM = TokenFormerJax()

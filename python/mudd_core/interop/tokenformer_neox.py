@@ -17,7 +17,8 @@ import numpy.typing as npt
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.system import Shapes, agree, as_ids
+from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.system import Shapes, as_ids
 
 _FIRST = "2.attention.query.key_param_tokens"
 _EXPECTED: dict[str, tuple[Any, ...]] = {  # other settings of the program that change what it computes
@@ -53,35 +54,30 @@ class TokenFormerNeox:
             config.setdefault("parameter_prefix", first[0].removesuffix(_FIRST))
             config.setdefault("embedding_name", embedding[0])
         prefix = _prefix(config)
-        vocab, width = shapes[embedding[0]]
+        read = Reader("tokenformer_neox", config)
+        vocab, width = sizes("tokenformer_neox", shapes, embedding[0], 2)
         layers = 0
         while f"{prefix}{layers + 2}.mlp.key_param_tokens" in shapes:
             layers += 1
         if self._unsupported(config):
             raise ValueError(f"[tokenformer_neox] {self._unsupported(config)}")
-        try:
-            slots = {group: shapes[prefix + name][0] for group, name in _SLOTS.items()}
-        except KeyError as error:
-            raise ValueError(f"[tokenformer_neox] weights: {error} is missing") from None
+        slots = {
+            group: sizes("tokenformer_neox", shapes, prefix + name, 2)[0] for group, name in _SLOTS.items()
+        }
         tied = f"{prefix}{layers + 4}.final_linear.weight" not in shapes
-        if bool(config.get("no_weight_tying", not tied)) == tied:
+        if read.flag("no_weight_tying", not tied) == tied:
             raise ValueError("[tokenformer_neox] no_weight_tying: the weights say otherwise (final_linear)")
-        heads = int(config["num_attention_heads"])
-        agree("tokenformer_neox", config, {"num_layers": layers, "hidden_size": width, **slots})
-        if heads < 1 or width % heads:
+        layers = layers_in("tokenformer_neox", layers)
+        heads = read.whole("num_attention_heads")
+        read.agree({"num_layers": layers, "hidden_size": width, **slots})
+        if width % heads:
             raise ValueError(f"[tokenformer_neox] num_attention_heads: {heads} do not divide width {width}")
-        rotated = int(width // heads * float(config.get("rotary_pct", 0.25)))
-        positions = str(config.get("pos_emb", "rotary"))
-        if positions not in _POSITIONS:
-            raise ValueError(
-                f"[tokenformer_neox] pos_emb: expected one of {', '.join(_POSITIONS)}, got {positions!r}"
-            )
-        if positions == "learned" and _positions_name(config) not in shapes:
-            raise ValueError(f"[tokenformer_neox] weights: '{_positions_name(config)}' is missing")
-        longest = int(config.get("max_position_embeddings", config.get("seq_length", 2048)))
+        rotated = int(width // heads * read.number("rotary_pct", 0.25))
+        positions = read.choice("pos_emb", "rotary", _POSITIONS)
+        longest = read.whole("max_position_embeddings", read.whole("seq_length", 2048))
         if positions == "learned":
-            longest = shapes[_positions_name(config)][0]
-            agree("tokenformer_neox", config, {"max_position_embeddings": longest})
+            longest = sizes("tokenformer_neox", shapes, _positions_name(config), 2)[0]
+            read.agree({"max_position_embeddings": longest})
         return TokenFormerConfig(
             vocab_size=vocab,
             d_model=width,
@@ -91,13 +87,13 @@ class TokenFormerNeox:
             slot_num=slots["qkv_slot_num"],
             proj_slot_num=slots["proj_slot_num"],
             ffn_slot_num=slots["ffn_slot_num"],
-            normalize_type=str(config.get("norm_activation_type", "l2_norm_gelu")),
+            normalize_type=read.choice("norm_activation_type", _NORMS[0], _NORMS),
             gelu="erf",
             slot_eps=0.0,
             positions=positions,
             rope_fraction=rotated / (width // heads),
-            rope_base=float(config.get("rotary_emb_base", 10000)),
-            norm_eps=float(config.get("layernorm_epsilon", 1e-5)),
+            rope_base=read.number("rotary_emb_base", 10000),
+            norm_eps=read.number("layernorm_epsilon", 1e-5),
             gain_offset=0.0,
             tie_embeddings=tied,
             normalize_logits=False,
@@ -108,9 +104,7 @@ class TokenFormerNeox:
         for name, allowed in _EXPECTED.items():
             if config.get(name, allowed[0]) not in (*allowed, None):
                 return f"{name}: expected {allowed[0]}, got {config[name]!r}"
-        if config.get("norm_activation_type", "l2_norm_gelu") not in _NORMS:
-            return f"norm_activation_type: expected one of {', '.join(_NORMS)}"
-        return "" if "num_attention_heads" in config else "num_attention_heads: missing"
+        return ""
 
     def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:
         """The settings of its yml files; ValueError for what the program does not have."""
