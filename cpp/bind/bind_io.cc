@@ -1,4 +1,4 @@
-// Durable files: checksums, safetensors, atomic folders; and the hooks that tests put in their place.
+// Durable files: checksums, safetensors, atomic folders.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -7,7 +7,6 @@
 #include "mudd/base/check.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
-#include "mudd/io/fault_files.h"
 #include "mudd/io/file_ops.h"
 
 namespace py = pybind11;
@@ -18,8 +17,6 @@ using mudd::check;
 using mudd::io::AtomicFolder;
 using mudd::io::BoundedReader;
 using mudd::io::CheckedRange;
-using mudd::io::FaultFiles;
-using mudd::io::FileCall;
 using mudd::io::FileOps;
 using mudd::io::files;
 using mudd::io::Metadata;
@@ -123,14 +120,6 @@ py::list tensors_of(const SafetensorsFile& file) {
   return out;
 }
 
-py::list log_of(const FaultFiles& faults) {
-  py::list out;
-  for (const FileCall& call : faults.log()) {
-    out.append(py::make_tuple(call.call, call.path, call.to, py::bytes(call.data), call.offset));
-  }
-  return out;
-}
-
 void bind_checksums(py::module_& m) {
   m.def(
       "crc32c",
@@ -195,6 +184,9 @@ void bind_files(py::module_& m) {
       py::arg("parent"), py::arg("name") = "", NoGil(),
       "Removes temporary folders of dead writers, with a name only those of that folder; gives their names.");
   m.def(
+      "restore_set_aside", [](const std::string& parent) { mudd::io::restore_set_aside(files(), parent); },
+      py::arg("parent"), NoGil(), "Finishes the replacements of folders that a crash broke off.");
+  m.def(
       "remove_committed",
       [](const std::string& parent, const std::string& name, const std::string& id) {
         mudd::io::remove_committed(files(), parent, name, id);
@@ -220,6 +212,11 @@ void bind_folder(py::module_& m) {
            py::arg("parent"), py::arg("name"), py::arg("id"))
       .def("add_shard", &add_shard, py::arg("file"), py::arg("tensors"), py::arg("metadata"),
            "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.")
+      .def("seal", &AtomicFolder::seal, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
+           "Writes the manifest and syncs; the folder keeps its temporary name.")
+      .def("replace", &AtomicFolder::replace, NoGil(),
+           "Puts the sealed folder in the place of a committed one, without an instant where neither is there.")
+      .def_property_readonly("temporary", &AtomicFolder::temporary, "Path of the folder until it is committed.")
       .def("commit", &AtomicFolder::commit, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
            "Writes the manifest, syncs, renames to the final name, syncs the parent.");
   py::class_<SafetensorsFile>(m, "SafetensorsFile", "Header of a safetensors file, checked; tensors on demand.")
@@ -231,24 +228,6 @@ void bind_folder(py::module_& m) {
       .def("read_tensor", &read_tensor, py::arg("index"), py::arg("out"), "Fills a writable buffer of its size.");
 }
 
-void bind_faults(py::module_& m) {
-  py::class_<FaultFiles>(m, "FaultFiles",
-                         "For tests: records file calls and fails, stops or shortens the n-th one.")
-      .def(py::init([] { return std::make_unique<FaultFiles>(mudd::io::posix_files()); }))
-      .def("fail_at", &FaultFiles::fail_at, py::arg("nth"), py::arg("code"))
-      .def("stop_at", &FaultFiles::stop_at, py::arg("nth"))
-      .def("shorten_at", &FaultFiles::shorten_at, py::arg("nth"))
-      .def("shrink_free_space", &FaultFiles::shrink_free_space, py::arg("bytes"))
-      .def_property_readonly("count", &FaultFiles::count)
-      .def_property_readonly("points", &FaultFiles::points)
-      .def_property_readonly("log", &log_of,
-                             "(call, path, to, data, offset) of each call that changed something.");
-  // The caller keeps the object alive until it has put None back.
-  m.def(
-      "use_files", [](FaultFiles* faults) { mudd::io::set_files(faults); }, py::arg("faults").none(true),
-      "For tests: all later file calls go through `faults`; None restores the system's.");
-}
-
 }  // namespace
 
 void bind_io(py::module_& m) {
@@ -256,5 +235,4 @@ void bind_io(py::module_& m) {
   bind_checksums(m);
   bind_files(m);
   bind_folder(m);
-  bind_faults(m);
 }

@@ -11,6 +11,7 @@ void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_executor(py::module_& m);
 void bind_ops(py::module_& m);
+void bind_faults(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_step(py::module_& m);
 void bind_data(py::module_& m);
@@ -21,6 +22,7 @@ PYBIND11_MODULE(_core, m) {
   bind_peak(m);
   bind_run(m);
   bind_io(m);
+  bind_faults(m);
   bind_store(m);
   bind_graph(m);
   bind_executor(m);

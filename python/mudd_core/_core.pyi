@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -36,6 +36,19 @@ class AtomicFolder:
         """
         Writes the manifest, syncs, renames to the final name, syncs the parent.
         """
+    def replace(self) -> None:
+        """
+        Puts the sealed folder in the place of a committed one, without an instant where neither is there.
+        """
+    def seal(self, manifest_file: str, manifest: str | bytes) -> None:
+        """
+        Writes the manifest and syncs; the folder keeps its temporary name.
+        """
+    @property
+    def temporary(self) -> str:
+        """
+        Path of the folder until it is committed.
+        """
 class SafetensorsFile:
     """
     Header of a safetensors file, checked; tensors on demand.
@@ -60,6 +73,8 @@ class FaultFiles:
     def __init__(self) -> None:
         ...
     def fail_at(self, nth: int, code: int) -> None:
+        ...
+    def refuse_exchange(self) -> None:
         ...
     def shorten_at(self, nth: int) -> None:
         ...
@@ -412,6 +427,10 @@ def replace_file(path: str, data: bytes) -> None:
 def request_stop() -> None:
     """
     Asks for a stop without a signal.
+    """
+def restore_set_aside(parent: str) -> None:
+    """
+    Finishes the replacements of folders that a crash broke off.
     """
 def sample(logits: typing.Any, *, temperature: float, top_k: int, top_p: float, seed: int, position: int) -> int:
     """

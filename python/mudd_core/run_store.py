@@ -85,7 +85,7 @@ class RunStore:
         write_json(self.dir.config_file, to_dict(self.config))
         if run != saved:
             write_json(self.dir.run_file, run)
-        checkpoint.remove_dead_temporaries(self.dir.checkpoint_folder)
+        checkpoint.recover(self.dir.checkpoint_folder)
         found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
         step = found.step if found else 0
         try:

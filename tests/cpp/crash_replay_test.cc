@@ -4,74 +4,20 @@
 
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <random>
 
+#include "crash_disk.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
 #include "mudd/io/fault_files.h"
 #include "temp_folder.h"
 
+using namespace crash;
 using namespace mudd::io;
 
 namespace {
 
-// Files by path; a folder is known by the paths under it. Enough to replay what FileOps can do.
-using Disk = std::map<std::string, std::string>;
-
 const std::string kManifest = "manifest.json";
-
-// A recorded call is lost or kept; a kept write may keep only its first bytes.
-struct Fate {
-  bool kept = true;
-  std::size_t bytes = SIZE_MAX;
-};
-
-std::string folder_of(const std::string& path) { return parent_of(path); }
-
-// Which of the first `count` calls no later sync has made durable.
-std::vector<bool> pending(const std::vector<FileCall>& log, std::size_t count) {
-  std::vector<bool> out(count, false);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (log[i].call == "fsync" || log[i].call == "fsync_dir") continue;
-    out[i] = true;
-    for (std::size_t k = i + 1; k < count && out[i]; ++k) {
-      if (log[i].call == "write") {
-        out[i] = !(log[k].call == "fsync" && log[k].path == log[i].path);
-      } else {
-        out[i] = !(log[k].call == "fsync_dir" && log[k].path == folder_of(log[i].path));
-      }
-    }
-  }
-  return out;
-}
-
-// What lies on the disk when the calls had these fates.
-Disk replay(const std::vector<FileCall>& log, const std::vector<Fate>& fates, const Disk& before) {
-  // Contents follow the file, not its name: a write reaches the blocks even where the entry was lost.
-  std::map<std::string, std::string> contents;
-  for (std::size_t i = 0; i < fates.size(); ++i) {
-    if (log[i].call != "write" || !fates[i].kept) continue;
-    std::string& bytes = contents[log[i].path];
-    const std::string data = log[i].data.substr(0, fates[i].bytes);
-    if (bytes.size() < log[i].offset + data.size()) bytes.resize(log[i].offset + data.size(), '\0');
-    bytes.replace(log[i].offset, data.size(), data);
-  }
-  Disk disk = before;
-  for (std::size_t i = 0; i < fates.size(); ++i) {
-    if (!fates[i].kept) continue;
-    if (log[i].call == "create") disk[log[i].path] = contents[log[i].path];
-    if (log[i].call == "unlink") disk.erase(log[i].path);
-    if (log[i].call != "rename") continue;
-    Disk moved;
-    for (const auto& [path, bytes] : disk) {
-      const std::string from = log[i].path + "/";
-      moved[path.rfind(from, 0) == 0 ? log[i].to + "/" + path.substr(from.size()) : path] = bytes;
-    }
-    disk = moved;
-  }
-  return disk;
-}
 
 // The check that every reader makes: the manifest names the other file's checksum and carries its own.
 bool committed(const Disk& disk, const std::string& folder) {
@@ -98,12 +44,35 @@ std::string manifest_for(std::uint32_t crc) {
   return text.append(reinterpret_cast<const char*>(&own), 4);
 }
 
-void save(FileOps& ops, const std::string& parent, const std::string& name, char fill) {
-  const std::string data(3 * 1024 * 1024 + 40, fill);
+void save(FileOps& ops, const std::string& parent, const std::string& name, char fill, bool replaces = false) {
+  const std::string data(replaces ? 3000 : 3 * 1024 * 1024 + 40, fill);
   AtomicFolder folder(ops, parent, name, "id");
   const ShardRecord record = folder.add_shard(
       "model.safetensors", {{"w", "U8", {data.size()}, data.data(), data.size()}}, {{"name", name}});
-  folder.commit(kManifest, manifest_for(record.crc));
+  if (!replaces) return folder.commit(kManifest, manifest_for(record.crc));
+  folder.seal(kManifest, manifest_for(record.crc));
+  folder.replace();
+}
+
+// Files of a real folder, by path.
+Disk read_disk(const std::string& folder) {
+  Disk disk;
+  for (const DirEntry& entry : posix_files().list(folder)) {
+    const std::string path = folder + "/" + entry.name;
+    if (entry.is_dir) {
+      disk.merge(read_disk(path));
+    } else {
+      disk[path] = read_file(posix_files(), path, std::uint64_t{1} << 30);
+    }
+  }
+  return disk;
+}
+
+// The step as loaders find it: under its name, else set aside.
+bool found(const Disk& disk, const std::string& folder) {
+  const auto entry = disk.lower_bound(folder + "/");
+  const bool exists = entry != disk.end() && entry->first.rfind(folder + "/", 0) == 0;
+  return committed(disk, exists ? folder : folder + kSetAsideMark);
 }
 
 }  // namespace
@@ -120,32 +89,7 @@ TEST_CASE("every prefix of a save, with anything unsynced lost, torn or reordere
   std::size_t states = 0;
   std::size_t fresh = 0;
   for (std::size_t count = 0; count <= log.size(); ++count) {
-    const std::vector<bool> open = pending(log, count);
-    std::vector<std::vector<Fate>> variants;
-    variants.emplace_back(count);  // all kept
-    variants.emplace_back(count);
-    for (std::size_t i = 0; i < count; ++i) variants.back()[i].kept = !open[i];  // all lost
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!open[i]) continue;
-      variants.emplace_back(count);  // this one lost, later ones kept: reordered
-      variants.back()[i].kept = false;
-      variants.emplace_back(count);  // only this one kept
-      for (std::size_t k = 0; k < count; ++k) variants.back()[k].kept = !open[k] || k == i;
-      if (log[i].call != "write") continue;
-      for (const std::size_t part : {std::size_t{0}, log[i].data.size() / 2, log[i].data.size() - 1}) {
-        variants.emplace_back(count);
-        variants.back()[i].bytes = part;
-      }
-    }
-    for (int trial = 0; trial < 30; ++trial) {
-      variants.emplace_back(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        if (!open[i]) continue;
-        variants.back()[i].kept = random() % 2 == 0;
-        if (random() % 4 == 0) variants.back()[i].bytes = random() % (log[i].data.size() + 1);
-      }
-    }
-    for (const std::vector<Fate>& fates : variants) {
+    for (const std::vector<Fate>& fates : variants_of(log, count, random)) {
       CAPTURE(count);
       const bool is_new = committed(replay(log, fates, {}), final_path);
       fresh += is_new ? 1 : 0;
@@ -156,6 +100,58 @@ TEST_CASE("every prefix of a save, with anything unsynced lost, torn or reordere
   CHECK(fresh > 0);
   CHECK(fresh < states);
   MESSAGE("states replayed: " << states << ", of them with the new step: " << fresh);
+}
+
+TEST_CASE("at every prefix of a replacement the step is found whole, as it was or as it is to be") {
+  for (const bool exchanges : {true, false}) {
+    const TempFolder folder;
+    save(posix_files(), folder.path(), "step-2", 'o');
+    const Disk before = read_disk(folder.path());
+    FaultFiles recorder(posix_files());
+    if (!exchanges) recorder.refuse_exchange();
+    save(recorder, folder.path(), "step-2", 'n', true);
+    const std::vector<FileCall>& log = recorder.log();
+    std::mt19937 random(11);
+    for (std::size_t count = 0; count <= log.size(); ++count) {
+      CAPTURE(exchanges);
+      CAPTURE(count);
+      for (const std::vector<Fate>& fates : variants_of(log, count, random))
+        CHECK(found(replay(log, fates, before), folder.path() + "/step-2"));
+    }
+    const Disk after = read_disk(folder.path());
+    CHECK(after.size() == before.size());  // nothing of the old one stays
+    CHECK(after.at(folder.path() + "/step-2/model.safetensors").back() == 'n');
+  }
+}
+
+TEST_CASE("a replacement that fails or dies at any call leaves one whole step, and the next start tidies up") {
+  for (const bool exchanges : {true, false}) {
+    for (const bool dies : {true, false}) {
+      for (std::uint64_t nth = 1;; ++nth) {
+        const TempFolder folder;
+        const std::string final_path = folder.path() + "/step-2";
+        save(posix_files(), folder.path(), "step-2", 'o', false);
+        FaultFiles faults(posix_files());
+        if (!exchanges) faults.refuse_exchange();
+        dies ? faults.stop_at(nth) : faults.fail_at(nth, ENOSPC);
+        bool failed = false;
+        try {
+          save(faults, folder.path(), "step-2", 'n', true);
+        } catch (const IoError&) {
+          failed = true;
+        }
+        CAPTURE(exchanges);
+        CAPTURE(dies);
+        CAPTURE(nth);
+        CHECK(found(read_disk(folder.path()), final_path));
+        restore_set_aside(posix_files(), folder.path());
+        remove_dead_temporaries(posix_files(), folder.path());
+        CHECK(committed(read_disk(folder.path()), final_path));
+        CHECK(posix_files().list(folder.path()).size() == 1);
+        if (!failed) break;
+      }
+    }
+  }
 }
 
 TEST_CASE("a save that fails at any call leaves the older step alone and no trace of itself") {
@@ -214,4 +210,14 @@ TEST_CASE("the points of a save pass in their documented order") {
                                                       "after_block", "after_shard_write", "after_shard_sync",
                                                       "before_manifest", "after_manifest_write", "after_manifest",
                                                       "before_rename", "after_rename", "after_commit"});
+  FaultFiles exchanging(posix_files());
+  save(exchanging, folder.path(), "step-2", 'r', true);
+  const std::vector<std::string> ends(exchanging.points().end() - 3, exchanging.points().end());
+  CHECK(ends == std::vector<std::string>{"before_rename", "after_exchange", "after_commit"});
+  FaultFiles renaming(posix_files());
+  renaming.refuse_exchange();
+  save(renaming, folder.path(), "step-2", 's', true);
+  const std::vector<std::string> last(renaming.points().end() - 6, renaming.points().end());
+  CHECK(last == std::vector<std::string>{"before_rename", "after_set_aside", "after_rename", "after_commit",
+                                         "before_delete", "after_delete_rename"});
 }

@@ -73,11 +73,22 @@ def replay(log: list[Call], fates: list[Fate], before: Disk) -> Disk:
         elif call in ("unlink", "rmdir"):
             disk.pop(path, None)
         elif call == "rename":
+            disk = {_moved(name, path, to): data for name, data in disk.items()}
+        elif call == "exchange":
             disk = {
-                to + name[len(path) :] if name == path or name.startswith(path + "/") else name: data
+                _moved(name, path, to) if _within(name, path) else _moved(name, to, path): data
                 for name, data in disk.items()
             }
     return disk
+
+
+def _within(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(folder + "/")
+
+
+def _moved(name: str, path: str, to: str) -> str:
+    """The name behind a rename of path."""
+    return to + name[len(path) :] if _within(name, path) else name
 
 
 def materialise(disk: Disk, base: str, root: Path) -> None:

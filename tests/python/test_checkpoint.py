@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import crash_states
 from checkpoint_cases import RUN, STATE, faults, same, save, tiny_tensors
 from mudd_core import _core, checkpoint
 from mudd_core.checkpoint import load
@@ -100,15 +99,22 @@ def test_newest_that_verifies_and_reports(tmp_path: Path) -> None:
     (tmp_path / "step-12.tmp-00").mkdir()
     (tmp_path / "step-013").mkdir()
     (tmp_path / "step-14").write_bytes(b"a file")
+    (tmp_path / "step-15").symlink_to("step-9")
     shard = tmp_path / "step-10" / "m-00001-of-00001.safetensors"
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
     found = checkpoint.load_newest(tmp_path)
     assert found is not None and found.step == 9 and same(found.tensors, tiny_tensors(9))
-    assert [passed.step for passed in found.passed_over] == [11, 10]
-    assert "manifest is missing" in str(found.passed_over[0])
-    assert found.passed_over[1].tensor == "m/embed" and found.passed_over[1].file == str(shard)
+    assert [passed.step for passed in found.passed_over] == [15, 14, 11, 10]
+    assert "it is a link, expected a folder" in str(found.passed_over[0])
+    assert "it is a file, expected a folder" in str(found.passed_over[1])
+    assert "manifest is missing" in str(found.passed_over[2])
+    assert found.passed_over[3].tensor == "m/embed" and found.passed_over[3].file == str(shard)
+    with pytest.raises(UserError, match=r"step-15 is a link, expected a folder"):
+        checkpoint.load_step(tmp_path, 15)
+    with pytest.raises(SaveError, match=r"step-15 is a link, expected a folder or nothing"):
+        save(tmp_path, 15)
     with pytest.raises(FormatError, match="m/embed"):
         checkpoint.load_step(tmp_path, 10)
     with pytest.raises(UserError, match=r"no checkpoint of step 5.*2, 9, 10"):
@@ -252,10 +258,10 @@ def test_temporaries_of_dead_writers_go(tmp_path: Path) -> None:
     (tmp_path / "step-2.tmp-abcd").mkdir()
     (tmp_path / "step-2.tmp-abcd" / "model.safetensors").write_bytes(b"half")
     living = _core.AtomicFolder(str(tmp_path), "step-3", "live")
-    assert checkpoint.remove_dead_temporaries(tmp_path) == ["step-2.tmp-abcd"]
+    assert checkpoint.recover(tmp_path) == ["step-2.tmp-abcd"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-3.tmp-live"]
     del living
-    assert checkpoint.remove_dead_temporaries(tmp_path / "none") == []
+    assert checkpoint.recover(tmp_path / "none") == []
 
 
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
@@ -306,36 +312,3 @@ def test_a_failing_read_is_passed_over_with_its_reason(tmp_path: Path) -> None:
         assert found is not None
         if found.step == 1:
             assert "Input/output error" in found.passed_over[0].reason
-
-
-@pytest.mark.parametrize("old", [None, "good", "bad"])
-def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> None:
-    """Power cuts in a save of step 2 that also deletes step 0; before it no, a good or a broken step 2."""
-    disk = memory_path / "disk"
-    save(disk, 0)
-    save(disk, 1)
-    if old is not None:
-        save(disk, 2)
-    if old == "bad":
-        (disk / "step-2" / "manifest.json").write_text("broken")
-    before = crash_states.read_disk(disk)
-    with faults() as files:
-        save(disk, 2)
-        keep_last(disk, 2, 2)
-    log, rng, seen, root = files.log, random.Random(3), set(), memory_path / "crashed"
-    for count in range(len(log) + 1):
-        for fates in crash_states.variants(log, count, rng, samples=4):
-            root.mkdir()
-            crash_states.materialise(crash_states.replay(log, fates, before), str(disk), root)
-            checkpoint.remove_dead_temporaries(root)
-            found = checkpoint.load_newest(root)
-            assert found is not None and found.step in (1, 2), count
-            assert same(found.tensors, tiny_tensors(found.step)) and found.state == STATE
-            assert not list(root.glob("*.tmp-*"))
-            save(root, 2)  # and the run goes on from there
-            assert checkpoint.load_step(root, 2).step == 2
-            seen.add(found.step)
-            shutil.rmtree(root)
-            if count == len(log):
-                assert found.step == 2
-    assert seen == ({2} if old == "good" else {1, 2})

@@ -1,12 +1,27 @@
 #include "mudd/io/atomic_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
 namespace mudd::io {
+namespace {
+
+bool has_folder(FileOps& ops, const std::string& parent, const std::string& name) {
+  const std::vector<DirEntry> entries = ops.list(parent);
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const DirEntry& entry) { return entry.is_dir && entry.name == name; });
+}
+
+}  // namespace
 
 AtomicFolder::AtomicFolder(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id)
-    : ops_(ops), parent_(parent), final_(parent + "/" + name), temporary_(final_ + kTemporaryMark + id) {
+    : ops_(ops),
+      parent_(parent),
+      final_(parent + "/" + name),
+      temporary_(final_ + kTemporaryMark + id),
+      name_(name),
+      id_(id) {
   ops_.mkdir(temporary_);
   try {
     lock_ = ops_.open_dir(temporary_);
@@ -56,7 +71,7 @@ ShardRecord AtomicFolder::add_shard(const std::string& file, const std::vector<T
   return record;
 }
 
-void AtomicFolder::commit(const std::string& manifest_file, const std::string& manifest) {
+void AtomicFolder::seal(const std::string& manifest_file, const std::string& manifest) {
   ops_.reached("before_manifest");
   File out = File::create(ops_, path_of(manifest_file));
   out.write_all(manifest.data(), manifest.size());
@@ -65,12 +80,46 @@ void AtomicFolder::commit(const std::string& manifest_file, const std::string& m
   out.close();
   ops_.reached("after_manifest");
   ops_.fsync_dir(temporary_);
+}
+
+void AtomicFolder::commit(const std::string& manifest_file, const std::string& manifest) {
+  seal(manifest_file, manifest);
   ops_.reached("before_rename");
   ops_.rename(temporary_, final_);
   committed_ = true;
   ops_.reached("after_rename");
   ops_.fsync_dir(parent_);
   ops_.reached("after_commit");
+}
+
+void AtomicFolder::replace() {
+  ops_.reached("before_rename");
+  if (!ops_.exchange(temporary_, final_)) return replace_by_renames();
+  committed_ = true;
+  ops_.reached("after_exchange");
+  ops_.fsync_dir(parent_);  // before the old files go: a power cut may not keep their removal alone
+  ops_.reached("after_commit");
+  remove_tree(ops_, temporary_);
+}
+
+void AtomicFolder::replace_by_renames() {
+  const std::string aside = final_ + kSetAsideMark;
+  if (has_folder(ops_, parent_, name_ + kSetAsideMark))
+    remove_committed(ops_, parent_, name_ + kSetAsideMark, id_ + "-");
+  ops_.rename(final_, aside);
+  try {
+    ops_.fsync_dir(parent_);
+    ops_.reached("after_set_aside");
+    ops_.rename(temporary_, final_);
+  } catch (const IoError&) {
+    ops_.rename(aside, final_);
+    throw;
+  }
+  committed_ = true;
+  ops_.reached("after_rename");
+  ops_.fsync_dir(parent_);
+  ops_.reached("after_commit");
+  remove_committed(ops_, parent_, name_ + kSetAsideMark, id_);
 }
 
 std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,
@@ -105,6 +154,20 @@ std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string
     ops.close(fd);
   }
   return removed;
+}
+
+void restore_set_aside(FileOps& ops, const std::string& parent) {
+  const std::string mark = kSetAsideMark;
+  for (const DirEntry& entry : ops.list(parent)) {
+    if (!entry.is_dir || !entry.name.ends_with(mark)) continue;
+    const std::string name = entry.name.substr(0, entry.name.size() - mark.size());
+    if (has_folder(ops, parent, name)) {
+      remove_committed(ops, parent, entry.name, "restored");
+    } else {
+      ops.rename(parent + "/" + entry.name, parent + "/" + name);
+      ops.fsync_dir(parent);
+    }
+  }
 }
 
 void remove_committed(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id) {

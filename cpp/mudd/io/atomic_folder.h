@@ -5,7 +5,8 @@
 // Named points for MUDD_KILL_AT, in order of passage: after_mkdir, then for each shard after_block (one for
 // each block of 1 MiB), after_shard_write (not yet synced), after_shard_sync; before_manifest,
 // after_manifest_write (not yet synced), after_manifest; before_rename (folder synced), after_rename (parent not
-// yet synced), after_commit.
+// yet synced), after_commit. A replacement has after_exchange in place of after_rename, or where the file system
+// cannot exchange, after_set_aside (the old folder is `<name>.old`) before it.
 #pragma once
 
 #include <optional>
@@ -18,6 +19,7 @@
 namespace mudd::io {
 
 inline constexpr const char* kTemporaryMark = ".tmp-";
+inline constexpr const char* kSetAsideMark = ".old";  // a committed folder whose replacement was not renamed yet
 
 class AtomicFolder {
  public:
@@ -35,10 +37,18 @@ class AtomicFolder {
   ShardRecord add_shard(const std::string& file, const std::vector<TensorSource>& tensors,
                         const Metadata& metadata);
 
-  // Writes the manifest, syncs, renames. What stands at the final place already must be gone before.
+  // Writes the manifest and syncs: the folder is complete, under its temporary name.
+  void seal(const std::string& manifest_file, const std::string& manifest);
+
+  // Seals and renames. The final place must be empty.
   void commit(const std::string& manifest_file, const std::string& manifest);
 
+  // Puts the sealed folder in the place of a committed one, and removes that. At every instant one of the two is
+  // under its final name or, where the file system cannot exchange, under `<name>.old`.
+  void replace();
+
  private:
+  void replace_by_renames();
   void abandon() noexcept;
   std::string path_of(const std::string& file) const;
 
@@ -46,6 +56,8 @@ class AtomicFolder {
   std::string parent_;
   std::string final_;
   std::string temporary_;
+  std::string name_;
+  std::string id_;
   int lock_ = -1;
   bool committed_ = false;
 };
@@ -55,6 +67,9 @@ class AtomicFolder {
 // name the caller has `parent` to itself, so that a folder which cannot be locked is dead.
 std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,
                                                  const std::string& name = {});
+
+// Finishes replacements that a crash broke off: `<name>.old` goes back to `<name>`, or is removed if that exists.
+void restore_set_aside(FileOps& ops, const std::string& parent);
 
 // Removes a committed folder so that no half of it is ever found under its name: rename to a temporary name
 // first. Points: before_delete, after_delete_rename.

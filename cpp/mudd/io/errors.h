@@ -7,9 +7,10 @@
 namespace mudd::io {
 
 // `code` is the errno, `call` the call's name, `path` the file or folder. Python sees OSError with all three.
+// reason: what the message says in place of the system's words for the code.
 class IoError : public std::runtime_error {
  public:
-  IoError(std::string call, std::string path, int code);
+  IoError(std::string call, std::string path, int code, const std::string& reason = {});
   const std::string& call() const { return call_; }
   const std::string& path() const { return path_; }
   int code() const { return code_; }

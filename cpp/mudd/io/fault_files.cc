@@ -19,6 +19,8 @@ void FaultFiles::shrink_free_space(std::uint64_t bytes) {
   free_space_ = bytes;
 }
 
+void FaultFiles::refuse_exchange() { exchanges_ = false; }
+
 void FaultFiles::arrive(const char* call, const std::string& path) {
   ++count_;
   if (fail_at_ != 0 && count_ == fail_at_) throw IoError(call, path, code_);
@@ -89,6 +91,13 @@ void FaultFiles::rename(const std::string& from, const std::string& to) {
   arrive("rename", from);
   inner_.rename(from, to);
   note({"rename", from, to, "", 0});
+}
+
+bool FaultFiles::exchange(const std::string& a, const std::string& b) {
+  arrive("exchange", a);
+  if (!exchanges_ || !inner_.exchange(a, b)) return false;
+  note({"exchange", a, b, "", 0});
+  return true;
 }
 
 void FaultFiles::unlink(const std::string& path) {

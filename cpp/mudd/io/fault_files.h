@@ -9,9 +9,9 @@
 namespace mudd::io {
 
 // One call that changed something on disk, in the order it was made. `path` is the file's also where the call
-// itself had a descriptor; `to` is set by rename, `data` and `offset` by write.
+// itself had a descriptor; `to` is set by rename and exchange, `data` and `offset` by write.
 struct FileCall {
-  std::string call;  // create, write, fsync, fsync_dir, rename, unlink, mkdir, rmdir
+  std::string call;  // create, write, fsync, fsync_dir, rename, exchange, unlink, mkdir, rmdir
   std::string path;
   std::string to;
   std::string data;
@@ -27,6 +27,7 @@ class FaultFiles final : public FileOps {
   void stop_at(std::uint64_t nth);            // that call and all later ones fail with EIO: the process is "dead"
   void shorten_at(std::uint64_t nth);         // that write or pread moves half of its bytes, a legal outcome
   void shrink_free_space(std::uint64_t bytes);  // what free_space answers from now on
+  void refuse_exchange();                       // as on a file system that cannot exchange
 
   std::uint64_t count() const { return count_; }
   const std::vector<FileCall>& log() const { return log_; }
@@ -42,6 +43,7 @@ class FaultFiles final : public FileOps {
   void fsync(int fd) override;
   void fsync_dir(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
+  bool exchange(const std::string& a, const std::string& b) override;
   void unlink(const std::string& path) override;
   void mkdir(const std::string& path) override;
   void rmdir(const std::string& path) override;
@@ -66,6 +68,7 @@ class FaultFiles final : public FileOps {
   std::uint64_t shorten_at_ = 0;
   int code_ = 0;
   bool limited_ = false;
+  bool exchanges_ = true;
   std::uint64_t free_space_ = 0;
   std::unordered_map<int, Open> open_;
   std::vector<FileCall> log_;

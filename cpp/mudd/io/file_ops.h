@@ -24,6 +24,7 @@ class FileOps {
  public:
   virtual ~FileOps() = default;
 
+  // Opens a regular file and never waits: a FIFO, socket or device is an error at once. Links are followed.
   virtual int open_read(const std::string& path) = 0;
   virtual int create(const std::string& path) = 0;    // a new file; one that exists is an error
   virtual int open_dir(const std::string& path) = 0;  // for try_lock
@@ -34,6 +35,8 @@ class FileOps {
   virtual void fsync(int fd) = 0;
   virtual void fsync_dir(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;
+  // Makes two entries change places in one instant; false where the file system cannot do that.
+  virtual bool exchange(const std::string& a, const std::string& b) = 0;
   virtual void unlink(const std::string& path) = 0;
   virtual void mkdir(const std::string& path) = 0;
   virtual void rmdir(const std::string& path) = 0;

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace {
 // Not writable by others whatever the umask says.
 constexpr mode_t kFileMode = 0644;
 constexpr mode_t kDirMode = 0755;
+constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE of linux/fs.h
 
 // Repeats a call that a signal interrupted; throws where it failed.
 template <typename Call>
@@ -33,12 +35,31 @@ auto checked(const char* name, const std::string& path, Call&& call) {
   }
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  return S_ISFIFO(mode) ? "a FIFO" : "a device";
+}
+
 std::string of_descriptor(int fd) { return "descriptor " + std::to_string(fd); }
 
 class PosixFiles final : public FileOps {
  public:
   int open_read(const std::string& path) override {
-    return checked("open", path, [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    const std::string expected = "expected a regular file, got ";
+    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    int fd = -1;
+    try {
+      fd = checked("open", path, [&] { return ::open(path.c_str(), flags); });
+    } catch (const IoError& error) {
+      if (error.code() != ENXIO) throw;
+      throw IoError("open", path, ENXIO, expected + "a socket or a device");
+    }
+    struct stat info = {};
+    const bool known = ::fstat(fd, &info) == 0;
+    if (known && S_ISREG(info.st_mode)) return fd;
+    const int code = known ? (S_ISDIR(info.st_mode) ? EISDIR : EINVAL) : errno;
+    ::close(fd);
+    throw IoError("open", path, code, known ? expected + kind_of(info.st_mode) : "");
   }
 
   int create(const std::string& path) override {
@@ -87,6 +108,20 @@ class PosixFiles final : public FileOps {
 
   void rename(const std::string& from, const std::string& to) override {
     checked("rename", from + " to " + to, [&] { return ::rename(from.c_str(), to.c_str()); });
+  }
+
+  bool exchange(const std::string& a, const std::string& b) override {
+    // The system call itself: musl and old C libraries have no renameat2.
+    const auto call = [&] {
+      return ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchange);
+    };
+    try {
+      checked("exchange", a + " and " + b, call);
+    } catch (const IoError& error) {
+      if (error.code() == EINVAL || error.code() == ENOSYS || error.code() == ENOTSUP) return false;
+      throw;
+    }
+    return true;
   }
 
   void unlink(const std::string& path) override {

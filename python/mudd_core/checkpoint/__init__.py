@@ -8,7 +8,7 @@ docs/checkpoints.md has the format, the order of a save, and the test behind eac
 from mudd_core.checkpoint.fingerprint import final_hash
 from mudd_core.checkpoint.load import Checkpoint, PassedOver, load_newest, load_step, verify_step
 from mudd_core.checkpoint.save import keep_last, save
-from mudd_core.checkpoint.steps import list_steps, remove_dead_temporaries, step_folder
+from mudd_core.checkpoint.steps import list_steps, recover, step_folder
 from mudd_core.checkpoint.weights import load_weights
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "load_newest",
     "load_step",
     "load_weights",
-    "remove_dead_temporaries",
+    "recover",
     "save",
     "step_folder",
     "verify_step",

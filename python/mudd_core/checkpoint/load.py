@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mudd_core import _core
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest, read_manifest
-from mudd_core.checkpoint.steps import MANIFEST, list_steps, step_folder
+from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE, find_step, scan, step_folder
 from mudd_core.errors import FormatError, UserError
 
 
@@ -64,8 +64,15 @@ def load_newest(
     some and none verifies; UserError where one is of a newer format (it must not be trained over).
     """
     passed: list[PassedOver] = []
-    for step in reversed(list_steps(checkpoints_dir)):
-        folder = step_folder(checkpoints_dir, step)
+    steps, strange = scan(checkpoints_dir)
+    for step in sorted({*steps, *strange}, reverse=True):
+        if step in strange:
+            where = str(step_folder(checkpoints_dir, step))
+            passed.append(PassedOver(step, where, f"it is {strange[step]}, expected a folder"))
+        if step not in steps:
+            continue
+        folder = find_step(checkpoints_dir, step)
+        number = _inode(folder)
         try:
             manifest = verify_step(folder, run_id=run_id)
             return _read(folder, manifest, into, only, tuple(passed))
@@ -73,7 +80,7 @@ def load_newest(
             passed.append(PassedOver(step, error.file, error.reason))
         except OSError as error:
             passed.append(PassedOver(step, str(error.filename or folder), error.strerror or str(error)))
-        if not folder.exists():  # a run that lives has just let go of it, for a newer one
+        if _inode(folder) != number or not number:  # a run that lives has just deleted or replaced it
             return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only)
     if passed:
         reasons = "; ".join(map(str, passed))
@@ -94,11 +101,14 @@ def load_step(
 
     UserError where it does not exist, FormatError where it does not verify; the rest as load_newest.
     """
-    steps = list_steps(checkpoints_dir)
+    steps, strange = scan(checkpoints_dir)
     if step not in steps:
+        if step in strange:
+            where = step_folder(checkpoints_dir, step)
+            raise UserError(f"{where} is {strange[step]}, expected a folder; put a copy of the step there")
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; steps there: {known}")
-    folder = step_folder(checkpoints_dir, step)
+    folder = find_step(checkpoints_dir, step)
     return _read(folder, verify_step(folder, run_id=run_id), into, only, ())
 
 
@@ -109,15 +119,36 @@ def verify_step(folder: Path | str, *, run_id: str | None = None) -> Manifest:
     another run where `run_id` is given.
     """
     folder = Path(folder)
-    try:
-        manifest = read_manifest(folder)
-    except FileNotFoundError:
-        raise FormatError(str(folder / MANIFEST), 0, "the manifest is missing") from None
+    manifest = _manifest_of(folder)
     here = str(folder / MANIFEST)
-    if folder.name != f"step-{manifest.step}":
+    if folder.name.removesuffix(SET_ASIDE) != f"step-{manifest.step}":
         raise FormatError(here, 0, f"the manifest is of step {manifest.step}, the folder is {folder.name}")
     if run_id is not None and manifest.run_id != run_id:
         raise FormatError(here, 0, f"the manifest is of run {manifest.run_id}, this is run {run_id}")
+    _verify_files(folder, manifest)
+    return manifest
+
+
+def verify_sealed(folder: Path | str) -> None:
+    """Compare every byte of a complete folder with its manifest, whatever the folder's name is."""
+    _verify_files(Path(folder), _manifest_of(Path(folder)))
+
+
+def _manifest_of(folder: Path) -> Manifest:
+    try:
+        return read_manifest(folder)
+    except FileNotFoundError:
+        raise FormatError(str(folder / MANIFEST), 0, "the manifest is missing") from None
+
+
+def _inode(folder: Path) -> int:
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _verify_files(folder: Path, manifest: Manifest) -> None:
     ranges: dict[str, list[tuple[str, int, int, list[int]]]] = {name: [] for name in manifest.files}
     for name, tensor in manifest.tensors.items():
         for part in tensor.slices:
@@ -129,7 +160,6 @@ def verify_step(folder: Path | str, *, run_id: str | None = None) -> Manifest:
         except FileNotFoundError:
             raise FormatError(path, 0, "the file is missing") from None
         _compare_header(path, name, manifest)
-    return manifest
 
 
 def _compare_header(path: str, name: str, manifest: Manifest) -> None:

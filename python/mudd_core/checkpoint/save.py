@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mudd_core import _core
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint import manifest as manifests
-from mudd_core.checkpoint.load import verify_step
-from mudd_core.checkpoint.steps import MANIFEST, list_steps, new_id, step_folder
+from mudd_core.checkpoint.load import verify_sealed, verify_step
+from mudd_core.checkpoint.steps import MANIFEST, find_step, list_steps, new_id, scan, step_folder
 from mudd_core.errors import FormatError, SaveError, UserError
 
 # Bytes that names, headers and the manifest may take for each tensor, and for the whole.
@@ -34,8 +34,8 @@ def save(
     """Writes `step-<step>` and returns its folder; when this returns, it survives a power cut.
 
     tensors: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
-    may change them meanwhile. A step of this run that stands there already is left as it is if it verifies and holds
-    the same bytes, as those of a repeated run do; else it is replaced.
+    may change them meanwhile. A step of this run that is there already is left as it is if it verifies and holds the
+    same bytes, as those of a repeated run do; else it is replaced, once the new one has been read back.
     Raises SaveError where the disk is full or refuses (no trace is left, older steps are untouched),
     ValueError for tensors or state that cannot be stored.
     """
@@ -43,16 +43,21 @@ def save(
     shards = _plan_shards(tensors, shard_bytes)
     try:
         _core.make_folders(str(directory))
-        if step in list_steps(directory) and _already_saved(final, run_id, tensors):
+        _core.restore_set_aside(str(directory))
+        steps, strange = scan(directory)
+        if step in strange:
+            raise SaveError(f"{final} is {strange[step]}, expected a folder or nothing; move it away")
+        if step in steps and _already_saved(final, run_id, tensors):
             return final
         _require_space(directory, tensors)
         folder = _core.AtomicFolder(str(directory), final.name, new_id())
         try:
             manifest = _write_shards(folder, shards, step, dict(state), config_hash, run_id)
             data = manifests.encode(manifest)
-            if step in list_steps(directory):
-                _core.remove_committed(str(directory), final.name, new_id())
-            folder.commit(MANIFEST, data)
+            if step in steps:
+                _replace(folder, data)
+            else:
+                folder.commit(MANIFEST, data)
         finally:
             del folder  # what is not committed goes now, not when the traceback does
     except OSError as error:
@@ -60,6 +65,17 @@ def save(
             f"step {step} could not be saved in {directory}: {error}; older steps are intact"
         ) from error
     return final
+
+
+def _replace(folder: _core.AtomicFolder, manifest: bytes) -> None:
+    folder.seal(MANIFEST, manifest)
+    try:
+        verify_sealed(folder.temporary)
+    except FormatError as error:
+        raise SaveError(
+            f"the step does not read back as it was written: {error}; the old one stays"
+        ) from error
+    folder.replace()
 
 
 def keep_last(checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step: int) -> list[int]:
@@ -74,7 +90,7 @@ def keep_last(checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step
     own = [
         step
         for step in list_steps(checkpoints_dir)
-        if step <= saved_step and _run_of(step_folder(checkpoints_dir, step)) == run_id
+        if step <= saved_step and _run_of(find_step(checkpoints_dir, step)) == run_id
     ]
     doomed = own[:-keep]
     if doomed:

@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 from pathlib import Path
 
 from mudd_core import _core
+from mudd_core.errors import UserError
 
 MANIFEST = "manifest.json"
+SET_ASIDE = (
+    ".old"  # a step whose replacement was not renamed yet, on file systems that cannot exchange two folders
+)
 _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+_NO_FOLDER = (errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 
 def step_folder(directory: Path | str, step: int) -> Path:
-    """Where the checkpoint of a step stands once it is committed."""
+    """Where the checkpoint of a step is once it is committed."""
     if step < 0:
         raise ValueError(f"[checkpoint] step: expected 0 or more, got {step}")
     return Path(directory) / f"step-{step}"
 
 
-def list_steps(directory: Path | str) -> list[int]:
-    """The steps that have a folder, ascending; whether they verify is not asked. Empty where nothing is."""
+def find_step(directory: Path | str, step: int) -> Path:
+    """The folder of a step: the committed one, or the one that a replacement which was broken off set aside."""
+    folder = step_folder(directory, step)
+    aside = folder.with_name(folder.name + SET_ASIDE)
+    return aside if not folder.exists() and aside.is_dir() else folder
+
+
+def _entries(directory: Path | str) -> list[tuple[str, bool]]:
     try:
-        entries = _core.list_folder(str(directory))
+        return _core.list_folder(str(directory))
     except FileNotFoundError:
         return []
-    found = (_STEP.fullmatch(name) for name, is_folder in entries if is_folder)
-    return sorted(int(match.group(1)) for match in found if match)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        raise UserError(f"[checkpoint] {directory}: expected a folder that can be read ({error})") from None
 
 
-def remove_dead_temporaries(directory: Path | str) -> list[str]:
-    """Removes `step-<n>.tmp-<id>` folders that killed writers left; gives their names.
+def scan(directory: Path | str) -> tuple[list[int], dict[int, str]]:
+    """(steps that have a folder, ascending; what has the name of a step and is no folder: "a link" or "a file")."""
+    steps, strange = set(), {}
+    for name, is_folder in _entries(directory):
+        match = _STEP.fullmatch(name.removesuffix(SET_ASIDE) if is_folder else name)
+        if match is None:
+            continue
+        if is_folder:
+            steps.add(int(match.group(1)))
+        else:
+            strange[int(match.group(1))] = "a link" if (Path(directory) / name).is_symlink() else "a file"
+    return sorted(steps), strange
 
-    Called once at the start of a run, under the lock of its work directory. A folder that a living writer
-    still has locked stays.
+
+def list_steps(directory: Path | str) -> list[int]:
+    """The steps that have a folder, ascending; whether they verify is not asked. Empty where nothing is."""
+    return scan(directory)[0]
+
+
+def recover(directory: Path | str) -> list[str]:
+    """Clean up behind killed writers: finish replacements, remove temporary folders; returns the names of these.
+
+    Call it once at the start of a run, under the lock of its work directory. A folder that a living writer still has
+    locked stays.
     """
     try:
+        _core.restore_set_aside(str(directory))
         return list(_core.remove_dead_temporaries(str(directory)))
     except FileNotFoundError:
         return []
