@@ -19,6 +19,7 @@ namespace {
 struct Sequence {
   int64_t time, group, dim;
   Scores activation = Scores::softmax;
+  float eps = 0.01f;
   bool narrow = false, causal = true;
   std::vector<int32_t> mask, segments;
   Floats q, k, v, dout;
@@ -43,7 +44,7 @@ struct Sequence {
     AttentionSlice s;
     s.group = group, s.dim = dim, s.queries = queries, s.keys = causal ? first + queries : time;
     s.first_query = first, s.causal = causal, s.scale = 0.3f, s.activation = activation;
-    s.divisor = 20.0f, s.eps = 0.01f;
+    s.divisor = 20.0f, s.eps = eps;
     s.q_row = s.o_row = group * dim, s.q_head = s.o_head = dim, s.k_row = s.v_row = dim;
     s.o = o.data(), s.lse = lse.data();
     if (!mask.empty()) s.key_mask = mask.data();
@@ -139,6 +140,45 @@ TEST_CASE("what a query does not see leaves no trace in it") {
       for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == want[i]);
       for (int64_t t = 1; t < x.time; t += 3)
         for (int64_t d = 0; d < x.dim; ++d) CHECK((got[3][t * x.dim + d] == 0 && got[4][t * x.dim + d] == 0));
+    }
+  });
+}
+
+TEST_CASE("a query that sees one key passes no gradient to its scores") {
+  for_all_rows([](const AttentionKernels& kernels) {
+    const auto check_zero = [&](Sequence& x) {
+      for (const bool narrow : {false, true})
+        for (const float size : {1.0f, 1e3f}) {
+          x.narrow = narrow;
+          Sequence large = x;
+          for (float& q : large.q) q *= size;
+          for (const Scores a : {Scores::softmax, Scores::norm_sqrelu, Scores::norm_elu}) {
+            large.activation = a, large.eps = 0.0f;
+            const auto all = everything(kernels, large);
+            CHECK((all[2] == Floats(all[2].size()) && all[3] == Floats(all[3].size())));
+          }
+        }
+    };
+    for (const int64_t dim : {4, 17, 64}) {
+      CAPTURE(dim);
+      for (const bool causal : {true, false}) {
+        Sequence single(1, 3, dim);
+        single.causal = causal;
+        check_zero(single);
+        Sequence apart(131, 2, dim);  // each position is a segment of its own
+        apart.causal = causal;
+        for (int32_t t = 0; t < 131; ++t) apart.segments.push_back(7 * t);
+        check_zero(apart);
+      }
+      Sequence masked(131, 2, dim);
+      masked.causal = false, masked.mask.assign(131, 0), masked.mask[77] = 1;
+      check_zero(masked);
+      Sequence first(131, 2, dim);  // only the first position counts
+      std::fill(first.dout.begin() + 2 * dim, first.dout.end(), 0.0f);
+      check_zero(first);
+      std::fill(first.dout.begin() + 2 * dim, first.dout.begin() + 4 * dim, 1.0f);  // the second sees two keys
+      const auto all = everything(kernels, first);
+      CHECK(std::any_of(all[2].begin(), all[2].end(), [](float g) { return g != 0.0f; }));
     }
   });
 }

@@ -20,6 +20,7 @@
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
 // For the other activations dS = A'(s) f (do v^T - delta) scale, with delta = 0 where the divisor is a constant.
+// Where P rounds to 1 (a row that sees one key) dS is exactly zero, as in exact arithmetic; not with eps > 0.
 // dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
 //
 // Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add

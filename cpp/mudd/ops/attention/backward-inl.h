@@ -43,7 +43,8 @@ inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell
 }
 
 // [rows][kGradK] of S and dP become P and dS; lse and delta of the rows. S and dS get their
-// factors here where the operands do not carry it (kLater).
+// factors here where the operands do not carry it (kLater). Where P is 1 the row sees one key, and delta is dP but
+// for the order of its sum: AdamW would turn the difference into whole steps, so dP itself is subtracted.
 template <class U>
 void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t nk, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
@@ -57,20 +58,25 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
   const auto score = [=](Vec s) MUDD_BODY { return kLater ? s * factor : s; };
   const auto scaled = [=](Vec s) MUDD_BODY { return kLater ? s * scale : s; };
   if (a.activation == Scores::softmax) {
+    const Vec one = Vec::set1(1.0f);
     each([&](Vec top, Vec dot) MUDD_BODY {
       return [=](Vec& s, Vec& dp) MUDD_BODY {
         s = exp2_nonpositive(score(s) - top);
-        dp = (dp - dot) * scaled(s);
+        dp = (dp - select(less(s, one), dot, dp)) * scaled(s);
       };
     });
     return;
   }
+  // Without eps, P of a single key is A(s) times its rounded reciprocal.
+  const bool whole = has_row_sum(a.activation) && a.eps == 0.0f;
+  const Vec one = Vec::set1(whole ? 1.0f - 0x1p-23f : -kMinusInf);
   with_scores(a.activation, [&](auto tag) {
     each([&](Vec by, Vec dot) MUDD_BODY {
       return [=](Vec& s, Vec& dp) MUDD_BODY {
         s = score(s);
-        dp = (dp - dot) * scaled(score_slope<decltype(tag)::kind>(s) * by);
-        s = score_value<decltype(tag)::kind>(s) * by;
+        const Vec p = score_value<decltype(tag)::kind>(s) * by;
+        dp = (dp - select(less(p, one), dot, dp)) * scaled(score_slope<decltype(tag)::kind>(s) * by);
+        s = p;
       };
     });
   });
