@@ -20,6 +20,7 @@ from mudd_core import checkpoint
 from mudd_core.checkpoint.weights import load_weights
 from mudd_core.config import Config, TokenFormerConfig
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 
 Array = npt.NDArray[Any]
 
@@ -50,7 +51,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     """
     from mudd_core.run_store import read_saved_config
 
-    path = Path(path)
+    path = local(path, "[start] load_parameters_path")
     wanted = (lambda name: True) if state else (lambda name: "/" not in name)
     run, step = path, -1
     if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,14 +17,12 @@ from mudd_core.config import (
     split_words,
 )
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 
 
 def work_directory(asked: str | None, name: str) -> Path:
     """The folder asked for, else runs/<name of the config>."""
-    path = Path("runs") / name if asked is None else Path(asked)
-    if any(len(os.fsencode(part)) > 255 for part in path.parts):
-        raise UserError("[arguments] work directory: expected names of at most 255 bytes")
-    return path
+    return local(Path("runs") / name if asked is None else asked, "[arguments] --workdir")
 
 
 def named_run(

@@ -25,6 +25,7 @@ from typing import Any
 from mudd_core import _core
 from mudd_core.errors import SaveError, UserError
 from mudd_core.metrics import plain
+from mudd_core.paths import local
 
 LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
@@ -36,7 +37,7 @@ class Workdir:
 
     def __init__(self, path: str | Path) -> None:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
-        self.path = Path(path).absolute()
+        self.path = local(path, "[workdir] path").absolute()
         self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
         self._lease = b""  # what ours says; empty where there is a lock
         self._last_beat = 0.0

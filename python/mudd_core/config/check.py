@@ -8,6 +8,7 @@ from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
+from mudd_core.paths import url_fault
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
 _LARGEST = 2**31 - 1
@@ -51,6 +52,13 @@ def _field_fault(info: FieldInfo) -> str | None:
 def model_faults(model: ModelConfig) -> list[str]:
     """Broken rules of a model config on its own: of its fields, and between them where all fields are right."""
     return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
+
+
+def _path_faults(config: Config) -> list[str]:
+    data, start = config.data, config.start
+    paths = {f"data.{name}": getattr(data, name) for name in ("path", "tokenizer", "cache_dir")}
+    paths["start.load_parameters_path"] = start.load_parameters_path
+    return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 
 
 def _model_faults(config: Config) -> list[str]:
@@ -116,7 +124,7 @@ def check_config(config: Config) -> None:
     """Raise UserError listing every broken rule; return nothing when all hold."""
     faults = [fault for fault in map(_field_fault, walk(config)) if fault]
     if not faults:  # rules between fields need fields that are right by themselves
-        faults = _model_faults(config) + _train_faults(config)
+        faults = _model_faults(config) + _train_faults(config) + _path_faults(config)
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
     if faults:

@@ -18,6 +18,7 @@ from mudd_core.config.overrides import apply_overrides, nearest, split_words
 from mudd_core.config.saved import from_dict
 from mudd_core.config.schema import Config
 from mudd_core.errors import UserError
+from mudd_core.paths import url_fault
 
 
 def config_folders() -> list[Path]:
@@ -31,6 +32,9 @@ def config_folders() -> list[Path]:
 
 def find_config(name: str | Path) -> Path:
     """The file for `small.py`, `gpt2/tiny` or a path; UserError names the nearest one there is."""
+    fault = url_fault(name)
+    if fault is not None:
+        raise UserError(f"[config] --config: {fault}")
     asked = Path(ALIASES.get(str(name), name))
     spellings = [asked]
     if asked.name and asked.suffix not in (".py", ".json"):

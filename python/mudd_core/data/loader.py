@@ -27,6 +27,7 @@ from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenize import identity
 from mudd_core.errors import FormatError, StopRequestedError, UserError
+from mudd_core.paths import url_fault
 
 Int32 = npt.NDArray[np.int32]
 
@@ -54,6 +55,9 @@ def prepare(
     done, total); default is the terminal. UserError for a missing path and an empty or too small corpus;
     FormatError for a damaged cache or tokenizer.json.
     """
+    for field in ("path", "tokenizer", "cache_dir"):
+        if (fault := url_fault(getattr(settings, field))) is not None:
+            raise UserError(f"[data.{field}] {fault}")
     root = Path(settings.cache_dir or "runs/cache").absolute()
     try:
         return _prepare(root, settings, fingerprint, progress)

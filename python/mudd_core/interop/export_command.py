@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from mudd_core.config import Config
 from mudd_core.errors import SaveError, UserError
+from mudd_core.paths import local
 from mudd_core.saved_run import named_run
 
 Array = npt.NDArray[Any]
@@ -28,7 +29,7 @@ _PROBE = (2, 32)  # windows and positions that are compared
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
     args, rest = _parser().parse_known_args(list(words))
-    folder = Path(args.to)
+    folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
     from mudd_core import interop

@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mudd_core import grow
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -22,7 +22,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; 1 if --preserve was asked for and the logits changed."""
     args, rest = _parser().parse_known_args(list(words))
     config = _asked(args, rest)
-    if (Path(args.workdir) / "checkpoints").exists():
+    if (local(args.workdir, "[grow] --workdir") / "checkpoints").exists():
         raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
     config, change, largest = _compare(config, args.preserve)
     share = change / max(largest, 1e-30)
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
     """The config of the new run as far as the words say."""
+    local(args.source, "[grow] --from")
     words = [*rest, f"start.load_parameters_path={args.source}"]
     if args.preserve and args.grow_init not in (None, "zero_keys"):
         raise UserError(f"[grow] --preserve: means zero_keys, not {args.grow_init}")

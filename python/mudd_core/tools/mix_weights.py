@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
@@ -41,10 +42,11 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.assemble import validation_batches
     from mudd_core.saved_run import load_run, named_run
 
+    out = local(asked.out, "[weights] --out") if asked.out else None
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
     config, path = named_run(options, rest)
     cache, model, step = load_run(config, path, asked.step)
-    folder = asked.out or path / "weights" / f"step-{step}"
+    folder = out or path / "weights" / f"step-{step}"
     weights = measure(model, _some(validation_batches(config, cache), asked.windows))
     folder.mkdir(parents=True, exist_ok=True)
     write_h5(folder / "weights.h5", weights, step)
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     parser.add_argument("--step", type=int, help="this checkpoint instead of the newest")
     parser.add_argument("--windows", type=int, default=32, help="windows of held-out text to measure on")
-    parser.add_argument("--out", type=Path, help="folder to write to; default WORKDIR/weights/step-N")
+    parser.add_argument("--out", metavar="DIR", help="folder to write to; default WORKDIR/weights/step-N")
     return parser
 
 

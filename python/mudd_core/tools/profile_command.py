@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from mudd_core.config import load_config
+from mudd_core.paths import local
 
 
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     asked, overrides = _parser().parse_known_args(list(words))
+    trace = local(asked.trace, "[profile] --trace") if asked.trace else None
     config = load_config(asked.config, overrides)
     from mudd_core import _core, memory
     from mudd_core.assemble import book, resolved_model
@@ -37,8 +38,8 @@ def main(words: Sequence[str]) -> int:
         f"peak {limits.flops / 1e9:,.0f} GFLOP/s, memory {limits.bytes / 1e9:,.1f} GB/s"
     )
     print(profile.table(found, limits, profile.by_part if asked.by == "part" else profile.by_op))
-    if asked.trace:
-        profile.write_trace(found, limits, Path(asked.trace))
+    if trace is not None:
+        profile.write_trace(found, limits, trace)
         print(f"wrote {asked.trace}; open it in Perfetto or chrome://tracing")
     return 0
 

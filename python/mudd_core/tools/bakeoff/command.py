@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, contest
 from mudd_core.tools.bakeoff.result import compare, read_curves
@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
     asked, overrides = _parser().parse_known_args(list(words))
     tokens = _whole(asked.tokens, "--tokens")
     seeds = _whole(asked.seeds, "--seeds")
-    out = Path(asked.out or f"runs/bakeoff-{asked.preset}")
+    out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
     from mudd_core import data, signals
     from mudd_core.surroundings import environment_text
 

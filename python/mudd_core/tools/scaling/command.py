@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from mudd_core.config import Config, load_config
 from mudd_core.errors import UserError
+from mudd_core.paths import local
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
 USAGE = """usage: launch.py mup check [options] [section.field=value ...]
@@ -79,13 +79,14 @@ def check(words: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the initial weights, three or more")
     parser.add_argument("--steps", type=int, default=40, help="updates of wider-is-better; 0 leaves it out")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/mup-check"), help="folder of the SVG and HDF5 files"
+        "--out", metavar="DIR", default="runs/mup-check", help="folder of the SVG and HDF5 files"
     )
     parser.add_argument(
         "--unscaled", default="", metavar="NAME",
         help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
     )  # fmt: skip
     args, overrides = parser.parse_known_args(list(words))
+    out = local(args.out, "[mup check] --out")
     members = _members(args, overrides, "mup check")
     widths = [config.model.d_model for config in members]
     if len(widths) < 4 or widths[-1] < 8 * widths[0]:
@@ -97,7 +98,7 @@ def check(words: Sequence[str]) -> int:
     _core.set_num_threads(args.threads)
     found = parts.coordinates(members, args.seeds, args.unscaled)
     learned = parts.wider(members, args.seeds, args.steps, args.unscaled) if args.steps else None
-    return report(members, found, learned, args.out)
+    return report(members, found, learned, out)
 
 
 def transfer(words: Sequence[str]) -> int:
@@ -112,17 +113,18 @@ def transfer(words: Sequence[str]) -> int:
         "--target", type=int, default=0, help="width of the large model; 0 = four times the widest"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/mup-transfer"), help="folder of runs, table and SVG"
+        "--out", metavar="DIR", default="runs/mup-transfer", help="folder of runs, table and SVG"
     )
     args, overrides = parser.parse_known_args(list(words))
+    out = local(args.out, "[mup transfer] --out")
     members = _members(args, overrides, "mup transfer")
     if len(members) < 3:
         raise UserError(f"[mup transfer] widths: expected three or more, got {len(members)}")
     exponents = list(range(args.low, args.high + 1, max(1, args.step)))
     if len(exponents) < 2:
         raise UserError("[mup transfer] grid: expected at least two rates between --low and --high")
-    results = grid.run_grid(members, exponents, args.out)
+    results = grid.run_grid(members, exponents, out)
     target = args.target or 4 * members[-1].model.d_model
-    print(grid.report(members, exponents, results, args.out))
+    print(grid.report(members, exponents, results, out))
     print(grid.large_command(args, overrides, results, exponents, target))
     return 0

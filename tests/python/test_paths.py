@@ -1,0 +1,93 @@
+"""URLs where a local path is expected: every option exits with 2 before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.checkpoint import load_weights
+from mudd_core.cli import main
+from mudd_core.config import Config, DataConfig
+from mudd_core.data import prepare
+from mudd_core.errors import UserError
+from mudd_core.interop import load_original
+from mudd_core.paths import local, url_fault
+
+URL = "gs://bucket/run"
+TRAIN = ["train", "--config=tiny.py"]
+COMMANDS = {
+    "workdir": [*TRAIN, f"--workdir={URL}"],
+    "plan": [*TRAIN, "--plan", f"--workdir={URL}"],
+    "data.path": [*TRAIN, "--workdir=w", f"data.path={URL}"],
+    "data.tokenizer": [*TRAIN, "--workdir=w", "data.tokenizer=https://host/tokenizer.json"],
+    "data.cache_dir": ["data", "--config=tiny.py", "data.cache_dir=s3://bucket/cache"],
+    "start.load_parameters_path": [*TRAIN, "--workdir=w", "start.load_parameters_path=hf://owner/model"],
+    "config": ["train", "--config=gs://bucket/small.py"],
+    "validate": ["validate", f"--workdir={URL}"],
+    "sample": ["sample", "--config=tiny.py", f"--workdir={URL}"],
+    "report": ["report", f"--workdir={URL}"],
+    "import": ["import", "hf://owner/model", "--workdir=w"],
+    "import workdir": ["import", "w", f"--workdir={URL}"],
+    "import settings": ["import", "w", "--workdir=w", f"--settings={URL}"],
+    "export": ["export", f"--workdir={URL}", "--to=w"],
+    "export to": ["export", "--workdir=w", "--to=s3://bucket/model"],
+    "grow": ["grow", "--config=tokenformer/tiny.py", f"--from={URL}", "--workdir=w"],
+    "grow workdir": ["grow", "--config=tokenformer/tiny.py", "--from=w", f"--workdir={URL}"],
+    "weights": ["weights", f"--workdir={URL}"],
+    "weights out": ["weights", "--workdir=w", f"--out={URL}"],
+    "mup check": ["mup", "check", f"--out={URL}"],
+    "mup transfer": ["mup", "transfer", f"--out={URL}"],
+    "bakeoff": ["bakeoff", f"--out={URL}"],
+    "profile": ["profile", "--config=tiny.py", "--trace=gs://bucket/step.json.gz"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_url_exits_with_2_and_says_what_to_do(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(COMMANDS[name]) == 2
+    told = capsys.readouterr().err
+    assert "got the URL '" in told and "URLs are neither read nor written yet" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_from_python() -> None:
+    config = mc.load_config("tiny.py")
+    for workdir in (URL, Path(URL)):
+        with pytest.raises(UserError, match=r"\[workdir\] path: expected a local path, got the URL"):
+            mc.Trainer(config, workdir)
+    for call in (
+        lambda: mc.load_config(URL),
+        lambda: mc.Trainer(Config(data=DataConfig(path=URL))),
+        lambda: prepare(DataConfig(cache_dir=URL)),
+        lambda: load_weights(URL),
+        lambda: load_original("hf", URL, {}),
+    ):
+        with pytest.raises(UserError, match="got the URL"):
+            call()
+
+
+def test_what_is_a_url() -> None:
+    for url in ("gs://b/r", "S3://b", "hf://o/m", "az+x://c", Path("gs://b/r")):
+        assert url_fault(url), url
+    assert "without file://" in str(url_fault("file:///tmp/run"))
+    for path in (
+        "",
+        "run",
+        "/tmp/gs:/x",
+        "a:b",
+        "gs:",
+        "./gs://b",
+        "C:/run",
+        Path("C:/run"),
+        Path("run/gs:/x"),
+    ):
+        assert url_fault(path) is None, path
+    for name in ("x" * 256, "a/" + "é" * 128 + "/b", "a\0b"):
+        with pytest.raises(UserError, match=r"\[place\] name: expected"):
+            local(name, "[place] name")
+    assert local("x" * 255, "[place] name").name == "x" * 255
