@@ -66,6 +66,12 @@ def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
     return [*words, f"optim.name={rng.choice(('adamw', 'adamw', 'lion'))}", "optim.lr=1e-4"]
 
 
+def planned_mib(plan: str) -> float:
+    """Return the MiB that the text of --plan predicts."""
+    ((number, unit),) = re.findall(r"memory +([\d.,]+) ([MG]iB) at the peak", plan)
+    return float(number.replace(",", "")) * {"MiB": 1, "GiB": 1024}[unit]
+
+
 def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
     """(predicted, real) MiB of a run; RuntimeError with its output where it fails."""
     command = [sys.executable, str(ROOT / "launch.py"), *words, *RUN, f"data.path={text}"]
@@ -85,9 +91,8 @@ def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
         return done.stdout, int(peak) / 1024
 
     plan, _ = run("--plan")
-    (predicted,) = re.findall(r"memory +([\d,]+) MiB at the peak", plan)
     _, real = run(ends=STOPPED)
-    return float(predicted.replace(",", "")), real
+    return planned_mib(plan), real
 
 
 def main() -> int:

@@ -47,27 +47,60 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
 
 
+def expected_vocabulary(config: Config) -> int:
+    """Return the size of the vocabulary as far as it is known without reading the text."""
+    if config.model.vocab_size:
+        return config.model.vocab_size
+    if config.data.tokenizer == "bpe":
+        return config.data.vocab_size
+    if config.data.tokenizer == "bytes":
+        return 257
+    from mudd_core.data.tokenize import JsonTokenizer, read_tokenizer_json
+
+    return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
+
+
 def book(
     shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None, *, only: bool = False
 ) -> tuple[Any, Any, dict[str, int]]:
     """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
-    model: one to train further; it keeps its weights. UserError if the weights alone do not fit. only: for a plan, of
-    any size; such a model cannot run.
+    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run.
     """
     from mudd_core.engine import Engine as RealEngine
     from mudd_core.model import Model
 
     if model is None:
-        what = "training (weights, gradients and two moments alone)"
-        admit = None if only else lambda count: memory.require(16 * count, what)
-        model = Model(
-            shape, initialize=False, admit=admit, booked_only=only, precision=config.train.precision
-        )
+        model = Model(shape, initialize=False, booked_only=only, precision=config.train.precision)
     engine = RealEngine(config, model, batcher)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
+
+
+def planned_bytes(shape: ModelConfig, config: Config) -> dict[str, int]:
+    """Return the memory by kind that a run will take on top of the program; takes none of it."""
+    return book(shape, config, only=True)[2]
+
+
+def memory_advice(shape: ModelConfig, config: Config, report: dict[str, int], have: int) -> str:
+    """Return what to change so that a run, which needs what planned_bytes reports, fits into `have` bytes."""
+    from mudd_core.memory_advice import advice
+
+    settled = 2 * report["weights"] + report["moments"]  # the gradients are at least as large as the weights
+    return advice(config, lambda changed: sum(planned_bytes(shape, changed).values()), have, settled)
+
+
+def check_memory(shape: ModelConfig, config: Config, what: str = "training") -> None:
+    """Raise UserError, with advice, if a run of this config does not fit into memory; takes no memory itself."""
+    from mudd_core.memory_advice import SMALLER
+    from mudd_core.model import Model
+
+    # Planning the updates of a model far too large takes seconds; counting its weights does not.
+    count = Model(shape, booked_only=True).n_parameters
+    memory.require(10 * count, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
+    report = planned_bytes(shape, config)
+    memory.require(sum(report.values()), what, lambda have: memory_advice(shape, config, report, have))
 
 
 def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Parts:
@@ -80,13 +113,21 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
 
     train = config.train
     _core.set_num_threads(train.threads)
-    cache = data.prepare(config.data, fingerprint=fingerprint) if model is None else None
-    batcher = data.Batcher(cache, "train", train.seq_len, train.seed) if cache else None
-    shape = resolved_model(config, cache.vocab_size) if cache else model.config
-    is_new = model is None
-    model, engine, report = book(shape, config, model, batcher)
-    memory.require(sum(report.values()), "training")
-    if is_new:
+    if model is not None:
+        shape, cache = model.config, None
+        model, engine, report = book(shape, config, model)
+        memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
+    else:
+
+        def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
+            check_memory(resolved_model(config, expected_vocabulary(config)), config)
+
+        cache = data.prepare(config.data, fingerprint=fingerprint, before_build=check)
+        shape = resolved_model(config, cache.vocab_size)
+        check_memory(shape, config)
+        model, engine, _ = book(
+            shape, config, batcher=data.Batcher(cache, "train", train.seq_len, train.seed)
+        )
         model.store.initialize(train.seed)
     parts = Parts(
         model=model,

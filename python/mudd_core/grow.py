@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import checkpoint
-from mudd_core.checkpoint.weights import load_weights
+from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config, TokenFormerConfig
 from mudd_core.errors import UserError
 from mudd_core.paths import local
@@ -44,6 +44,35 @@ class Source:
         return 0 if key is None else key.shape[0]
 
 
+def _run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
+    """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
+    run, step = path, -1
+    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
+        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
+    if (run / "checkpoints").is_dir():
+        return run, step
+    if state:
+        raise UserError(
+            f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
+        )
+    return None, -1
+
+
+def check_source(path: str | Path, *, state: bool = False) -> None:
+    """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
+    path = local(path, "[start] load_parameters_path")
+    if not path.exists():
+        raise UserError(
+            f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
+            f"got '{path}', which does not exist"
+        )
+    run, step = _run_and_step(path, state)
+    if run is None:
+        weight_files(path)
+    elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
+        raise UserError(f"[start] {path} has no checkpoint yet")
+
+
 def read_source(path: str | Path, *, state: bool = False) -> Source:
     """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
 
@@ -52,16 +81,10 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     from mudd_core.run_store import read_saved_config
 
     path = local(path, "[start] load_parameters_path")
-    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
-    run, step = path, -1
-    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
-        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
-    if not (run / "checkpoints").is_dir():
-        if state:
-            raise UserError(
-                f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
-            )
+    run, step = _run_and_step(path, state)
+    if run is None:
         return Source(path, load_weights(path), None, False)
+    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
     folder = run / "checkpoints"
     if step < 0:
         found = checkpoint.load_newest(folder, only=wanted)
@@ -128,6 +151,12 @@ def start_weights(
         fresh = np.zeros_like(initial) if zero else initial
         result[name] = grown(name, old, fresh, slot_number)
     return result
+
+
+def check_start(config: Config) -> None:
+    """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
+    if config.start.load_parameters_path:
+        check_source(config.start.load_parameters_path, state=config.start.keep_optimizer)
 
 
 def start_from(config: Config, engine: Any) -> str:

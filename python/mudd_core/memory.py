@@ -1,10 +1,12 @@
-"""Memory: what this process has, what it may still take, and refusing a run that needs more."""
+"""Memory: what this process has, what it may still take, and the refusal of a run that needs more."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core.errors import UserError
+from mudd_core.units import bytes_text
 
 MIB = 1 << 20
 
@@ -76,16 +78,20 @@ def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = No
     for folder, limit_name, usage_name in _group_folders(root, groups):
         limit, usage = _number(folder / limit_name), _number(folder / usage_name)
         if limit is not None and usage is not None:
-            best = min(best, (max(0, limit - usage + _cache_in(folder)), "memory limit of the control group"))
+            best = min(
+                best, (max(0, limit - usage + _cache_in(folder)), "the memory limit of the control group")
+            )
     return best
 
 
-def require(more: int, what: str) -> None:
-    """UserError if `more` bytes are more than this process may still take."""
+def require(more: int, what: str, advice: Callable[[int], str] | None = None) -> None:
+    """UserError if `more` bytes are more than this process may still take.
+
+    what: the noun of the message. advice: called with the bytes there are, for what mends it.
+    """
     have, limit = available_bytes()
     if more > have:
+        mends = f"; {advice(have)}" if advice is not None else ""
         raise UserError(
-            f"[memory] {what} needs about {more / MIB:,.0f} MiB more, the {limit} leaves "
-            f"{have / MIB:,.0f} MiB; "
-            "lower train.micro_batch, train.batch_size or the model, or set train.recompute=true"
+            f"[memory] {what} needs {bytes_text(more)} more, but {limit} leaves {bytes_text(have)}{mends}"
         )

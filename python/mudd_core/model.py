@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,7 @@ Array = npt.NDArray[Any]
 class Model:
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
-    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights. admit: called with
-    the number of weights before memory is taken for them; it may raise.
+    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
     booked_only: for planning, of any size: takes no memory and cannot run.
     precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
     """
@@ -36,7 +35,6 @@ class Model:
         *,
         seed: int = 0,
         initialize: bool = True,
-        admit: Callable[[int], None] | None = None,
         booked_only: bool = False,
         precision: str = "fp32",
     ) -> None:
@@ -58,8 +56,6 @@ class Model:
         recorder = Recorder(self.store, training=False, samples=1, shards=1)
         with running(recorder):
             model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
-        if admit is not None:
-            admit(self.n_parameters)
         self.store.allocate(booked_only)
         if initialize and not booked_only:
             self.store.initialize(seed)

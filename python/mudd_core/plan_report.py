@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from mudd_core import memory
-from mudd_core.assemble import book, resolved_model
-from mudd_core.config import Config
+from mudd_core.assemble import book, expected_vocabulary, memory_advice, resolved_model
+from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import FormatError
 from mudd_core.flops import flops_per_token, matrix_weights
 from mudd_core.metrics import read_rows
 from mudd_core.progress import duration
+from mudd_core.units import bytes_text, flops_text
 
-MIB = memory.MIB
-LOADED_LATER = 13 * MIB  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
+LOADED_LATER = (
+    13 * memory.MIB
+)  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
 _KINDS = {
+    "program": "program",
     "weights": "weights, fp32",
     "moments": "optimizer moments",
     "gradients": "gradients",
@@ -23,19 +27,6 @@ _KINDS = {
     "arena": "activations and scratch",
     "evaluation": "activations of validation",
 }
-
-
-def expected_vocabulary(config: Config) -> int:
-    """The vocabulary as far as it is known without reading the corpus."""
-    if config.model.vocab_size:
-        return config.model.vocab_size
-    if config.data.tokenizer == "bpe":
-        return config.data.vocab_size
-    if config.data.tokenizer == "bytes":
-        return 257
-    from mudd_core.data.tokenize import JsonTokenizer, read_tokenizer_json
-
-    return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
 
 
 def _last_share(workdir: Path) -> tuple[float, str]:
@@ -63,31 +54,37 @@ def plan_text(config: Config, workdir: Path) -> str:
     program = memory.resident_bytes() + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
     model, _, report = book(shape, config, only=True)
-    peak = program + sum(report.values())
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
     rate = _core.peak_gflops(_core.num_threads()) * 1e9
     share, source = _last_share(workdir)
     seconds = flops * tokens / (rate * share)
-    have, limit = memory.available_bytes()
-    checkpoint = report["weights"] + report["moments"]
+    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
-        f"  parameters    {model.n_parameters:,}, of them in products "
-        f"{matrix_weights(shape, shape.vocab_size):,}",
-        f"  FLOPs         {flops / 1e6:,.1f} MFLOP a token, {flops * tokens / 1e9:,.1f} GFLOP a step of "
-        f"{tokens:,} tokens",
-        f"  memory        {peak / MIB:,.0f} MiB at the peak; {have / MIB:,.0f} MiB left by {limit}",
-        f"    {program / MIB:>10,.1f} MiB  program",
-    ]
-    lines += [f"    {report[kind] / MIB:>10,.1f} MiB  {text}" for kind, text in _KINDS.items()]
-    lines += [
-        f"  checkpoint    {checkpoint / MIB:,.1f} MiB each, {train.keep_last} kept",
-        f"  time          about {seconds:.3g} s a step, {duration(seconds * train.steps)} in all:",
-        f"                an estimate: FLOPs over {rate / 1e9:,.0f} GFLOP/s measured, {100 * share:.0f}%",
-        f"                of peak, {source}; validation and saving come on top",
+        f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
+        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
+        f"{flops_text(flops * tokens * train.steps)} in all",
+        *_memory_lines(shape, config, {"program": program, **report}),
+        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last} kept",
+        f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
+        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
+        f"                ({source}); validation and saving are not in it",
     ]
     return "\n".join(lines)
+
+
+def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int]) -> list[str]:
+    """The peak, its parts, and whether a start would be refused."""
+    more = sum(kinds.values()) - kinds["program"]
+    have, limit = memory.available_bytes()
+    lines = [
+        f"  memory        {bytes_text(sum(kinds.values()))} at the peak; {limit} leaves {bytes_text(have)}"
+    ]
+    if more > have:
+        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have)}"
+        lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
+    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
 
 
 def parameter_table(config: Config) -> str:

@@ -16,7 +16,7 @@ KEPT_EVERY = 10  # logged lines from one that stays in a terminal's scrollback t
 
 
 def duration(seconds: float) -> str:
-    """45s, 12m30s, 3h05m, 2d07h."""
+    """45s, 12m30s, 3h05m, 2d07h, 14 years."""
     if not math.isfinite(seconds):
         return "?"
     whole = int(seconds + 0.5)
@@ -26,7 +26,9 @@ def duration(seconds: float) -> str:
         return f"{whole // 60}m{whole % 60:02d}s"
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+    if whole < 2 * 365 * 86400:
+        return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+    return f"{whole / (365.25 * 86400):,.0f} years"
 
 
 class Clock:

@@ -60,6 +60,10 @@ class RunStore:
         names = {field.name for field in dataclasses.fields(Summary)}
         return Summary(**{name: value for name, value in raw.items() if name in names})
 
+    def has_checkpoint(self) -> bool:
+        """Return whether there is a step to go on from."""
+        return bool(checkpoint.list_steps(self.dir.checkpoint_folder))
+
     def saved_facts(self) -> dict[str, Any]:
         """run.json of an earlier start; empty for a new run."""
         return read_object(self.dir.run_file) if self.dir.run_file.exists() else {}

@@ -18,7 +18,7 @@ from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
 from mudd_core.errors import DivergedError, StopRequestedError
 from mudd_core.evaluate import evaluate
-from mudd_core.grow import start_from
+from mudd_core.grow import check_start, start_from
 from mudd_core.in_use import InUse, alone
 from mudd_core.journal import Journal
 from mudd_core.optim import learning_rate
@@ -51,6 +51,8 @@ class Trainer:
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
+            if model is None and not (self._store and self._store.has_checkpoint()):
+                check_start(self.config)
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             self._parts = assemble(self.config, model, fingerprint)
             if self._store is not None:

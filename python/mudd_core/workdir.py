@@ -41,11 +41,13 @@ class Workdir:
         self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
         self._lease = b""  # what ours says; empty where there is a lock
         self._last_beat = 0.0
+        self._made: list[Path] = []  # folders that this object made, the innermost first
         try:
             self.path = self.path.resolve()
             if self.path.exists() and not self.path.is_dir():
                 raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
             self._refuse_foreign()
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
@@ -81,6 +83,11 @@ class Workdir:
                 raise self._in_use(holder) from None
             os.close(file)
             self._take_lease(error)
+            return
+        if not os.fstat(file).st_nlink:  # its holder has just removed the unused folder
+            os.close(file)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
             return
         # At the latest when the object is dropped: a notebook makes the next one in the same process.
         self._holds = weakref.finalize(self, _unlock, file)
@@ -126,9 +133,19 @@ class Workdir:
             self._last_beat = time.time()
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock. A folder that was made for a run that never began goes again."""
+        self._remove_unused()
         self._holds()
         self._lease = b""
+
+    def _remove_unused(self) -> None:
+        """Remove the folders made by this object if nothing but its own lock is in them."""
+        made, self._made = self._made, []
+        with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
+            if made and {entry.name for entry in self.path.iterdir()} == {".lock"}:
+                (self.path / ".lock").unlink()
+                for folder in made:
+                    folder.rmdir()
 
     def __enter__(self) -> Workdir:
         return self

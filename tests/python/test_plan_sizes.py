@@ -11,10 +11,10 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import memory
-from mudd_core.assemble import book, resolved_model
+from mudd_core.assemble import book, expected_vocabulary, resolved_model
 from mudd_core.config.aliases import ALIASES
 from mudd_core.flops import matrix_weights
-from mudd_core.plan_report import _last_share, expected_vocabulary, plan_text
+from mudd_core.plan_report import _last_share, plan_text
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.py"))
@@ -73,9 +73,11 @@ def test_names_of_the_originals_are_configs(name: str) -> None:
     assert mc.load_config(name) == mc.load_config(ALIASES[name])
 
 
-def test_a_plan_that_does_not_fit_is_still_told() -> None:
+def test_a_plan_that_does_not_fit_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: (24 << 30, "free memory"))
     text = plan_text(mc.load_config("muddformer/6_9b.py"), Path("runs/none"))
     assert "parameters    6,903,560,221" in text and "at the peak" in text
+    assert "DOES NOT FIT" in text and "smaller model" in text and "ZFLOP in all" in text and " years" in text
 
 
 def test_a_plan_reads_a_tokenizer_but_no_text(tmp_path: Path) -> None:

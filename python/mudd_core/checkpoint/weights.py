@@ -29,19 +29,10 @@ def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
     FormatError for a malformed file.
     """
     path = local(path, "[weights] path")
-    if not path.exists():
-        raise UserError(f"{path} does not exist")
-    if path.suffix in _REFUSED:
-        raise UserError(
-            f"{path} is a pickle, which runs code when opened; convert it to safetensors "
-            "(safetensors.torch.save_file) and give that file"
-        )
-    if (path / MANIFEST).exists():
+    files = weight_files(path)
+    if not files:
         step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
         return load_step(path.parent, step, only=lambda name: "/" not in name).tensors
-    files = _files_of(path) if path.is_dir() else [path]
-    if not files:
-        raise UserError(f"{path} holds no .safetensors file")
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
     weights: dict[str, NDArray[Any]] = {}
     for file in files:
@@ -50,6 +41,26 @@ def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
                 raise FormatError(str(file), 8, f"tensor {name!r} stands in two files")
             weights[name] = array
     return weights
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Return the safetensors files that load_weights reads; none for a `step-<n>` folder of ours.
+
+    UserError for a missing path, a pickled format and a folder without such files.
+    """
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    if path.suffix in _REFUSED:
+        raise UserError(
+            f"{path} is a pickle, which runs code when opened; convert it to safetensors "
+            "(safetensors.torch.save_file) and give that file"
+        )
+    if (path / MANIFEST).exists():
+        return []
+    files = _files_of(path) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"{path} holds no .safetensors file")
+    return files
 
 
 def _files_of(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -46,27 +46,36 @@ class DataSettings(Protocol):
 
 
 def prepare(
-    settings: DataSettings, *, fingerprint: str | None = None, progress: Progress | None = None
+    settings: DataSettings,
+    *,
+    fingerprint: str | None = None,
+    progress: Progress | None = None,
+    before_build: Callable[[], None] | None = None,
 ) -> TokenCache:
     """The token cache of `settings`, built if it does not exist.
 
     fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now;
     if it must be built again and the text has changed meanwhile, UserError. progress: called with (phase,
-    done, total); default is the terminal. UserError for a missing path and an empty or too small corpus;
-    FormatError for a damaged cache or tokenizer.json.
+    done, total); default is the terminal. before_build: called before text is read for a new cache; it may
+    raise. UserError for a missing path and an empty or too small corpus; FormatError for a damaged cache or
+    tokenizer.json.
     """
     for field in ("path", "tokenizer", "cache_dir"):
         if (fault := url_fault(getattr(settings, field))) is not None:
             raise UserError(f"[data.{field}] {fault}")
     root = Path(settings.cache_dir or "runs/cache").absolute()
     try:
-        return _prepare(root, settings, fingerprint, progress)
+        return _prepare(root, settings, fingerprint, progress, before_build)
     except PermissionError as e:  # of a folder above: others know what they could not do
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
 
 
 def _prepare(
-    root: Path, settings: DataSettings, fingerprint: str | None, progress: Progress | None
+    root: Path,
+    settings: DataSettings,
+    fingerprint: str | None,
+    progress: Progress | None,
+    before_build: Callable[[], None] | None,
 ) -> TokenCache:
     if fingerprint is not None:
         _check_name(fingerprint)
@@ -78,6 +87,8 @@ def _prepare(
     corpus_hash = _noted_hash(root, listing)
     if corpus_hash is not None and (root / fingerprint_of(corpus_hash, tokenizer)).is_dir():
         return _wanted(open_cache(root / fingerprint_of(corpus_hash, tokenizer)), fingerprint)
+    if before_build is not None:
+        before_build()
     console = ConsoleProgress()
     told = _ends_on_request(progress or console)
     corpus = corpora.scan_listing(listing, told)

@@ -84,14 +84,17 @@ def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
     from mudd_core import _core, data
-    from mudd_core.assemble import resolved_model
+    from mudd_core.assemble import check_memory, expected_vocabulary, resolved_model
     from mudd_core.model import Model
 
+    if not isinstance(config.model, TokenFormerConfig):
+        raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")
+    grow.check_start(config)
     _core.set_num_threads(config.train.threads)
+    check_memory(resolved_model(config, expected_vocabulary(config)), config)
     cache = data.prepare(config.data)
     new = resolved_model(config, cache.vocab_size)
-    if not isinstance(new, TokenFormerConfig):
-        raise UserError(f"[grow] config: expected a TokenFormer, got {new.family}")
+    assert isinstance(new, TokenFormerConfig)
     source = grow.read_source(config.start.load_parameters_path)
     number = config.start.load_parameters_path_slot_number
     old = grow.old_model_config(new, source, number)

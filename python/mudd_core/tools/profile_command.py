@@ -20,16 +20,15 @@ def main(words: Sequence[str]) -> int:
     asked, overrides = _parser().parse_known_args(list(words))
     trace = local(asked.trace, "[profile] --trace") if asked.trace else None
     config = load_config(asked.config, overrides)
-    from mudd_core import _core, memory
-    from mudd_core.assemble import book, resolved_model
-    from mudd_core.plan_report import expected_vocabulary
+    from mudd_core import _core
+    from mudd_core.assemble import book, check_memory, expected_vocabulary, resolved_model
     from mudd_core.surroundings import environment_text
     from mudd_core.tools import profile
 
     _core.set_num_threads(config.train.threads)
     shape = resolved_model(config, expected_vocabulary(config))
-    model, engine, report = book(shape, config)
-    memory.require(sum(report.values()), "profiling")
+    check_memory(shape, config, "profiling")
+    model, engine, _ = book(shape, config)
     model.store.initialize(config.train.seed)
     limits = profile.measured_limits(_core.num_threads())
     found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)

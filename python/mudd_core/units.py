@@ -1,0 +1,25 @@
+"""Sizes as people read them: bytes in powers of 1024, floating-point operations in powers of 1000."""
+
+from __future__ import annotations
+
+_BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP")
+
+
+def _scaled(number: float, step: float, names: tuple[str, ...]) -> str:
+    place = 0
+    while number >= 0.9995 * step and place < len(names) - 1:
+        number /= step
+        place += 1
+    digits = 0 if place == 0 or number >= 999.5 else 1 if number >= 99.95 else 2 if number >= 9.995 else 3
+    return f"{number:,.{digits}f} {names[place]}"
+
+
+def bytes_text(count: float) -> str:
+    """Return for example '27.30 MiB' or '1.295 GiB'."""
+    return _scaled(count, 1024.0, _BYTES)
+
+
+def flops_text(count: float) -> str:
+    """Return for example '43.91 MFLOP' or '87.64 PFLOP'."""
+    return _scaled(count, 1000.0, _FLOPS)

@@ -1,0 +1,98 @@
+"""What a run lacks is found before a tokenizer or a cache is made, leaves no folder, and the advice fits the case."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from mudd_core import memory
+from mudd_core.assemble import check_memory, expected_vocabulary, planned_bytes, resolved_model
+from mudd_core.config import Config
+from mudd_core.errors import UserError
+from mudd_core.memory_advice import advice
+from mudd_core.workdir import Workdir
+from tiny_run import ROOT
+
+LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")
+WRONG = {
+    "text": (("--config=tiny.py", "data.path=/none/text.txt"), "/none/text.txt"),
+    "start": (("--config=tiny.py", "start.load_parameters_path=/none/run"), "/none/run"),
+    "grow": (
+        ("grow", "--config=tokenformer/tiny.py", "--from=/none/run"),
+        "'/none/run', which does not exist",
+    ),
+    "memory": (
+        ("--config=tiny.py", *LARGE),
+        "[memory] training (weights, gradients and one moment alone) needs",
+    ),
+    "batch": (("--config=tiny.py", "train.batch_size=1048576", "train.seq_len=1024"), "set train."),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_run_that_cannot_be_leaves_nothing_behind(case: str, tmp_path: Path, tiny_text: Path) -> None:
+    words, said = WRONG[case]
+    text = () if case == "text" else (f"data.path={tiny_text}",)
+    places = (f"data.cache_dir={tmp_path / 'deep' / 'cache'}", f"--workdir={tmp_path / 'runs' / 'run'}")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *words, *text, *places],
+        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+        env={"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert "data:" not in done.stderr  # no text was read
+    assert list(tmp_path.iterdir()) == []
+
+
+def needs(config: Config) -> int:
+    return sum(planned_bytes(resolved_model(config, expected_vocabulary(config)), config).values())
+
+
+@pytest.mark.parametrize(
+    ("words", "have", "mends"),
+    [
+        # Half of the shards at once, then the cheap results again, then another batch.
+        (["train.batch_size=64"], 0.8, ["train.recompute=true", "stays the same"]),
+        (["train.batch_size=64"], 0.5, ["train.micro_batch=", "stays the same"]),
+        (["train.batch_size=64", "train.micro_batch=1", "train.recompute=true", "eval.batch_size=1"], 0.7,
+         ["train.precision=bf16", "changes the training"]),
+        (["train.batch_size=64", "train.precision=bf16", "train.micro_batch=1"], 0.5,
+         ["train.batch_size=", "changes the training"]),
+    ],
+)  # fmt: skip
+def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, mends: list[str]) -> None:
+    config = mc.load_config("tiny.py", words)
+    there = int(have * needs(config))
+    text = advice(config, needs, there, 0)
+    assert all(part in text for part in mends), text
+    named = text.removeprefix("set ").partition(":")[0].split()
+    assert needs(mc.load_config("tiny.py", [*words, *named])) <= there
+    # A value of 0 (all shards at once) cannot be lowered, and a batch in one run of the graph is named by its shards.
+    assert "lower train.micro_batch" not in text
+
+
+def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: (2 << 20, "free memory"))
+    config = mc.load_config("tiny.py")
+    with pytest.raises(
+        UserError, match=r"free memory leaves 2\.000 MiB.*smaller model \(model\.d_model"
+    ) as caught:
+        check_memory(resolved_model(config, 4096), config)
+    assert "train." not in str(caught.value)
+
+
+def test_an_unused_work_directory_goes_and_a_used_one_stays(tmp_path: Path) -> None:
+    with Workdir(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b" / ".lock").exists()
+    assert list(tmp_path.iterdir()) == []
+    with Workdir(tmp_path / "a") as used:
+        used.config_file.write_text("{}")
+    assert used.config_file.exists()
+    (tmp_path / "empty").mkdir()
+    with Workdir(tmp_path / "empty"):
+        pass
+    assert (tmp_path / "empty").is_dir()  # somebody made it
