@@ -18,7 +18,8 @@ import torch
 import mudd_core as mc
 from checkpoint_cases import faults
 from mudd_core import interop
-from mudd_core.config import Config, MUDDFormerConfig, OptimConfig, TrainConfig
+from mudd_core.cli import main
+from mudd_core.config import Config, MUDDFormerConfig, OptimConfig, TrainConfig, TransformerPPConfig
 from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.interop import export_command, hf_settings, import_command
 
@@ -237,6 +238,39 @@ def test_a_folder_with_a_tokenizer_is_imported_with_it(tmp_path: Path) -> None:
     assert import_command.main(words) == 0
     assert (run / "tokenizer.json").read_text() == tokenizer
     assert mc.load_config(str(run / "config.json")).data.tokenizer == str(run / "tokenizer.json")
+
+
+def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any) -> None:
+    settings, weights = interop.export_original(
+        "hf",
+        mc.Model(TransformerPPConfig(vocab_size=300, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)),
+    )
+    export_command.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    words = ["import", str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}"]
+    large = tmp_path / "large.json"
+    vocab = {"a": 0, "</s>": 300}
+    large.write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}, "added_tokens": []}))
+    for more, says in (
+        ([], "has no tokenizer.json; give --tokenizer=FILE"),
+        ([f"--tokenizer={large}"], "expected at most the model's 300 ids, got 301"),
+        ([f"--tokenizer={tmp_path / 'none.json'}"], "No such file"),
+    ):
+        assert main([*words, *more]) == 2
+        assert says in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert main([*words, "--tokenizer=bytes"]) == 0
+    assert mc.load_config(str(tmp_path / "run" / "config.json")).data.tokenizer == "bytes"
+    words[2] = f"--workdir={tmp_path / 'other'}"
+    assert main([*words, "data.tokenizer=bpe", "data.vocab_size=280"]) == 0  # as asked
+
+
+def test_the_name_of_a_model_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", "gpt2", "--workdir=run"]) == 2
+    told = capsys.readouterr().err
+    assert "expected a folder with config.json" in told and "hf download gpt2 --local-dir FOLDER" in told
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_import_of_what_we_do_not_compute_is_the_users_error(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 import mudd_core as mc
 from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
+from mudd_core.errors import UserError
 from mudd_core.interop import export_original, import_command, load_original
 from mudd_core.model import Model
 from mudd_core.run_store import read_saved_config
@@ -189,7 +190,12 @@ def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
     settings = {**PLAIN, "lr_base": 0.015625, "optim_beta2": 0.98, "wd": 1e-4, "use_iwd": True}
     (tmp_path / "hers" / "config.json").write_text(json.dumps(settings))
     words = [str(tmp_path / "hers"), f"--workdir={tmp_path / 'run'}", "--system=mu_transformer"]
-    assert import_command.main(words) == 0
+    with pytest.raises(UserError, match=r"has no tokenizer.json; give --tokenizer=FILE"):
+        import_command.main(words)
+    tokenizer = {"model": {"type": "BPE", "vocab": {"a": 0, "</s>": V - 1}, "merges": []}}
+    (tmp_path / "hers.json").write_text(json.dumps({**tokenizer, "added_tokens": []}))
+    assert import_command.main([*words, f"--tokenizer={tmp_path / 'hers.json'}"]) == 0
+    assert (tmp_path / "run" / "tokenizer.json").is_file()
     optim = read_saved_config(tmp_path / "run").optim
     assert (optim.rule, optim.decay, optim.decay_mode) == ("mup", "all", "independent")
     assert (optim.lr, optim.beta2, optim.weight_decay) == (0.015625, 0.98, 1e-4)

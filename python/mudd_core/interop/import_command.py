@@ -19,6 +19,7 @@ from mudd_core.config import (
     check_config,
     split_words,
 )
+from mudd_core.config.fields import replace_path
 from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
 
@@ -28,11 +29,12 @@ def main(words: Sequence[str]) -> int:
     args, rest = _parser().parse_known_args(list(words))
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
+    settings = local(args.settings, "[import] --settings") if args.settings else source
+    _require_source(source)
     if (workdir / "checkpoints").exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
 
-    settings = local(args.settings, "[import] --settings") if args.settings else source
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
@@ -43,12 +45,17 @@ def main(words: Sequence[str]) -> int:
             raise
         except ValueError as error:  # settings that ours does not have, weights that do not fit them
             raise UserError(str(error)) from error
-    tokenizer = source / "tokenizer.json" if (source / "tokenizer.json").is_file() else None
-    config = _config(args.system, model, tokenizer is not None, workdir, rest)
+    config = _config(args.system, model, workdir, rest)
+    tokenizer = None
+    if not config.data.tokenizer:
+        tokenizer = _tokenizer(args.tokenizer, source, model.config.vocab_size)
+        name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
+        config = replace_path(config, "data.tokenizer", name)
+    check_config(config)
     _save(config, model, workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
     for name, share in model.original_config.items():
-        if name.endswith(("_pdrop", "_dropout")) and share and not isinstance(share, bool):
+        if name.endswith(("_pdrop", "_dropout")) and isinstance(share, float) and share:
             print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
     print(f"  python3 launch.py sample --workdir={workdir} --prompt ...")
     print(f"  python3 launch.py --config={workdir}/config.json --workdir={workdir}")
@@ -67,20 +74,61 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
     )
+    p.add_argument(
+        "--tokenizer",
+        metavar="FILE",
+        help="tokenizer.json of the model, or bytes; default PATH/tokenizer.json",
+    )
     p.epilog = "Further words set fields of the run's config: train.steps=100"
     return p
 
 
-def _config(system: str, model: object, with_tokenizer: bool, workdir: Path, words: list[str]) -> Config:
-    """The config of a run that goes on from these weights, with_tokenizer: and with the folder's tokenizer."""
+def _require_source(source: Path) -> None:
+    """UserError where there is nothing to import, a name of a model among them."""
+    if source.exists():
+        return
+    raise UserError(
+        f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, and '{source}' is none; "
+        f"nothing is downloaded here: fetch it where there is a network, hf download {source} --local-dir FOLDER, and "
+        "give that FOLDER"
+    )
+
+
+def _tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
+    """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
+
+    asked: of --tokenizer. Text through another tokenizer would be noise to the model, so nothing is assumed.
+    """
+    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, read_tokenizer_json
+
+    file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
+    if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):
+        name, size, found = "bytes", ByteTokenizer.vocab_size, None
+    elif not asked and not file.is_file():
+        raise UserError(
+            f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
+            "model was trained with (save_pretrained of its AutoTokenizer writes one), or --tokenizer=bytes to train "
+            "it on raw bytes"
+        )
+    else:
+        name, found = str(file), file
+        size = JsonTokenizer(read_tokenizer_json(name), name).vocab_size
+    if size > vocab_size:
+        raise UserError(
+            f"[import] --tokenizer: expected at most the model's {vocab_size:,} ids, got {size:,} ({name})"
+        )
+    return found
+
+
+def _config(system: str, model: object, workdir: Path, words: list[str]) -> Config:
+    """The config of a run that goes on from these weights; data.tokenizer is empty unless the words set it."""
     from mudd_core.interop.system import Original
 
     assert isinstance(model, Original)
-    tokenizer = str((workdir / "tokenizer.json").resolve()) if with_tokenizer else "bytes"
     config = Config(
         name=workdir.name or "imported",
         model=model.config,
-        data=DataConfig(tokenizer=tokenizer),
+        data=DataConfig(tokenizer=""),
         train=TrainConfig(seq_len=min(256, model.config.max_seq_len), logical_shards=1),
         optim=_optim(system, model.original_config),
         loss=LossConfig(normalize=model.normalize),
@@ -88,7 +136,6 @@ def _config(system: str, model: object, with_tokenizer: bool, workdir: Path, wor
     config = apply_overrides(config, split_words(words, config))
     if config.model != model.config:
         raise UserError("[import] model: the weights decide the model; change it after the import")
-    check_config(config)
     return config
 
 
