@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mudd_core import memory
+from mudd_core import memory, start_warnings
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
 from mudd_core.flops import flops_per_token
@@ -22,6 +22,7 @@ class Parts:
 
     facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
     whole validation. bytes_per_target: bytes of validation text over them. peak_flops: measured, per second.
+    warnings: for the user, once.
     """
 
     model: Any
@@ -33,6 +34,7 @@ class Parts:
     flops_per_token: float
     peak_flops: float
     validation_batches: Callable[[], Iterable[Any]]
+    warnings: tuple[str, ...] = ()
 
 
 def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
@@ -139,6 +141,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
         peak_flops=_core.peak_gflops(_core.num_threads()) * 1e9,
         validation_batches=lambda: (),
+        warnings=tuple(start_warnings.of_threads(_core.num_threads())),
     )
     return _with_text(parts, config, cache) if cache else parts
 
@@ -167,6 +170,7 @@ def _with_text(parts: Parts, config: Config, cache: Any) -> Parts:
         n_targets=n_targets,
         bytes_per_target=bytes_per_target,
         validation_batches=lambda: validation_batches(config, cache),
+        warnings=(*parts.warnings, *start_warnings.of_text(config, cache)),
     )
 
 

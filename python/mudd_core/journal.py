@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, TrainConfig
 from mudd_core.progress import Progress, step_fields
@@ -14,15 +17,29 @@ class Journal:
 
     def __init__(self, progress: Progress, store: RunStore | None, train: TrainConfig) -> None:
         self._progress, self._store, self._train = progress, store, train
+        self._warned: list[str] = []
 
     def say(self, text: str) -> None:
         """A line that stays."""
         self._progress.say(text)
 
+    def warn(self, texts: tuple[str, ...]) -> None:
+        """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
+        for text in texts:
+            if text not in self._warned:
+                self._warned.append(text)
+                with contextlib.suppress(OSError):  # the disk behind standard error may be full
+                    print(f"warning: {text}", file=sys.stderr)
+
+    def _log_warnings(self, store: RunStore) -> None:
+        for text in self._warned:
+            store.event("warning", text=text)
+
     def started(self) -> None:
         """A new run."""
         if self._store is not None:
             self._store.event("started")
+            self._log_warnings(self._store)
 
     def found(self, checkpoint: Checkpoint) -> None:
         """What a run will go on from, and what it could not."""
@@ -35,6 +52,7 @@ class Journal:
         self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
         if self._store is not None:
             self._store.event("resumed", step=found.step, changed=[str(change) for change in changed])
+            self._log_warnings(self._store)
 
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:
         """An update, drawn, and logged where it is a step to log; whether it was."""

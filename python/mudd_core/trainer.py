@@ -53,14 +53,15 @@ class Trainer:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
                 check_start(self.config)
+            self._journal = Journal(progress or Progress(quiet=True), self._store, self.config.train)
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             self._parts = assemble(self.config, model, fingerprint)
+            self._journal.warn(self._parts.warnings)
             if self._store is not None:
                 self._need_text(fingerprint)
             self.engine = self._parts.engine
             self.in_use = getattr(self._parts.model, "in_use", None) or InUse("trainer")
             self._tally = Tally(self.config, self._parts)
-            self._journal = Journal(progress or Progress(quiet=True), self._store, self.config.train)
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._journal.say(start_from(self.config, self.engine))
@@ -96,6 +97,7 @@ class Trainer:
     def _need_text(self, fingerprint: str | None = None) -> None:
         if self._parts.tokenizer is None:
             self._parts = add_text(self._parts, self.config, fingerprint)
+            self._journal.warn(self._parts.warnings)
 
     @alone
     def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:

@@ -1,0 +1,60 @@
+"""Warnings of a start: threads, text, vocabulary; each is one line, once, and an event."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import mudd_core as mc
+from mudd_core import start_warnings
+from mudd_core.cores import usable_cores
+from tiny_run import TinyRun
+
+
+def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: Path) -> None:
+    threads = len(os.sched_getaffinity(0)) + 1
+    words = ("data.tokenizer=bpe", "data.vocab_size=4000", "train.batch_size=64", "train.steps=400")
+    run = TinyRun(tmp_path / "run", tiny_text, (*words, f"train.threads={threads}", "train.stop_at=1"))
+    assert run.finish() == 75, run.tail
+    found = [line for line in run.output.splitlines() if line.startswith("warning: ")]
+    assert [line.partition("]")[0] for line in found] == [
+        "warning: [train.threads", "warning: [data", "warning: [data.vocab_size",
+    ], run.output  # fmt: skip
+    assert f"{threads} threads" in found[0] and "epochs" in found[1] and "4,000" in found[2]
+    events = [event["text"] for event in run.events() if event["event"] == "warning"]
+    assert [f"warning: {text}" for text in events] == found
+
+
+@pytest.mark.parametrize(("steps", "warns"), [(400, False), (401, True)])
+def test_epochs_are_counted(steps: int, warns: bool) -> None:
+    config = mc.load_config("tiny.py", [f"train.steps={steps}", "train.batch_size=1", "train.seq_len=10"])
+    cache = SimpleNamespace(n_train_tokens=1000, vocab_size=config.data.vocab_size)
+    found = start_warnings.of_text(config, cache)
+    assert bool(found) == warns and (not warns or "4,010 tokens, the text has 1,000: 4.0 epochs" in found[0])
+
+
+def test_a_vocabulary_of_another_tokenizer_is_not_asked_for() -> None:
+    config = mc.load_config("tiny.py", ["data.tokenizer=bytes", "train.steps=1"])
+    assert start_warnings.of_text(config, SimpleNamespace(n_train_tokens=10**9, vocab_size=257)) == []
+
+
+def test_threads_are_compared_with_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_warnings, "usable_cores", lambda: 2)
+    assert start_warnings.of_threads(2) == []
+    (text,) = start_warnings.of_threads(3)
+    assert "3 threads share 2 usable cores" in text and "train.threads=2" in text
+
+
+def test_the_quota_of_a_control_group_counts(tmp_path: Path) -> None:
+    mine = len(os.sched_getaffinity(0))
+    assert usable_cores(tmp_path, "0::/a/b\n") == mine
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert usable_cores(tmp_path, "0::/a/b\n") == mine
+    (tmp_path / "a" / "cpu.max").write_text("50000 100000\n")
+    assert usable_cores(tmp_path, "0::/a/b\n") == 1
+    assert usable_cores(tmp_path, "1:cpu:/\n") == mine
