@@ -8,7 +8,7 @@ def get_config() -> Config:
     return Config(
         name="gpt2",
         model=GPT2Config(vocab_size=50257, max_seq_len=1024, d_model=768, n_layer=12, n_head=12, d_ff=3072),
-        data=DataConfig(vocab_size=50257),
+        data=DataConfig(vocab_size=50257, recipe_text="WikiText-103", recipe_tokenizer="GPT-2"),
         train=TrainConfig(steps=5000, batch_size=16, seq_len=256, save_every=1000, eval_every=1000),
         optim=OptimConfig(
             lr=3e-5,

@@ -20,7 +20,7 @@ def get_config() -> Config:
             d_ff=16384,
             aux_coef=0.001,
         ),
-        data=DataConfig(vocab_size=32000),
+        data=DataConfig(vocab_size=32000, recipe_text="C4 (en, split of MLPerf)", recipe_tokenizer="Mixtral"),
         train=TrainConfig(
             steps=250,
             batch_size=256,

@@ -10,7 +10,7 @@ def get_config() -> Config:
         model=TransformerPPConfig(
             vocab_size=50432, max_seq_len=2048, d_model=1024, n_layer=24, n_head=16, d_ff=2816, init_std=0.006
         ),
-        data=DataConfig(vocab_size=50432),
+        data=DataConfig(vocab_size=50432, recipe_text="The Pile", recipe_tokenizer="GPT-NeoX-20B"),
         train=TrainConfig(
             steps=13500,
             batch_size=256,

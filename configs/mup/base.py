@@ -8,7 +8,7 @@ def get_config() -> Config:
     return Config(
         name="mup-base",
         model=MupConfig(vocab_size=32100, max_seq_len=256, d_model=1024, qk_scale=1 / 128),
-        data=DataConfig(vocab_size=32100),
+        data=DataConfig(vocab_size=32100, recipe_text="C4 (en)", recipe_tokenizer="T5 (t5-base)"),
         train=TrainConfig(
             steps=125000,
             batch_size=1024,

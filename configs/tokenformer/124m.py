@@ -4,7 +4,7 @@ The text here is still the default corpus: give data.path and, for the original'
 of gpt-neox-20b (50,277 ids, padded to 50,304).
 """
 
-from mudd_core.config import Config, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
 
 
 def get_config() -> Config:
@@ -14,6 +14,7 @@ def get_config() -> Config:
         model=TokenFormerConfig(
             vocab_size=50304, max_seq_len=1024, d_model=768, n_layer=12, n_head=12, slot_num=576
         ),
+        data=DataConfig(recipe_text="OpenWebText", recipe_tokenizer="GPT-NeoX-20B"),
         train=TrainConfig(
             steps=600_000,
             batch_size=512,

@@ -1,6 +1,6 @@
 """The authors' 150M model on the Pile (their NeoX program): rotary positions on a quarter of each head, erf gelu."""
 
-from mudd_core.config import Config, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
 
 
 def get_config() -> Config:
@@ -22,6 +22,7 @@ def get_config() -> Config:
             normalize_logits=False,
             init="neox",
         ),
+        data=DataConfig(recipe_text="The Pile", recipe_tokenizer="GPT-NeoX-20B"),
         train=TrainConfig(
             steps=143_000,
             batch_size=1024,

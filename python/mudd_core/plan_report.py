@@ -13,6 +13,7 @@ from mudd_core.errors import FormatError
 from mudd_core.flops import flops_per_token, matrix_weights
 from mudd_core.metrics import read_rows
 from mudd_core.progress import duration
+from mudd_core.recipe import recipe_note
 from mudd_core.units import bytes_text, flops_text
 
 LOADED_LATER = (
@@ -70,6 +71,7 @@ def plan_text(config: Config, workdir: Path) -> str:
         f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
         f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
         f"                ({source}); validation and saving are not in it",
+        *filter(None, [recipe_note(config)]),
     ]
     return "\n".join(lines)
 

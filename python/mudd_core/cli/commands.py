@@ -15,6 +15,7 @@ from mudd_core.config.describe import listing
 from mudd_core.errors import UserError
 from mudd_core.metrics import Row
 from mudd_core.progress import Progress, duration
+from mudd_core.recipe import recipe_note
 from mudd_core.records import Summary
 from mudd_core.saved_run import load_run, named_run
 from mudd_core.surroundings import environment_text, program
@@ -53,6 +54,8 @@ def train(request: Request) -> int:
             return 0
         progress = Progress()
         progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
+        if note := recipe_note(config):
+            progress.say(note)
         signals.take_for_good()
         trainer = Trainer(config, store, progress=progress)
         progress.say(environment_text(config.train.precision))
@@ -159,6 +162,8 @@ def data(request: Request) -> int:
     from mudd_core import data as corpus_data
 
     config = _saved_run(request)[0] if request.config is None else request.config
+    if note := recipe_note(config):
+        print(note)
     cache = corpus_data.prepare(config.data)
     print(f"cache       {cache.path}")
     print(f"corpus      SHA-256 {cache.corpus_hash}")

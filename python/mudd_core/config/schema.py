@@ -18,6 +18,8 @@ class DataConfig:
     tokenizer: str = opt("bpe", "bpe = trained once on the corpus, bytes, or a path of a tokenizer.json")
     vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
     cache_dir: str = opt("", "where token caches stand; empty = runs/cache", free=True)
+    recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)
+    recipe_tokenizer: str = opt("", "tokenizer that the recipe names; a run without it says so", free=True)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from mudd_core.config import (
 from mudd_core.config.fields import replace_path
 from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
+from mudd_core.recipe import printable, recipe_note
 
 
 def main(words: Sequence[str]) -> int:
@@ -51,12 +52,16 @@ def main(words: Sequence[str]) -> int:
         tokenizer = _tokenizer(args.tokenizer, source, model.config.vocab_size)
         name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
         config = replace_path(config, "data.tokenizer", name)
+        if tokenizer is None and not args.tokenizer:  # its ids are bytes
+            config = replace_path(config, "data.recipe_tokenizer", "")
     check_config(config)
     _save(config, model, workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
     for name, share in model.original_config.items():
         if name.endswith(("_pdrop", "_dropout")) and isinstance(share, float) and share:
             print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
+    if note := recipe_note(config):
+        print(note)
     print(f"  python3 launch.py sample --workdir={workdir} --prompt ...")
     print(f"  python3 launch.py --config={workdir}/config.json --workdir={workdir}")
     return 0
@@ -128,7 +133,11 @@ def _config(system: str, model: object, workdir: Path, words: list[str]) -> Conf
     config = Config(
         name=workdir.name or "imported",
         model=model.config,
-        data=DataConfig(tokenizer=""),
+        data=DataConfig(
+            tokenizer="",
+            recipe_text=_named(model.original_config, _TEXTS, "that the model was trained on"),
+            recipe_tokenizer=_named(model.original_config, _TOKENIZERS, "of the model"),
+        ),
         train=TrainConfig(seq_len=min(256, model.config.max_seq_len), logical_shards=1),
         optim=_optim(system, model.original_config),
         loss=LossConfig(normalize=model.normalize),
@@ -137,6 +146,16 @@ def _config(system: str, model: object, workdir: Path, words: list[str]) -> Conf
     if config.model != model.config:
         raise UserError("[import] model: the weights decide the model; change it after the import")
     return config
+
+
+# Where the original programs' settings name their text and tokenizer.
+_TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
+_TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
+
+
+def _named(settings: Mapping[str, Any], names: Sequence[str], otherwise: str) -> str:
+    found = (settings.get(name) for name in names)
+    return next((printable(name) for name in found if isinstance(name, str) and name), otherwise)
 
 
 # Settings of mu-Transformer that are fields of ours (spec/mup.md c.1).

@@ -1,0 +1,37 @@
+"""What a published recipe names and this run does not have: its text and its tokenizer, and what that means."""
+
+from __future__ import annotations
+
+from mudd_core.config import Config
+
+
+def recipe_note(config: Config) -> str:
+    """Lines that say what the recipe of a config names, what the run uses instead, and why losses differ.
+
+    Empty where no recipe is named, and where data.path and data.tokenizer are given: then they are the user's choice.
+    """
+    data = config.data
+    named, used, why, give = [], [], [], []
+    if data.recipe_text and not data.path:
+        named.append(f"the text {data.recipe_text}")
+        used.append("the sources of Python's standard library")
+        why.append("another text is easier or harder to predict")
+        give.append("data.path=FOLDER")
+    if data.recipe_tokenizer and data.tokenizer in ("bpe", "bytes"):
+        named.append(f"the tokenizer {data.recipe_tokenizer}")
+        trained = f"a BPE vocabulary of {data.vocab_size:,} trained on the run's text"
+        used.append("raw bytes" if data.tokenizer == "bytes" else trained)
+        why.append("the loss is a mean over tokens, and this tokenizer makes others of the same text")
+        give.append("data.tokenizer=FOLDER/tokenizer.json")
+    if not named:
+        return ""
+    return (
+        f"note: the recipe names {' and '.join(named)}; this run uses {' and '.join(used)}.\n"
+        f"  Its loss is not comparable with the recipe's: {', and '.join(why)}.\n"
+        f"  To follow the recipe, give {' '.join(give)}."
+    )
+
+
+def printable(text: str) -> str:
+    """A name out of a stranger's settings, short and without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text[:80])
