@@ -1,5 +1,5 @@
-# The extension modules. They are put next to the Python package of the checkout as well, so that an
-# editable install and PYTHONPATH=python see one copy.
+# The extension modules, built in the build tree. They are installed from there: by scikit-build-core into a wheel,
+# by ./run into the environment that holds the editable install (cmake --install --component modules).
 set(PYBIND11_FINDPYTHON ON)
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 if(NOT pybind11_DIR)
@@ -12,14 +12,13 @@ function(mudd_module name)
   pybind11_add_module(${name} NO_EXTRAS ${ARGN})
   target_include_directories(${name} PRIVATE cpp)
   target_compile_options(${name} PRIVATE -O1)
-  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/mudd_core)
-  # An editable install reads the checkout's package, where the module stands already.
-  if(NOT SKBUILD_STATE STREQUAL "editable")
-    install(TARGETS ${name} LIBRARY DESTINATION mudd_core)
-  endif()
+  # An HDF5 outside of the loader's path is found by the installed module too.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS ${name} LIBRARY DESTINATION mudd_core COMPONENT modules)
 endfunction()
-if(NOT SKBUILD_STATE STREQUAL "editable")
-  install(DIRECTORY configs/ DESTINATION mudd_core/configs FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+if(NOT SKBUILD_STATE STREQUAL "editable")  # an editable install reads configs/ of the checkout
+  install(DIRECTORY configs/ DESTINATION mudd_core/configs COMPONENT configs
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 endif()
 
 file(GLOB bind_sources CONFIGURE_DEPENDS cpp/bind/*.cc)
