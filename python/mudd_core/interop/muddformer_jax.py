@@ -190,8 +190,10 @@ def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
     while f"decoder/layers_{layers}/mlp/wo/kernel" in shapes:
         layers += 1
     _, heads, head = sizes(system, shapes, attention + "query/kernel", 3)
-    told = next((name for name in ("mlp_dim", "base_mlp_dim") if read.config.get(name) is not None), None)
-    if told is None and read.flag("dynamic_mlp_dim"):
+    inner_name = next(
+        (name for name in ("mlp_dim", "base_mlp_dim") if read.config.get(name) is not None), None
+    )
+    if inner_name is None and read.flag("dynamic_mlp_dim"):
         raise ValueError("[muddformer_jax] config: expected mlp_dim, the mean that inner widths grow around")
     return {
         "vocab_size": vocab,
@@ -201,7 +203,7 @@ def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
         "n_head": heads,
         "n_kv_head": sizes(system, shapes, attention + "key/kernel", 3)[1],
         "d_head": head,
-        "d_ff": read.whole(told) if told else inner,
+        "d_ff": read.whole(inner_name) if inner_name else inner,
         "rope_base": read.number("rope_max_timescale", 10000.0),
         "norm_eps": read.number("normalization_layer_epsilon", 1e-6),
         "tie_embeddings": "decoder/logits_dense/kernel" not in shapes,
