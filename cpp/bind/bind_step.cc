@@ -31,15 +31,19 @@ void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
   batcher.batcher.fill(first, inputs.rows, inputs.i32(), targets.i32());
 }
 
-StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr) {
+StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr,
+                       const StepLimits& limits) {
   const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
-  return s.run(input, updates, lr, [&](int run, Executor& e) {
-    const int64_t samples = e.graph().values()[e.input("inputs")].spec.shape[0];
-    fill_from(batcher, e, (step * e.runs_per_step() + run) * samples);
-  });
+  return s.run(
+      input, updates, lr,
+      [&](int run, Executor& e) {
+        const int64_t samples = e.graph().values()[e.input("inputs")].spec.shape[0];
+        fill_from(batcher, e, (step * e.runs_per_step() + run) * samples);
+      },
+      limits);
 }
 
 struct Column {
@@ -68,19 +72,22 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
 }
 
 StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
-                      int64_t batch_size) {
+                      int64_t batch_size, const StepLimits& limits) {
   const Busy busy(s.executor().store().busy(), "train_step");
   const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
-  return s.run(input, updates, lr, [&](int run, Executor& e) {
-    for (const Column& c : columns) {
-      const Tensor to = e.value(c.to);
-      for (int64_t r = 0; r < to.rows; ++r)
-        std::memcpy(to.i32() + r * to.stride, c.from.i32() + (run * to.rows + r) * c.from.stride, to.cols * 4);
-    }
-  });
+  return s.run(
+      input, updates, lr,
+      [&](int run, Executor& e) {
+        for (const Column& c : columns) {
+          const Tensor to = e.value(c.to);
+          for (int64_t r = 0; r < to.rows; ++r)
+            std::memcpy(to.i32() + r * to.stride, c.from.i32() + (run * to.rows + r) * c.from.stride, to.cols * 4);
+        }
+      },
+      limits);
 }
 
 }  // namespace
@@ -93,7 +100,12 @@ void bind_step(py::module_& m) {
       .def_readonly("loss", &StepReport::loss)
       .def_readonly("grad_norm", &StepReport::grad_norm)
       .def_readonly("finite", &StepReport::finite)
+      .def_readonly("spike", &StepReport::spike)
+      .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped);
+  py::class_<StepLimits>(m, "StepLimits", "The largest loss and gradient norm that an update is made for.")
+      .def(py::init([](double loss, double grad_norm) { return StepLimits{loss, grad_norm}; }), py::arg("loss"),
+           py::arg("grad_norm"));
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
                        double weight_decay, double clip, const std::string& normalize,
@@ -121,9 +133,9 @@ void bind_step(py::module_& m) {
            py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
            py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"))
+           py::arg("lr"), py::arg("limits") = StepLimits{})
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("batch_size"))
+           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = StepLimits{})
       .def_property_readonly(
           "figures",
           [](py::object self) {

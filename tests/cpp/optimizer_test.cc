@@ -1,5 +1,6 @@
 // levels: lion and sgd rows against their double references, the bf16 moment, and the sweep of each bit-equal.
 #include <cstring>
+#include <limits>
 
 #include "compare.h"
 #include "mudd/base/check.h"
@@ -92,6 +93,66 @@ TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") 
       }
     });
   }
+}
+
+TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad number is") {
+  const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::sgd}) {
+    const auto rows = optimizer == Optimizer::adamw  ? adamw_rows()
+                      : optimizer == Optimizer::lion ? lion_rows()
+                                                     : sgd_rows();
+    UpdateFactors f = factors(optimizer);
+    f.eps = 0;  // lanes behind the last element are then 0 / 0
+    for_each_row(rows, [&](const auto& row) {
+      for (const int64_t n : {1, 8, 17, 33}) {
+        const size_t planes = optimizer == Optimizer::adamw ? 3 : 2;
+        for (int64_t at = -1; at < n; ++at)
+          for (size_t plane = 0; plane < planes; ++plane)
+            for (const float number : bad) {
+              std::vector<float> values[] = {numbers(1, n), numbers(2, n), std::vector<float>(n, 1.0f)};
+              const std::vector<float> g = numbers(3, n);
+              const float* grads[] = {g.data()};
+              if (at >= 0) values[plane][at] = number;
+              std::vector<bf16> m16(n);
+              for (int64_t i = 0; i < n; ++i) {
+                uint32_t bits;
+                std::memcpy(&bits, &values[1][i], 4);
+                m16[i].bits = static_cast<uint16_t>(bits >> 16);
+              }
+              std::vector<float> w16 = values[0], v16 = values[2];
+              CHECK(row.kernels->update_bf16(n, w16.data(), m16.data(), v16.data(), grads, 1, f) == (at < 0));
+              CHECK(row.kernels->update(n, values[0].data(), values[1].data(), values[2].data(), grads, 1, f) ==
+                    (at < 0));
+            }
+      }
+      // The largest float is infinity as a bf16.
+      std::vector<float> w(1), v(1, 1.0f), m(1);
+      std::vector<bf16> m16(1);
+      const float largest = std::numeric_limits<float>::max(), *grads[] = {&largest};
+      UpdateFactors still{1, 1, 1, 1, 0, 0, 0, 1, 1};
+      if (optimizer == Optimizer::lion) still.beta2 = 1, still.one_minus_beta2 = 1;
+      if (optimizer == Optimizer::sgd) still.beta1 = 0;
+      CHECK(row.kernels->update(1, w.data(), m.data(), v.data(), grads, 1, still));
+      CHECK(m[0] == largest);
+      CHECK_FALSE(row.kernels->update_bf16(1, w.data(), m16.data(), v.data(), grads, 1, still));
+    });
+  }
+}
+
+TEST_CASE("update_step reports one bad number among many tasks and threads") {
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    const int64_t rows = 200, cols = 1500;
+    for (const int64_t at : {int64_t{-1}, int64_t{0}, rows * cols / 2, rows * cols - 1}) {
+      std::vector<float> w = numbers(1, rows * cols), m(w.size()), g = numbers(2, rows * cols);
+      if (at >= 0) w[at] = std::numeric_limits<float>::infinity();
+      UpdateParameter p;
+      p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
+      p.grads[0] = g.data(), p.n_grads = 1;
+      CHECK(update_step(Optimizer::sgd, DType::f32, {&p, 1}, kScalars) == (at < 0));
+    }
+  }
+  set_num_threads(0);
 }
 
 TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {

@@ -94,7 +94,8 @@ double shards_of(const Executor& executor, ValueId id) {
 
 }  // namespace
 
-StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill) {
+StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
+                          const StepLimits& limits) {
   StepReport report;
   double first_count = -1, aux_sum = 0;
   std::fill(figure_sums_.begin(), figure_sums_.end(), 0.0);
@@ -125,10 +126,11 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   report.loss = (report.loss_sum + aux_sum) / divisor;
   report.grad_norm = std::sqrt(squared_norm(gradients_, block_sums_.data())) / divisor;
   report.finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  if (!report.finite) return report;
+  report.spike = report.finite && (report.loss > limits.loss || report.grad_norm > limits.grad_norm);
+  if (!report.finite || report.spike) return report;
   // As torch.nn.utils.clip_grad_norm_: the small constant keeps 0 / 0 away.
   const double clip = options_.clip > 0 ? std::min(1.0, options_.clip / (report.grad_norm + 1e-6)) : 1.0;
-  update(updates, lr, clip / divisor);
+  report.spoilt = !update(updates, lr, clip / divisor);
   return report;
 }
 
@@ -138,7 +140,7 @@ double TrainStep::denominator(double weight_sum) const {
   return static_cast<double>(targets.rows * targets.cols * executor_.runs_per_step());
 }
 
-void TrainStep::update(int64_t updates, double lr, double grad_scale) {
+bool TrainStep::update(int64_t updates, double lr, double grad_scale) {
   const ParamStore& store = executor_.store();
   const double schedule = options_.peak_lr > 0 ? lr / options_.peak_lr : 0;
   for (size_t k = 0; k < parameters_.size(); ++k) {
@@ -154,12 +156,12 @@ void TrainStep::update(int64_t updates, double lr, double grad_scale) {
     parameters_[k].packed_plain = packed(Pack::plain);
     parameters_[k].packed_transposed = packed(Pack::transposed);
   }
-  update_step(options_.optimizer, options_.moment, parameters_,
-              {.beta1 = options_.beta1,
-               .beta2 = options_.beta2,
-               .bias_correction1 = bias_correction(options_.beta1, updates + 1),
-               .bias_correction2 = bias_correction(options_.beta2, updates + 1),
-               .grad_scale = grad_scale});
+  return update_step(options_.optimizer, options_.moment, parameters_,
+                     {.beta1 = options_.beta1,
+                      .beta2 = options_.beta2,
+                      .bias_correction1 = bias_correction(options_.beta1, updates + 1),
+                      .bias_correction2 = bias_correction(options_.beta2, updates + 1),
+                      .grad_scale = grad_scale});
 }
 
 }  // namespace mudd

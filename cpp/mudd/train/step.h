@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "mudd/base/shard_tree.h"
@@ -36,8 +37,16 @@ struct StepReport {
   double aux_loss = 0;                  // the auxiliary part, divided by the denominator
   double loss = 0;                      // divided by the denominator, the auxiliary part included
   double grad_norm = 0;                 // of the mean gradient, before clipping
-  bool finite = true;                   // false: the update was skipped
+  bool finite = true;                   // loss and gradient norm; false: no update was made
+  bool spike = false;                   // finite, but above a limit of StepLimits: no update was made
+  bool spoilt = false;                  // the update wrote a weight or moment that is not finite
   bool stopped = false;                 // a stop was asked for between micro-batches: nothing changed
+};
+
+// The largest loss and gradient norm that an update is made for.
+struct StepLimits {
+  double loss = std::numeric_limits<double>::infinity();
+  double grad_norm = std::numeric_limits<double>::infinity();
 };
 
 class TrainStep {
@@ -50,7 +59,8 @@ class TrainStep {
   using FillRun = std::function<void(int run, Executor& executor)>;
 
   // updates: optimizer updates accepted so far (Adam's t is one more).
-  StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill);
+  StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
+                 const StepLimits& limits = {});
 
   Executor& executor() { return executor_; }
 
@@ -64,7 +74,7 @@ class TrainStep {
   void add_matrix(int parameter, int64_t s);
   double denominator(double weight_sum) const;
   void add_figures();
-  void update(int64_t updates, double lr, double grad_scale);
+  bool update(int64_t updates, double lr, double grad_scale);
 
   Executor& executor_;
   ValueId loss_, count_;

@@ -1,5 +1,5 @@
 // The loop of every optimizer's kernel: sums the uses of a tied parameter in order, ((g0 + g1) + g2) + g3, times
-// grad_scale, and hands on (index, lanes, g). Included by kernels only.
+// grad_scale, and hands on (index, lanes, g); the check that what they write is finite. Included by kernels only.
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
@@ -17,5 +17,23 @@ inline void over_gradient(int64_t n, const float* const* grads, int n_grads, flo
     body(i, lanes, g * scale);
   });
 }
+
+// Watches values in whole vectors: 0 * x is 0 for a finite x and NaN for any other, and NaN stays in a sum.
+class FiniteCheck {
+ public:
+  void see(Vec a, Vec b, Vec c, int lanes) {
+    const Vec zero = Vec::zero();
+    zeros_ = zeros_ + first_lanes(fma(a, zero, fma(b, zero, c * zero)), lanes);
+  }
+  void see(Vec a, Vec b, int lanes) { see(a, b, Vec::zero(), lanes); }
+  bool passed() const { return zeros_.sum() == 0.0f; }
+
+ private:
+  Vec zeros_ = Vec::zero();
+};
+
+// A moment as it is stored: bf16 rounds the largest floats to infinity.
+inline Vec as_stored(const float*, Vec v) { return v; }
+inline Vec as_stored(const bf16*, Vec v) { return round_bf16(v); }
 
 }  // namespace mudd::MUDD_ISA

@@ -1,6 +1,7 @@
 #include "mudd/train/update.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "mudd/base/check.h"
@@ -52,8 +53,8 @@ void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64
 
 constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows
 
-// Elements [at, at + n), n at most kCopied where a gradient is given by its rows.
-void update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n,
+// Elements [at, at + n), n at most kCopied where a gradient is given by its rows. Whether all are finite now.
+bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n,
                   const UpdateFactors& factors) {
   const float* grads[kMaxGradientUses] = {};
   float copies[kMaxGradientUses][kCopied];
@@ -63,20 +64,22 @@ void update_piece(const UpdateKernels& kernels, DType moment, const UpdateParame
   }
   float* v = p.v ? p.v + at : nullptr;
   if (moment == DType::bf16)
-    kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, factors);
-  else kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, factors);
+    return kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, factors);
+  return kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, factors);
 }
 
-void run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task,
+bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task,
               const UpdateFactors& factors) {
   const int64_t r = task / cut.across * cut.block_rows, c = task % cut.across * cut.block_cols;
   const int64_t r_end = std::min(r + cut.block_rows, cut.rows), c_end = std::min(c + cut.block_cols, cut.cols);
   const bool by_rows = std::any_of(p.grad_rows, p.grad_rows + p.n_grads, [](const auto* rows) { return rows; });
   const int64_t step = by_rows ? kCopied : c_end - c;
+  bool finite = true;
   for (int64_t row = r; row < r_end; ++row)
     for (int64_t column = c; column < c_end; column += step)
-      update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column), factors);
+      finite &= update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column), factors);
   repack(p, r, r_end, c, c_end);
+  return finite;
 }
 
 const UpdateKernels& kernels_of(Optimizer optimizer) {
@@ -114,7 +117,7 @@ UpdateFactors update_factors(Optimizer optimizer, const UpdateParameter& p, cons
           static_cast<float>(p.eps)};
 }
 
-void update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> parameters,
+bool update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> parameters,
                  const UpdateScalars& scalars) {
   const UpdateKernels& kernels = kernels_of(optimizer);
   check(moment == DType::f32 || moment == DType::bf16, "optimizer", "moment: expected float32 or bfloat16, got ",
@@ -126,12 +129,15 @@ void update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> p
     p.first_task = tasks;
     tasks += Cut(p).tasks();
   }
+  std::atomic<bool> finite{true};
   parallel_for(tasks, [&](int64_t task, int) {
     const auto after = std::upper_bound(parameters.begin(), parameters.end(), task,
                                         [](int64_t t, const UpdateParameter& p) { return t < p.first_task; });
     const UpdateParameter& p = *(after - 1);  // an empty parameter has no task and shares first_task with the next
-    run_task(kernels, moment, p, Cut(p), task - p.first_task, update_factors(optimizer, p, scalars));
+    if (!run_task(kernels, moment, p, Cut(p), task - p.first_task, update_factors(optimizer, p, scalars)))
+      finite.store(false, std::memory_order_relaxed);
   });
+  return finite.load();
 }
 
 }  // namespace mudd

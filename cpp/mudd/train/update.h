@@ -52,18 +52,19 @@ struct UpdateFactors {
 
 UpdateFactors update_factors(Optimizer optimizer, const UpdateParameter& parameter, const UpdateScalars& scalars);
 
-// n contiguous elements; v is not touched by optimizers with one moment.
+// n contiguous elements; v is not touched by optimizers with one moment. False: a number that was written is not
+// finite.
 struct UpdateKernels {
-  void (*update)(int64_t n, float* w, float* m, float* v, const float* const* grads, int n_grads,
+  bool (*update)(int64_t n, float* w, float* m, float* v, const float* const* grads, int n_grads,
                  const UpdateFactors& factors);
-  void (*update_bf16)(int64_t n, float* w, bf16* m, float* v, const float* const* grads, int n_grads,
+  bool (*update_bf16)(int64_t n, float* w, bf16* m, float* v, const float* const* grads, int n_grads,
                       const UpdateFactors& factors);
 };
 
 // Updates every parameter; moment: type of the first moment, f32 or bf16. Memory: reads w, the moments and g,
 // writes w, the moments and the packed copies once each. Bits do not depend on the thread count. Allocates
-// nothing.
-void update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> parameters,
+// nothing. False: a weight or moment that was written is not finite (all are written all the same).
+bool update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> parameters,
                  const UpdateScalars& scalars);
 
 }  // namespace mudd

@@ -6,11 +6,12 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 template <class Moment>
-void update(int64_t n, float* w, Moment* m, float* v, const float* const* grads, int n_grads,
+bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads, int n_grads,
             const UpdateFactors& f) {
   const Vec beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
   const Vec beta2 = Vec::set1(f.beta2), rest2 = Vec::set1(f.one_minus_beta2), decay = Vec::set1(f.decay);
   const Vec step = Vec::set1(f.step_size), root = Vec::set1(f.root_scale), eps = Vec::set1(f.eps);
+  FiniteCheck check;
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec mean = fma(rest1, g, beta1 * load(m + i, lanes));
     const Vec square = fma(rest2 * g, g, beta2 * load(v + i, lanes));
@@ -18,8 +19,11 @@ void update(int64_t n, float* w, Moment* m, float* v, const float* const* grads,
     store(v + i, square, lanes);
     const Vec old = load(w + i, lanes);
     const Vec decayed = fnma(decay, old, old);
-    store(w + i, fnma(step, mean / fma(sqrt(square), root, eps), decayed), lanes);
+    const Vec next = fnma(step, mean / fma(sqrt(square), root, eps), decayed);
+    store(w + i, next, lanes);
+    check.see(next, as_stored(m, mean), square, lanes);
   });
+  return check.passed();
 }
 
 }  // namespace

@@ -6,14 +6,18 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 template <class Moment>
-void update(int64_t n, float* w, Moment* m, float*, const float* const* grads, int n_grads,
+bool update(int64_t n, float* w, Moment* m, float*, const float* const* grads, int n_grads,
             const UpdateFactors& f) {
   const Vec momentum = Vec::set1(f.beta1), decay = Vec::set1(f.decay), step = Vec::set1(f.step_size);
+  FiniteCheck check;
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec old = load(w + i, lanes), moment = fma(momentum, load(m + i, lanes), g);
+    const Vec next = fnma(step, fma(momentum, moment, g), fnma(decay, old, old));
     store(m + i, moment, lanes);
-    store(w + i, fnma(step, fma(momentum, moment, g), fnma(decay, old, old)), lanes);
+    store(w + i, next, lanes);
+    check.see(next, as_stored(m, moment), lanes);
   });
+  return check.passed();
 }
 
 }  // namespace
