@@ -3,6 +3,8 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "bind/batcher.h"
 #include "bind/numpy.h"
@@ -12,6 +14,12 @@ namespace py = pybind11;
 using namespace mudd;
 
 namespace {
+
+using Limits = std::optional<std::pair<double, double>>;  // of loss and gradient norm
+
+StepLimits step_limits(const Limits& limits) {
+  return limits ? StepLimits{limits->first, limits->second} : StepLimits{};
+}
 
 // The memory of an input of ids, [samples, T].
 Tensor ids(Executor& e, const char* name) {
@@ -32,7 +40,7 @@ void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
 }
 
 StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr,
-                       const StepLimits& limits) {
+                       const Limits& limits) {
   const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
   StepInput input;
@@ -43,7 +51,7 @@ StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int
         const int64_t samples = e.graph().values()[e.input("inputs")].spec.shape[0];
         fill_from(batcher, e, (step * e.runs_per_step() + run) * samples);
       },
-      limits);
+      step_limits(limits));
 }
 
 struct Column {
@@ -72,7 +80,7 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
 }
 
 StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
-                      int64_t batch_size, const StepLimits& limits) {
+                      int64_t batch_size, const Limits& limits) {
   const Busy busy(s.executor().store().busy(), "train_step");
   const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
@@ -87,7 +95,7 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
             std::memcpy(to.i32() + r * to.stride, c.from.i32() + (run * to.rows + r) * c.from.stride, to.cols * 4);
         }
       },
-      limits);
+      step_limits(limits));
 }
 
 }  // namespace
@@ -103,9 +111,6 @@ void bind_step(py::module_& m) {
       .def_readonly("spike", &StepReport::spike)
       .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped);
-  py::class_<StepLimits>(m, "StepLimits", "The largest loss and gradient norm that an update is made for.")
-      .def(py::init([](double loss, double grad_norm) { return StepLimits{loss, grad_norm}; }), py::arg("loss"),
-           py::arg("grad_norm"));
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
                        double weight_decay, double clip, const std::string& normalize,
@@ -133,9 +138,9 @@ void bind_step(py::module_& m) {
            py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
            py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("limits") = StepLimits{})
+           py::arg("lr"), py::arg("limits") = py::none())
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = StepLimits{})
+           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none())
       .def_property_readonly(
           "figures",
           [](py::object self) {

@@ -287,6 +287,12 @@ class StepReport:
     def loss_sum(self) -> float:
         ...
     @property
+    def spike(self) -> bool:
+        ...
+    @property
+    def spoilt(self) -> bool:
+        ...
+    @property
     def stopped(self) -> bool:
         ...
     @property
@@ -298,9 +304,9 @@ class TrainStep:
     """
     def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, optimizer: str = 'adamw', moment: str = 'float32', peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = []) -> None:
         ...
-    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float) -> StepReport:
+    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None) -> StepReport:
         ...
-    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int) -> StepReport:
+    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None) -> StepReport:
         ...
     @property
     def figures(self) -> typing.Any:

@@ -62,6 +62,15 @@ def expected_vocabulary(config: Config) -> int:
     return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
 
 
+def with_model_of(model: Any, config: Config) -> Config:
+    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
+    train = dataclasses.replace(config.train, precision=model.precision)
+    config = dataclasses.replace(config, model=model.config, train=train)
+    if model.normalize != "all_slots":
+        return config
+    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))
+
+
 def book(
     shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None, *, only: bool = False
 ) -> tuple[Any, Any, dict[str, int]]:

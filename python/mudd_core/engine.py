@@ -82,12 +82,19 @@ class Engine:
         )
 
     @alone
-    def train_step(self, step: int, lr: float, batch: Mapping[str, Array] | None = None) -> Any:
-        """Update `step` (from 0) at learning rate lr on the batcher's batch.
+    def train_step(
+        self,
+        step: int,
+        lr: float,
+        batch: Mapping[str, Array] | None = None,
+        limits: tuple[float, float] | None = None,
+    ) -> Any:
+        """Update at learning rate lr on the batcher's batch number `step` (from 0).
 
-        batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients).
+        batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
+        loss and gradient norm that an update is made for.
         """
-        where = {"step": step, "updates": self.updates, "lr": lr}
+        where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits}
         taken = self._step
         self._given = None
         if batch is None:
@@ -101,7 +108,7 @@ class Engine:
         if self._load is not None and not report.stopped:
             self._load.take(step, taken.figures)
             self._aux_loss = report.aux_loss
-        self.updates += int(report.finite and not report.stopped)
+        self.updates += int(report.finite and not report.spike and not report.stopped)
         return report
 
     def figures(self) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import asdict
 
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, TrainConfig
 from mudd_core.progress import Progress, step_fields
 from mudd_core.records import StepRecord, Summary, Validation
 from mudd_core.run_store import RunStore
+from mudd_core.update_guard import Rewind
 
 
 class Journal:
@@ -63,12 +65,21 @@ class Journal:
             self._store.log(record.row())
         return logged
 
-    def skipped(self, step: int, where: str) -> None:
-        """An update that had numbers which are not finite; where: the first of them, '' if nobody looked."""
+    def skipped(self, step: int, reason: str, where: str) -> None:
+        """An update that does not count; where: the first number that is not finite, '' if nobody looked."""
         self.say(
-            f"step {step}: loss or gradient is not finite; the update is skipped"
+            f"step {step}: {reason}; the update is skipped"
             + (f"; the first bad number is in {where}" if where else "")
         )
+
+    def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
+        """A run that went back to a checkpoint."""
+        self.say(
+            f"step {rewind.from_step + 1}: back to the checkpoint of step {rewind.to_step} (rewind {count} of "
+            f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
+        )
+        if self._store is not None:
+            self._store.event("rewound", **asdict(rewind))
 
     def validated(self, result: Validation) -> None:
         """A validation that was due."""

@@ -25,11 +25,24 @@ class StepReport(Protocol):
 
     @property
     def finite(self) -> bool:
-        """False: the update was skipped."""
+        """Loss and gradient norm; False: no update was made."""
+
+    @property
+    def spike(self) -> bool:
+        """Finite, but the loss or the gradient norm was above its limit: no update was made."""
+
+    @property
+    def spoilt(self) -> bool:
+        """The update was made and wrote a weight or a moment that is not finite."""
 
     @property
     def stopped(self) -> bool:
         """True: a stop was asked for and nothing has changed."""
+
+
+def kept(report: StepReport) -> bool:
+    """Whether the update was made and holds."""
+    return report.finite and not report.spike and not report.spoilt
 
 
 class Evaluator(Protocol):
@@ -44,8 +57,13 @@ class Engine(Evaluator, Protocol):
 
     batcher: Any
 
-    def train_step(self, step: int, lr: float, batch: Any = None) -> StepReport:
-        """Update number `step`, from 0, on the batch or else the batcher's."""
+    def train_step(
+        self, step: int, lr: float, batch: Any = None, limits: tuple[float, float] | None = None
+    ) -> StepReport:
+        """An update on the batch, or else on the batcher's batch number `step`, from 0.
+
+        limits: the largest loss and gradient norm that an update is made for.
+        """
 
     def state_tensors(self, *, writable: bool = False) -> Tensors:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
@@ -109,7 +127,10 @@ class Validation:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a call of fit() ended. stopped: who asked for it, or None when all steps are done."""
+    """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
+
+    skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint.
+    """
 
     name: str
     step: int
@@ -122,3 +143,4 @@ class Summary:
     seconds: float
     final_hash: str
     stopped: str | None = None
+    rewinds: int = 0

@@ -17,7 +17,7 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, config_hash, from_dict, merge_for_resume, to_dict
 from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
-from mudd_core.records import Summary, Tensors
+from mudd_core.records import Summary, Tensors, Validation
 from mudd_core.workdir import Workdir, write_json
 
 
@@ -91,19 +91,42 @@ class RunStore:
             write_json(self.dir.run_file, run)
         checkpoint.recover(self.dir.checkpoint_folder)
         found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
-        step = found.step if found else 0
+        self._open_logs(found.step if found else 0)
+        return found
+
+    def _open_logs(self, step: int) -> None:
         try:
             self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
             self._board = Board(self.dir.board_folder, resumed_step=step)
-            self._events = LineFile(self.path / "events.jsonl")
+            if self._events is None:
+                self._events = LineFile(self.path / "events.jsonl")
         except OSError as error:
             raise SaveError(f"[save] the logs in {self.path}: {error.strerror}") from error
+
+    def rewind(self, step: int, into: Tensors) -> Checkpoint:
+        """Go back to the checkpoint of this step, or to the newest before it that verifies.
+
+        Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
+        """
+        assert self._metrics is not None and self._board is not None
+        folder = self.dir.checkpoint_folder
+        found = checkpoint.load_newest(folder, run_id=self.run_id, into=into, up_to=step)
+        if found is None:
+            raise FormatError(str(folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
+        try:
+            # Checkpoints before rows: a resume from one of these needs its rows.
+            checkpoint.drop_after(folder, step, run_id=self.run_id)
+            self._metrics.close()
+            self._board.close()
+        except OSError as error:
+            raise SaveError(f"[save] {self.path}: {error.strerror}") from error
+        self._open_logs(found.step)
         return found
 
-    def last_validation(self, step: int) -> Row | None:
-        """The validation row of this step, if the log has it."""
+    def last_validation(self, step: int) -> Validation | None:
+        """The validation of this step, if the log has its row."""
         rows = [row for row in read_rows(self.dir.metrics_file) if row["step"] == step and "val_loss" in row]
-        return rows[-1] if rows else None
+        return Validation(**rows[-1]) if rows else None
 
     def log(self, row: Row) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
@@ -130,8 +153,8 @@ class RunStore:
                 with contextlib.suppress(OSError):  # the same disk may hold the output
                     print(f"warning: {self.path / name}: {error.strerror}; the run goes on", file=sys.stderr)
 
-    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any]) -> bool:
-        """Commit a checkpoint, drop old. False and `save_error` if it failed; older steps stay intact."""
+    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
+        """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
         assert self.config is not None and self._metrics is not None and self._board is not None
         try:
             self._metrics.sync()
@@ -146,7 +169,11 @@ class RunStore:
             )
             # Reads the new step back before an old one goes; a step that does not verify is a failed save.
             checkpoint.keep_last(
-                self.dir.checkpoint_folder, self.config.train.keep_last, run_id=self.run_id, saved_step=step
+                self.dir.checkpoint_folder,
+                self.config.train.keep_last,
+                run_id=self.run_id,
+                saved_step=step,
+                spare=spare,
             )
         except (OSError, SaveError, FormatError) as error:
             self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")

@@ -10,7 +10,8 @@ from typing import Any
 from mudd_core.assemble import Parts
 from mudd_core.config import Config
 from mudd_core.progress import Clock
-from mudd_core.records import StepRecord, StepReport, Summary, Validation
+from mudd_core.records import StepRecord, StepReport, Summary, Validation, kept
+from mudd_core.update_guard import Rewind, UpdateGuard
 
 
 class Tally:
@@ -22,10 +23,9 @@ class Tally:
         self._tokens_per_step = train.batch_size * train.seq_len
         self._flops_per_token, self._peak_flops = parts.flops_per_token, parts.peak_flops
         self.step_done = self.saved_step = 0
-        self.skips_in_row = 0
+        self.guard = UpdateGuard(train)
         self.last_validation: Validation | None = None
         self._last_loss: float | None = None  # None: not finite, or no step yet
-        self._skipped: list[int] = []
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
         self._train_seconds = 0.0
@@ -41,15 +41,7 @@ class Tally:
     def start(self) -> None:
         """From here on time counts, and the rate of steps."""
         self._begin = time.perf_counter()
-        self._logged_at = (self.step_done, 0.0)
-
-    def judge(self, finite: bool) -> None:
-        """Count the update behind step_done as good, or as skipped."""
-        if finite:
-            self.skips_in_row = 0
-            return
-        self._skipped.append(self.step_done)
-        self.skips_in_row += 1
+        self._logged_at = (self.step_done, self._train_seconds)
 
     def took_step(
         self, report: StepReport, lr: float, seconds: float, figures: Mapping[str, Any]
@@ -72,7 +64,7 @@ class Tally:
             tokens_per_second=rate,
             peak_share=rate * self._flops_per_token / self._peak_flops,
             seconds=self.seconds,
-            skipped=not report.finite,
+            skipped=not kept(report),
             figures=figures,
         )
 
@@ -94,8 +86,7 @@ class Tally:
         """What a checkpoint holds of this."""
         return {
             "step": self.step_done,
-            "skipped_steps": self._skipped,
-            "skips_in_row": self.skips_in_row,
+            **self.guard.state(),
             "last_loss": self._last_loss,
             "seconds": self.seconds,
         }
@@ -103,10 +94,17 @@ class Tally:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self.step_done = self.saved_step = int(state["step"])
-        self._skipped = [int(step) for step in state["skipped_steps"]]
-        self.skips_in_row = int(state["skips_in_row"])
+        self.guard.restore(state)
         self._last_loss = state["last_loss"]
         self._earlier_seconds = float(state["seconds"])
+
+    def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
+        """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
+        self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
+        self.step_done = self.saved_step = int(state["step"])
+        self._last_loss = state["last_loss"]
+        self._logged_at = (self.step_done, self._train_seconds)
+        return self.guard.go_back(from_step, state)
 
     def summary(self, final_hash: str, stopped: str | None) -> Summary:
         """How a call of fit() ended."""
@@ -119,8 +117,9 @@ class Tally:
             loss=self._last_loss,
             val_loss=valid.val_loss if valid else None,
             val_bits_per_byte=valid.val_bits_per_byte if valid else None,
-            skipped_steps=len(self._skipped),
+            skipped_steps=len(self.guard.skipped),
             seconds=self.seconds,
             final_hash=final_hash,
             stopped=stopped,
+            rewinds=len(self.guard.rewinds),
         )

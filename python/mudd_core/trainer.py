@@ -6,17 +6,16 @@ decides the future is in the checkpoint, so that a resumed run gives the same bi
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mudd_core import signals
-from mudd_core.assemble import DATA_FACT, Parts, add_text, assemble
+from mudd_core.assemble import DATA_FACT, Parts, add_text, assemble, with_model_of
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
-from mudd_core.errors import DivergedError, StopRequestedError
+from mudd_core.errors import StopRequestedError
 from mudd_core.evaluate import evaluate
 from mudd_core.grow import check_start, start_from
 from mudd_core.in_use import InUse, alone
@@ -24,6 +23,7 @@ from mudd_core.journal import Journal
 from mudd_core.optim import learning_rate
 from mudd_core.progress import Progress
 from mudd_core.records import StepRecord, Summary, Validation
+from mudd_core.recovery import Recovery
 from mudd_core.run_store import RunStore
 from mudd_core.tally import Tally
 
@@ -46,7 +46,7 @@ class Trainer:
         assemble: Callable[[Config, Any, str | None], Parts] = assemble,
     ) -> None:
         if model is not None:
-            config = _taken_from(model, config)
+            config = with_model_of(model, config)
         check_config(config)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
         try:
@@ -62,6 +62,7 @@ class Trainer:
             self.engine = self._parts.engine
             self.in_use = getattr(self._parts.model, "in_use", None) or InUse("trainer")
             self._tally = Tally(self.config, self._parts)
+            self._recovery = Recovery(self.config.train, self.engine, self._store, self._tally, self._journal)
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._journal.say(start_from(self.config, self.engine))
@@ -103,7 +104,8 @@ class Trainer:
     def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:
         """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
 
-        StopRequestedError if a stop dropped it, DivergedError after too many bad ones.
+        StopRequestedError if a stop dropped it, DivergedError after too many bad ones. A skipped update that sends the
+        run back to a checkpoint leaves step_done below the record's step.
         """
         if batch is None:
             self._need_text()
@@ -116,28 +118,16 @@ class Trainer:
     def _step(self, batch: Mapping[str, Any] | None = None) -> StepRecord | None:
         t = self.step_done
         begin = time.perf_counter()
-        lr = learning_rate(self.config, t)
-        report = self.engine.train_step(t, lr, batch)
+        self._recovery.refuse_spoilt()
+        lr, guard = learning_rate(self.config, t), self._tally.guard
+        report = self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits())
         if report.stopped:
             return None
-        self._judge(t, report.finite)
-        return self._tally.took_step(report, lr, time.perf_counter() - begin, self.engine.figures())
-
-    def _judge(self, t: int, finite: bool) -> None:
-        """Count a skipped update; too many in a row end the run without a save."""
-        self._tally.judge(finite)
-        if finite:
-            return
-        in_row, train = self._tally.skips_in_row, self.config.train
-        ends = in_row >= train.max_skips
-        where = self.engine.first_nonfinite(t) if ends or train.debug_nonfinite else ""
-        self._journal.skipped(t + 1, where if train.debug_nonfinite else "")
-        if ends:
-            raise DivergedError(
-                f"[train] {in_row} updates in a row without finite numbers, the last at step "
-                f"{t + 1}; the first bad number is in {where}. Nothing was saved since step {self._tally.saved_step}; "
-                "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
-            )
+        goes_back = self._recovery.judge(t, report, own_batch=batch is None)
+        record = self._tally.took_step(report, lr, time.perf_counter() - begin, self.engine.figures())
+        if goes_back:
+            self._recovery.go_back(t)
+        return record
 
     # ---- the loop -----------------------------------------------------------------------------------------
 
@@ -161,11 +151,11 @@ class Trainer:
             record = self._step()
             if record is None:  # dropped; the reason is found above
                 continue
+            if record.step > self.step_done:  # gone back to a checkpoint
+                continue
             if self._journal.took_step(record, self._tally.clock.seconds_left(record.step)):
                 self._tally.logged(record)
-            # A state that a streak of bad updates may have spoilt drives no good checkpoint out, unless asked for.
-            sound = self._tally.skips_in_row == 0
-            if signals.take_save_request() or (sound and self._due(train.save_every)):
+            if signals.take_save_request() or self._scheduled_save():
                 self.save()
         return self._end(self._stop)
 
@@ -177,6 +167,10 @@ class Trainer:
         if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
             self._stop = "train.stop_at"
         return self._stop
+
+    def _scheduled_save(self) -> bool:
+        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
+        return self._tally.guard.skips_in_row == 0 and self._due(self.config.train.save_every)
 
     def _due(self, every: int) -> bool:
         at_end = self.step_done >= self.config.train.steps
@@ -231,10 +225,17 @@ class Trainer:
     @alone
     def save(self) -> bool:
         """Commit a checkpoint of the last whole step; False if it failed (a warning is printed)."""
+        self._recovery.refuse_spoilt()
         if self._store is None:
             return True
-        begin = time.perf_counter()
-        if not self._store.save(self.step_done, self.engine.state_tensors(), self._tally.state()):
+        begin, guard = time.perf_counter(), self._tally.guard
+        anchor = guard.anchor
+        if self._scheduled_save():
+            guard.anchor = self.step_done
+        if not self._store.save(
+            self.step_done, self.engine.state_tensors(), self._tally.state(), spare=guard.anchor
+        ):
+            guard.anchor = anchor
             self._journal.save_failed()
             return False
         self._tally.saved(time.perf_counter() - begin)
@@ -251,9 +252,7 @@ class Trainer:
         self._journal.found(found)
         self.engine.load_state_tensors(found.tensors)
         self._tally.restore(found.state)
-        row = self._store.last_validation(self.step_done)
-        if row is not None:
-            self._tally.last_validation = Validation(**row)
+        self._tally.last_validation = self._store.last_validation(self.step_done)
         self._journal.resumed(found, self._changed)
         return True
 
@@ -267,12 +266,3 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _taken_from(model: Any, config: Config) -> Config:
-    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
-    train = dataclasses.replace(config.train, precision=model.precision)
-    config = dataclasses.replace(config, model=model.config, train=train)
-    if model.normalize != "all_slots":
-        return config
-    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))

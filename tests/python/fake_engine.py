@@ -20,21 +20,31 @@ class Report:
     grad_norm: float
     finite: bool = True
     stopped: bool = False
+    spike: bool = False
+    spoilt: bool = False
 
 
 @dataclass
 class FakeEngine:
-    """w moves by lr times a gradient that depends on the step; m is a moment. bad: steps with a NaN loss."""
+    """w moves by lr times a gradient that depends on the step; m is a moment. bad: batches with a NaN loss.
+
+    high: batches whose loss is a thousand times as high. bursting: batches whose update writes Inf.
+    """
 
     seconds: float = 0.0
     bad: frozenset[int] = frozenset()
+    high: frozenset[int] = frozenset()
+    bursting: frozenset[int] = frozenset()
+    batches: list[int] = field(default_factory=list)  # of the updates that were made
     before_step: Callable[[int], None] = lambda step: None
     w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
 
     batcher: Any = None
 
-    def train_step(self, step: int, lr: float, batch: Any = None) -> Report:
+    def train_step(
+        self, step: int, lr: float, batch: Any = None, limits: tuple[float, float] | None = None
+    ) -> Report:
         self.before_step(step)
         if _core.stop_requested():
             return Report(0.0, 0.0, stopped=True)
@@ -42,9 +52,16 @@ class FakeEngine:
         if step in self.bad:
             return Report(float("nan"), float("inf"), finite=False)
         gradient = self.w + np.float32(np.sin(step))
+        loss = float(np.square(gradient, dtype=np.float32).sum()) * (1000 if step in self.high else 1)
+        norm = float(np.abs(gradient).max())
+        if limits is not None and (loss > limits[0] or norm > limits[1]):
+            return Report(loss, norm, spike=True)
+        self.batches.append(step)
         self.m[:] = np.float32(0.9) * self.m + gradient
         self.w -= np.float32(lr) * self.m
-        return Report(float(np.square(gradient, dtype=np.float32).sum()), float(np.abs(gradient).max()))
+        if step in self.bursting:
+            self.w[0] = self.m[1] = np.inf
+        return Report(loss, norm, spoilt=step in self.bursting)
 
     def evaluate(self, batch: Any) -> tuple[float, int]:
         return float(np.abs(self.w).sum()) * batch, 10 * batch

@@ -129,3 +129,35 @@ def test_a_bf16_moment_takes_half_the_memory_and_nearly_the_same_steps() -> None
     assert small.memory_report()["moments"] * 4 == engine.memory_report()["moments"] * 3
     distances = [np.abs(half.parameters[key] - value).max() for key, value in full.parameters.items()]
     assert 0 < max(distances) < 0.1 * LR
+
+
+@pytest.mark.parametrize("moment", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
+def test_an_update_that_writes_infinity_is_reported(name: str, moment: str) -> None:
+    for plane in ("", "first_moment/", "second_moment/"):
+        _, engine = weights_after(1, name=name, moment_dtype=moment)
+        tensors = engine.state_tensors(writable=True)
+        if plane + "final_norm.gain" not in tensors:
+            continue
+        batch = make_batch(61, BATCH, LENGTH, seed=9)
+        assert not engine.train_step(1, LR, batch).spoilt
+        weights = tensors[plane + "blocks.1.ffn.up.w"]
+        if plane:
+            weights[-1, -1] = 0x7F80 if weights.dtype == np.uint16 else np.inf
+            report = engine.train_step(2, LR, batch)
+        else:
+            report = engine.train_step(2, 1e39, batch)
+        assert report.finite and report.spoilt, plane
+
+
+def test_limits_of_loss_and_gradient_norm_stop_an_update() -> None:
+    _, engine = weights_after(1)
+    before = {key: np.array(value) for key, value in engine.state_tensors().items()}
+    batch = make_batch(61, BATCH, LENGTH, seed=9)
+    for limits in ((0.0, np.inf), (np.inf, 0.0)):
+        report = engine.train_step(1, LR, batch, limits)
+        assert report.spike and report.finite and not report.spoilt
+        after = engine.state_tensors()
+        assert all(np.array_equal(value, after[key]) for key, value in before.items())
+    limits = (report.loss, report.grad_norm)
+    assert not engine.train_step(1, LR, batch, limits).spike  # above, not at

@@ -93,12 +93,12 @@ def test_ten_bad_steps_in_a_row_end_the_run_and_save_nothing(tmp_path: Path) -> 
         pytest.raises(
             DivergedError, match=r"10 updates in a row.*step 17.*blocks\.1\.ffn\.up.*step 5"
         ) as caught,
-        make(tmp_path / "run", FakeEngine(bad=bad)) as trainer,
+        make(tmp_path / "run", FakeEngine(bad=bad), "train.rewind=0") as trainer,
     ):
         trainer.fit()
     assert caught.value.exit_code == 76
     with (
-        make(tmp_path / "run", FakeEngine(bad=bad)) as trainer,
+        make(tmp_path / "run", FakeEngine(bad=bad), "train.rewind=0") as trainer,
         pytest.raises(DivergedError, match="step 17"),
     ):
         trainer.fit()  # the streak is part of the saved state
@@ -108,7 +108,7 @@ def test_a_streak_of_bad_steps_drives_no_checkpoint_out(tmp_path: Path) -> None:
     engine = FakeEngine(bad=frozenset(range(7, 30)))
     with (
         pytest.raises(DivergedError),
-        make(tmp_path, engine, "train.save_every=2", "train.keep_last=1") as trainer,
+        make(tmp_path, engine, "train.save_every=2", "train.keep_last=1", "train.rewind=0") as trainer,
     ):
         trainer.fit()
     assert checkpoint.list_steps(tmp_path / "checkpoints") == [6]

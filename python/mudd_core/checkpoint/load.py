@@ -55,17 +55,21 @@ def load_newest(
     run_id: str | None = None,
     into: Mapping[str, NDArray[Any]] | None = None,
     only: Callable[[str], bool] | None = None,
+    up_to: int | None = None,
 ) -> Checkpoint | None:
     """The newest step that verifies, with each newer one that does not reported in `passed_over`.
 
     run_id: steps of another run are passed over. into: tensors of these names are read into these arrays
     (C-contiguous, writable, same dtype and shape), which are written only after the whole step has verified.
-    only: which of the other names to read. None where there is no step at all; FormatError where there are
-    some and none verifies; UserError where one is of a newer format (it must not be trained over).
+    only: which of the other names to read. up_to: no step after this one. None where there is no step at all;
+    FormatError where there are some and none verifies; UserError where one is of a newer format (it must not be
+    trained over).
     """
     passed: list[PassedOver] = []
     steps, strange = scan(checkpoints_dir)
     for step in sorted({*steps, *strange}, reverse=True):
+        if up_to is not None and step > up_to:
+            continue
         if step in strange:
             where = str(step_folder(checkpoints_dir, step))
             passed.append(PassedOver(step, where, f"it is {strange[step]}, expected a folder"))
@@ -81,7 +85,7 @@ def load_newest(
         except OSError as error:
             passed.append(PassedOver(step, str(error.filename or folder), error.strerror or str(error)))
         if _inode(folder) != number or not number:  # a run that lives has just deleted or replaced it
-            return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only)
+            return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only, up_to=up_to)
     if passed:
         reasons = "; ".join(map(str, passed))
         way_out = "restore it from a copy, or move it away to start anew"

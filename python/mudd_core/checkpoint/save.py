@@ -78,8 +78,10 @@ def _replace(folder: _core.AtomicFolder, manifest: bytes) -> None:
     folder.replace()
 
 
-def keep_last(checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step: int) -> list[int]:
-    """Deletes a run's steps up to saved_step but the newest `keep`; returns the deleted ones.
+def keep_last(
+    checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step: int, spare: int | None = None
+) -> list[int]:
+    """Deletes a run's steps up to saved_step but the newest `keep` and `spare`; returns the deleted ones.
 
     saved_step is read back and verified first. Where it does not verify, FormatError, and nothing is deleted; so at
     least one verified step always remains. Steps behind it (damaged ones that a resume passed over), of another run
@@ -92,11 +94,23 @@ def keep_last(checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step
         for step in list_steps(checkpoints_dir)
         if step <= saved_step and _run_of(find_step(checkpoints_dir, step)) == run_id
     ]
-    doomed = own[:-keep]
+    doomed = [step for step in own[:-keep] if step != spare]
     if doomed:
         verify_step(step_folder(checkpoints_dir, saved_step), run_id=run_id)
     for step in doomed:
         _core.remove_committed(str(checkpoints_dir), f"step-{step}", new_id())
+    return doomed
+
+
+def drop_after(checkpoints_dir: Path | str, step: int, *, run_id: str) -> list[int]:
+    """Deletes a run's steps behind `step`, the newest first; returns the deleted ones."""
+    doomed = [
+        later
+        for later in reversed(list_steps(checkpoints_dir))
+        if later > step and _run_of(find_step(checkpoints_dir, later)) == run_id
+    ]
+    for later in doomed:
+        _core.remove_committed(str(checkpoints_dir), f"step-{later}", new_id())
     return doomed
 
 

@@ -23,12 +23,13 @@ def opt(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     free: bool = False,
+    later: bool = False,
     flags: tuple[str, ...] = (),
 ) -> Any:
     """A config field.
 
-    text: what it means, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words
-    text: its meaning, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words
+    text: its meaning, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words that are
+    taken. free: may change on resume. later: newer than saved runs, so its default is not in the hash. flags: names
     for `--name v`.
     """
     return dataclasses.field(
@@ -40,6 +41,7 @@ def opt(
             "high": high,
             "choices": choices,
             "free_on_resume": free,
+            "later": later,
             "flags": flags,
         },
     )
@@ -59,6 +61,7 @@ class FieldInfo:
     choices: tuple[str, ...]
     free_on_resume: bool
     flags: tuple[str, ...]
+    hashed: bool  # counts in config_hash
 
 
 _hints: dict[type, dict[str, Any]] = {}
@@ -91,6 +94,7 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
             choices=meta.get("choices", ()),
             free_on_resume=meta.get("free_on_resume", False),
             flags=meta.get("flags", ()),
+            hashed=not (meta.get("free_on_resume") or (meta.get("later") and value == field.default)),
         )
 
 

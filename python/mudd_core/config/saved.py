@@ -27,8 +27,11 @@ def to_json(config: Config) -> str:
 
 
 def config_hash(config: Config) -> str:
-    """SHA-256 (hex) of the fields that shape the training; those free on resume do not count."""
-    kept = {info.path: info.value for info in walk(config) if not info.free_on_resume}
+    """SHA-256 (hex) of the fields that shape the training.
+
+    Fields that may change on resume do not count, nor do defaults of fields that are newer than saved runs.
+    """
+    kept = {info.path: info.value for info in walk(config) if info.hashed}
     # 1 and 1.0 are the same number to a float field
     kinds = {info.path: info.kind for info in walk(config)}
     plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}

@@ -69,7 +69,21 @@ class TrainConfig:
         0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
     )
     max_skips: int = opt(
-        10, "updates skipped in a row for bad numbers before the run gives up", "steps", low=1
+        10, "updates skipped in a row before the run goes back (train.rewind) or gives up", "steps", low=1
+    )
+    rewind: int = opt(
+        3, "times the run may go back to its last scheduled checkpoint and leave out the batches since, after "
+        "max_skips skipped updates in a row or an update that wrote numbers that are not finite; then it ends with 76",
+        "rewinds", low=0, free=True,
+    )  # fmt: skip
+    spike: str = opt(
+        "off", "skip: no update where loss or gradient norm is above mean + 6 sigma of the last 128 updates kept",
+        choices=("off", "skip"), later=True,
+    )  # fmt: skip
+    extend: bool = opt(
+        False,
+        "let a resume raise train.steps in place, where the schedule's rates up to now stay the same",
+        free=True,
     )
     debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
 
