@@ -21,14 +21,16 @@ def recipe_note(config: Config) -> str:
         named.append(f"the tokenizer {data.recipe_tokenizer}")
         trained = f"a BPE vocabulary of {data.vocab_size:,} trained on the run's text"
         used.append("raw bytes" if data.tokenizer == "bytes" else trained)
-        why.append("the loss is a mean over tokens, and this tokenizer makes others of the same text")
+        why.append("a loss is a mean over tokens, and another tokenizer cuts the text into others")
         give.append("data.tokenizer=FOLDER/tokenizer.json")
     if not named:
         return ""
+    reasons = ";\n  ".join(why)
     return (
-        f"note: the recipe names {' and '.join(named)}; this run uses {' and '.join(used)}.\n"
-        f"  Its loss is not comparable with the recipe's: {', and '.join(why)}.\n"
-        f"  To follow the recipe, give {' '.join(give)}."
+        f"note: the recipe names {' and '.join(named)};\n"
+        f"  this run uses {' and '.join(used)}.\n"
+        f"  Its loss is not comparable with the recipe's: {reasons}.\n"
+        f"  To follow the recipe, give: {' '.join(give)}"
     )
 
 

@@ -66,7 +66,7 @@ def test_a_run_and_its_plan_say_it(
         assert "the recipe names" not in capsys.readouterr().out
         assert main([*command, *words, "data.recipe_tokenizer=T5"]) == 0
         finished = "holds a finished run" in (told := capsys.readouterr().out)
-        assert finished or "the recipe names the tokenizer T5; this run uses raw bytes" in told
+        assert finished or "the recipe names the tokenizer T5;\n  this run uses raw bytes" in told
     assert main([*words, "data.recipe_tokenizer=T5", f"--workdir={tmp_path / 'other'}"]) == 0
     told = capsys.readouterr().out
     assert told.index("the recipe names the tokenizer T5") < told.index("done: 1 steps")
@@ -82,9 +82,9 @@ def test_an_import_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         main([*words, f"--workdir={tmp_path / 'bytes'}"]) == 0
     )  # 257 ids are bytes, but the text is not here
     told = capsys.readouterr().out
-    assert "the recipe names the text c4?[2J; this run uses the sources of Python" in told
+    assert "the recipe names the text c4?[2J;\n  this run uses the sources of Python" in told
     assert main([*words, f"--workdir={tmp_path / 'asked'}", "--tokenizer=bytes", "data.path=c4"]) == 0
-    assert "the recipe names the tokenizer t5-base; this run uses raw bytes" in capsys.readouterr().out
+    assert "the recipe names the tokenizer t5-base;\n  this run uses raw bytes" in capsys.readouterr().out
     config = mc.load_config(str(tmp_path / "asked" / "config.json"))
     assert config.data.recipe_tokenizer == "t5-base" and dataclasses.replace(config).model == shape
     assert printable("a\nb\ud800") == "a?b?" and len(printable("x" * 500)) == 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
 from mudd_core.recipe import printable, recipe_note
+from mudd_core.surroundings import program
 
 
 def main(words: Sequence[str]) -> int:
@@ -62,8 +64,8 @@ def main(words: Sequence[str]) -> int:
             print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
     if note := recipe_note(config):
         print(note)
-    print(f"  python3 launch.py sample --workdir={workdir} --prompt ...")
-    print(f"  python3 launch.py --config={workdir}/config.json --workdir={workdir}")
+    print(f"  {shlex.join([*program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")
+    print(f"  {shlex.join([*program(), f'--config={workdir}/config.json', f'--workdir={workdir}'])}")
     return 0
 
 
