@@ -126,6 +126,14 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
     return rows
 
 
+def shares_of_peak(row: Row) -> dict[str, float]:
+    """Return the fraction of the fp32 peak and, where a row in bf16 has it, of the peak of the bf16 units."""
+    shares = {"share_of_peak": share_of_peak(row)}
+    if row.get("unit_peak_gflops"):
+        shares["share_of_unit_peak"] = shares["share_of_peak"] * row["peak_gflops"] / row["unit_peak_gflops"]
+    return shares
+
+
 def share_of_peak(row: Row) -> float:
     """By the model's FLOPs and the limit measured between the steps."""
     flops = SHAPES[row["shape"]].flops_per_token(row["family"]) * row["tokens_per_second"]

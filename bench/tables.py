@@ -7,9 +7,10 @@
     python bench/tables.py --render                   # write the files again, measure nothing
 
 Measured rows are kept in bench/results/tables_<cpu>.json, each with commit, date, level and threads, and replaced when
-they are measured again; the page beside it (.md) and the section of README.md are written from there. MUDD_MAX_ISA caps
-ours and the peers; --prefix is put before every measured process. Steps run eager and compiled PyTorch, and JAX where
-MUDD_BENCH_JAX_PYTHON names an interpreter that has it. The exit code is 1 if a peer took other steps than ours.
+they are measured again. The page beside it (.md), docs/performance.md and the table of README.md are written from them.
+MUDD_MAX_ISA caps ours and the baselines; --prefix is put before every measured process. Steps run eager and
+compiled PyTorch, and JAX where MUDD_BENCH_JAX_PYTHON names an interpreter that has it. The exit code is 1 if a baseline
+took other steps than ours.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def steps(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
                         print(f"{family} {shape} {row['program']}: {words}", file=sys.stderr)
                     kept = {k: v for k, v in row.items() if k not in ("losses", "state", "memory")}
                     kept |= {"precision": a.precision, "other_steps": words}
-                    kept["share_of_peak"] = bench_peers.share_of_peak(row)
+                    kept |= bench_peers.shares_of_peak(row)
                     kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
                     rows[f"{a.precision} {cap()} {shape} {family} {row['program']}"] = kept
             yield rows
@@ -158,7 +159,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--quick", action="store_true")
     p.add_argument("--render", action="store_true", help="write the files from what was measured before")
     p.add_argument("--results", type=Path, default=HERE / "results")
-    p.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
+    p.add_argument("--root", type=Path, default=HERE.parent, help="where README.md and docs/ are")
     a = p.parse_args()
     a.shapes = a.shapes or (["9M"] if a.quick else list(SHAPES))
     a.rounds = a.rounds or 1
@@ -185,9 +186,13 @@ def main() -> int:
     machines = {f: json.loads(f.read_text()) for f in sorted(a.results.glob("tables_*.json"))}
     for file, machine in machines.items():
         file.with_suffix(".md").write_text(tables_page.page(machine))
-    if a.readme.exists():
-        section = "\n".join(tables_page.summary(machine) for machine in machines.values())
-        a.readme.write_text(tables_page.with_section(a.readme.read_text(), section))
+    sections = {
+        a.root / "README.md": tables_page.headline(list(machines.values())),
+        a.root / "docs" / "performance.md": "\n".join(map(tables_page.summary, machines.values())),
+    }
+    for place, section in sections.items():
+        if place.exists():
+            place.write_text(tables_page.with_section(place.read_text(), section))
     if not a.render:
         print(tables_page.page(kept))
     return 1 if any(row.get("other_steps") for row in measured.values()) else 0

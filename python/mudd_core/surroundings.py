@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 # Environment that changes what a run does; echoed when it starts.
-# MUDD_EMULATE and MUDD_KILL_AT are for tests: README.md, docs/checkpoints.md.
+# MUDD_EMULATE and MUDD_KILL_AT are for tests: docs/running.md, docs/checkpoints.md.
 ENVIRONMENT = (
     "MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
     "GOMP_CPU_AFFINITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",

@@ -1,7 +1,8 @@
-"""The pages of bench/tables.py: what is measured stands there, a peer that took other steps is not a yardstick."""
+"""The pages of bench/tables.py: they show what was measured; a baseline that took other steps gives no ratio."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench")]
 
+import bench_peers  # noqa: E402
 import bench_startup  # noqa: E402
 import tables_page  # noqa: E402
 
@@ -49,6 +51,38 @@ def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
     )
 
 
+def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
+    old = step("ours", 1000) | {"precision": "bf16", "isa": "amx_bf16", "share_of_peak": 1.55}
+    assert tables_page.share(old) == ""
+    row = old | {"peak_gflops": 100.0, "unit_peak_gflops": 1600.0}
+    row["tokens_per_second"] = 1e9 * 80.0 / bench_peers.SHAPES["9M"].flops_per_token("gpt2")
+    found = bench_peers.shares_of_peak(row)
+    assert found["share_of_peak"] == pytest.approx(0.8)
+    assert tables_page.share(row | found) == "5%" and "155%" not in tables_page.page(kept(old))
+
+
+def test_the_headline_has_the_lowest_and_the_highest_ratio() -> None:
+    rows = [step("ours", 3000), step("eager", 2000), step("ours", 2000, family="mup")]
+    rows += [step("eager", 1000, family="mup"), step("ours", 100, shape="55M"), step("jax", 50, shape="55M")]
+    text = tables_page.headline([kept(*rows)])
+    assert "| Some CPU (R) | fp32, AVX2 | 9M, 55M | 2 | 1.50 to 2.00 | 2.00 | 50% |" in text
+
+
+def test_the_written_pages_are_those_of_the_kept_rows() -> None:
+    files = sorted((ROOT / "bench" / "results").glob("tables_*.json"))
+    machines = [json.loads(file.read_text()) for file in files]
+    assert tables_page.headline(machines) in (ROOT / "README.md").read_text()
+    fp32 = [
+        programs for m in machines for ours, programs in tables_page.cases(m) if ours["precision"] == "fp32"
+    ]
+    claimed = tables_page.span([tables_page.over_better(programs) for programs in fp32])
+    assert f"in fp32 is {claimed} times as fast" in (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert all(tables_page.summary(machine) in page for machine in machines)
+    for file, machine in zip(files, machines, strict=True):
+        assert file.with_suffix(".md").read_text() == tables_page.page(machine)
+
+
 def test_rows_stand_by_shape_and_family() -> None:
     rows = [
         step("ours", 1, shape="55M"),
@@ -73,7 +107,7 @@ def test_levels_of_one_case_stand_apart() -> None:
     assert tables_page.numbers(rows[2]) == "bf16, AMX"
 
 
-def test_small_tables_and_the_section_of_the_readme() -> None:
+def test_small_tables_and_the_section_of_the_page() -> None:
     rates = {"ours": 150.0, "torch": 100.0, "ours both": 120.0, "torch both": 80.0}
     data = kept(step("ours", 3000)) | {
         "generation": {
@@ -89,11 +123,11 @@ def test_small_tables_and_the_section_of_the_readme() -> None:
     page, text = tables_page.page(data), tables_page.summary(data)
     assert "75% | 100 | 1.50" in page and "1.90 times, bound" in page and "14 ms" in page
     assert "9M 1000 (83%)" in text and "T = 8,192: 75% forward, 60% with backward (1.50 times SDPA)" in text
-    assert "1.90 times one" in text and "0.40 s after" in text
-    readme = (ROOT / "README.md").read_text()
-    again = tables_page.with_section(readme, text)
+    assert "1.90 times as fast as one" in text and "0.40 s after" in text
+    before = (ROOT / "docs" / "performance.md").read_text()
+    again = tables_page.with_section(before, text)
     assert again.count(tables_page.BEGIN) == 1 and text in again
-    assert tables_page.with_section(again, "new\n").count("1.90 times one") == 0
+    assert tables_page.with_section(again, "new\n").count("1.90 times") == 0
     with pytest.raises(ValueError, match="marks"):
         tables_page.with_section("nothing", text)
 

@@ -28,6 +28,14 @@ def test_python_of_the_readme_runs(tiny_text: Path, tmp_path: Path, monkeypatch:
     assert isinstance(half, np.ndarray) and (half == 0.5).all()
 
 
+def test_the_readme_is_short_and_begins_with_what_a_newcomer_needs() -> None:
+    lines = PAGES[0].read_text().splitlines()
+    assert len(lines) <= 170
+    first = "\n".join(lines[:40])
+    for part in ("Linux, x86-64", "./run train", "tok/s  ETA", "PyTorch", "data.path=my_text"):
+        assert part in first, part
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
