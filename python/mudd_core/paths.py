@@ -35,6 +35,18 @@ def url_fault(path: str | Path) -> str | None:
     )
 
 
+def output_folder(path: str | Path, what: str) -> Path:
+    """The folder, made if it is not there; UserError where that cannot be. Call it before work that takes long."""
+    folder = local(path, what)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{what}: expected a folder that can be written, got {folder}: {error.strerror}"
+        ) from error
+    return folder
+
+
 def local(path: str | Path, what: str) -> Path:
     """The path; UserError for a URL and for names that no file can have. what: the argument, as [place] name."""
     fault = url_fault(path)

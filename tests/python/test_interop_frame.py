@@ -24,6 +24,7 @@ class Stacked:
     """Layers stacked at axis 1, q, k and v fused and [out, in], gains stored less one, a head [D, V]."""
 
     normalize = "all_slots"
+    families = ("transformer_pp",)
 
     def model_config(self, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
         return TransformerPPConfig(

@@ -174,3 +174,21 @@ def test_import_of_hostile_files_is_2_or_65(tmp_path: Path, capsys: pytest.Captu
     assert "Traceback" not in capsys.readouterr().err and not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="at most 255 bytes"):
         load_original("hf", settings, long)
+
+
+def test_an_export_to_a_program_without_the_family_is_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, settings, weights = original("llama")
+    write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    run = f"--workdir={tmp_path / 'run'}"
+    assert main(["import", str(tmp_path / "hf"), run, "data.tokenizer=bytes"]) == 0
+    for other in ("mu_transformer", "muddformer_torch", "tokenformer_jax", "tokenformer_neox"):
+        assert main(["export", run, f"--to={tmp_path / other}", f"--system={other}"]) == 2
+        assert f"[{other}] family: expected one of" in capsys.readouterr().err
+    model = load_original(*original("mup"))
+    for other in ("hf", "muddformer_jax", "tokenformer_jax"):
+        with pytest.raises(ValueError, match="got 'mup'"):
+            export_original(other, model)
+    assert main(["import", "/dev/null", run + "2", f"--settings={tmp_path / 'hf' / 'config.json'}"]) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -249,6 +249,9 @@ def test_sets_of_widths_that_are_no_family_are_refused(
     [
         (["check", "--widths=32,64,128"], "four or more spanning 8x"),
         (["check", "--seeds=2"], "at least 3 --seeds"),
+        (["check", "--threads=-1"], "--threads: expected 0 to 256, got -1"),
+        (["transfer", "--low=5000", "--high=5002"], "expected -126 <= --low <= --high <= 127"),
+        (["transfer", "--low=-5000"], "expected -126 <= --low <= --high <= 127"),
         (["check", "--unscaled=nobody"], "no parameter's name ends in 'nobody'"),
         (["transfer", "--widths=128,256"], "three or more"),
         (["transfer", "--config=tiny.py"], "expected the family mup"),

@@ -91,3 +91,12 @@ def test_what_is_a_url() -> None:
         with pytest.raises(UserError, match=r"\[place\] name: expected"):
             local(name, "[place] name")
     assert local("x" * 255, "[place] name").name == "x" * 255
+
+
+def test_output_that_cannot_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["mup", "check", "--steps=0", f"--out={out}"]) == 2
+        assert "[mup check] --out: expected a folder that can be written" in capsys.readouterr().err
+        assert main(["mup", "transfer", "--low=-3", "--high=-2", "--step=1", f"--out={out}"]) == 2
+        assert "[mup transfer] --out: expected a folder" in capsys.readouterr().err

@@ -81,7 +81,10 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
-    file = _core.SafetensorsFile(str(path))
+    try:
+        file = _core.SafetensorsFile(str(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     out: dict[str, NDArray[Any]] = {}
     for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
         held = np.dtype(np.uint16) if dtype == "BF16" else dtypes.numpy_dtype(dtype)

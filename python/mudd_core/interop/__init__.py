@@ -77,6 +77,9 @@ def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str
     page = _system(system)
     if isinstance(model, Original) and type(model.system) is type(page):
         return dict(model.original_config), model.original_weights()
+    if model.config.family not in page.families:
+        known = ", ".join(page.families)
+        raise ValueError(f"[{system}] family: expected one of {known}, got '{model.config.family}'")
     settings = page.original_config(model.config)
     entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)
     return settings, to_theirs(entries, model.parameters, shapes)

@@ -37,7 +37,10 @@ def main(words: Sequence[str]) -> int:
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
     config, workdir = named_run(options, rest)
     model = _load(config, workdir, args.step)
-    settings, weights = interop.export_original(args.system, model)
+    try:
+        settings, weights = interop.export_original(args.system, model)
+    except ValueError as error:  # a family or a field that the other program does not have
+        raise UserError(f"[export] {error}") from error
     tokenizer = _tokenizer_file(config, workdir)
     write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, tokenizer=tokenizer)
     difference, largest = compare(args.system, folder, model)

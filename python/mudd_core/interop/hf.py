@@ -155,6 +155,7 @@ class HuggingFace:
     """The three models of transformers, in one spelling."""
 
     normalize = "valid"
+    families = ("transformer_pp", "gpt2", "mixtral")
 
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling

@@ -37,6 +37,7 @@ class MuTransformer:
     """See interop/system.py."""
 
     normalize = "all_slots"
+    families = ("mup",)
 
     def __init__(self, paths: Mapping[str, str] | None = None) -> None:
         self._paths = paths or {}  # by name, where the weights have whole paths

@@ -47,6 +47,7 @@ class MuddformerJax:
     """See interop/system.py."""
 
     normalize = "valid"
+    families = ("transformer_pp", "muddformer")
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MuddModel:
         """Settings and sizes as our config; ValueError for what we do not have."""

@@ -33,6 +33,7 @@ class MuddformerTorch:
     """See interop/system.py."""
 
     normalize = "valid"
+    families = ("muddformer",)
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MUDDFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""

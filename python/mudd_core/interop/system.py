@@ -21,6 +21,9 @@ class System(Protocol):
     normalize: str
     """Denominator of its loss, as loss.normalize: valid, all_slots or micro_mean."""
 
+    families: tuple[str, ...]
+    """Families of ours that it has."""
+
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> Any:
         """Our frozen model config, vocab_size and max_seq_len filled in; ValueError for what we cannot express."""
 

@@ -35,6 +35,7 @@ class TokenFormerJax:
     """See interop/system.py."""
 
     normalize = "valid"
+    families = ("tokenformer",)
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""

@@ -39,6 +39,7 @@ class TokenFormerNeox:
     """See interop/system.py. parameter_prefix and embedding_name among the settings name the tensors."""
 
     normalize = "valid"
+    families = ("tokenformer",)
 
     def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; how the weights are named is noted among the settings."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.errors import UserError
-from mudd_core.paths import local
+from mudd_core.paths import local, output_folder
 from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
@@ -46,9 +46,8 @@ def main(words: Sequence[str]) -> int:
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
     config, path = named_run(options, rest)
     cache, model, step = load_run(config, path, asked.step)
-    folder = out or path / "weights" / f"step-{step}"
+    folder = output_folder(out or path / "weights" / f"step-{step}", "[weights] --out")
     weights = measure(model, _some(validation_batches(config, cache), asked.windows))
-    folder.mkdir(parents=True, exist_ok=True)
     write_h5(folder / "weights.h5", weights, step)
     (folder / "weights.svg").write_text(picture(weights, f"{config.name}, step {step}"), encoding="utf-8")
     print(f"{folder / 'weights.h5'}\n{folder / 'weights.svg'}\n{weights.tokens:,} tokens of held-out text")

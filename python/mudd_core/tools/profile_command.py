@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from mudd_core.config import load_config
+from mudd_core.errors import SaveError
 from mudd_core.paths import local
 
 
@@ -38,7 +39,10 @@ def main(words: Sequence[str]) -> int:
     )
     print(profile.table(found, limits, profile.by_part if asked.by == "part" else profile.by_op))
     if trace is not None:
-        profile.write_trace(found, limits, trace)
+        try:
+            profile.write_trace(found, limits, trace)
+        except OSError as error:
+            raise SaveError(f"[profile] {trace}: {error.strerror}") from error
         print(f"wrote {asked.trace}; open it in Perfetto or chrome://tracing")
     return 0
 

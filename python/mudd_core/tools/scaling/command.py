@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 from mudd_core.config import Config, load_config
 from mudd_core.errors import UserError
-from mudd_core.paths import local
+from mudd_core.paths import local, output_folder
 from mudd_core.tools.scaling.family import at_widths, checked_family
+
+MOST_THREADS = 256
+_LOWEST, _HIGHEST = -126, 127  # exponents of the rates that fp32 has
 
 USAGE = """usage: launch.py mup check [options] [section.field=value ...]
        launch.py mup transfer [options] [section.field=value ...]
@@ -58,6 +61,8 @@ def numbers(text: str, what: str) -> list[int]:
 
 
 def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[Config]:
+    if not 0 <= args.threads <= MOST_THREADS:
+        raise UserError(f"[{what}] --threads: expected 0 to {MOST_THREADS}, got {args.threads}")
     files = args.config or [args.default_config]
     configs = [load_config(file, overrides) for file in files]
     if len(configs) > 1:
@@ -86,7 +91,7 @@ def check(words: Sequence[str]) -> int:
         help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
     )  # fmt: skip
     args, overrides = parser.parse_known_args(list(words))
-    out = local(args.out, "[mup check] --out")
+    local(args.out, "[mup check] --out")
     members = _members(args, overrides, "mup check")
     widths = [config.model.d_model for config in members]
     if len(widths) < 4 or widths[-1] < 8 * widths[0]:
@@ -95,6 +100,7 @@ def check(words: Sequence[str]) -> int:
         )
     if args.seeds < 3 or (args.steps and args.steps < 8):
         raise UserError("[mup check] expected at least 3 --seeds and 8 --steps (or 0)")
+    out = output_folder(args.out, "[mup check] --out")
     _core.set_num_threads(args.threads)
     found = parts.coordinates(members, args.seeds, args.unscaled)
     learned = parts.wider(members, args.seeds, args.steps, args.unscaled) if args.steps else None
@@ -116,13 +122,18 @@ def transfer(words: Sequence[str]) -> int:
         "--out", metavar="DIR", default="runs/mup-transfer", help="folder of runs, table and SVG"
     )
     args, overrides = parser.parse_known_args(list(words))
-    out = local(args.out, "[mup transfer] --out")
+    local(args.out, "[mup transfer] --out")
     members = _members(args, overrides, "mup transfer")
     if len(members) < 3:
         raise UserError(f"[mup transfer] widths: expected three or more, got {len(members)}")
+    if not _LOWEST <= args.low <= args.high <= _HIGHEST:
+        raise UserError(
+            f"[mup transfer] grid: expected {_LOWEST} <= --low <= --high <= {_HIGHEST}, got {args.low} and {args.high}"
+        )
     exponents = list(range(args.low, args.high + 1, max(1, args.step)))
     if len(exponents) < 2:
         raise UserError("[mup transfer] grid: expected at least two rates between --low and --high")
+    out = output_folder(args.out, "[mup transfer] --out")
     results = grid.run_grid(members, exponents, out)
     target = args.target or 4 * members[-1].model.d_model
     print(grid.report(members, exponents, results, out))
