@@ -26,36 +26,38 @@ def work_directory(asked: str | None, name: str) -> Path:
 
 
 def named_run(
-    options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = ()
+    options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = (), first: str = ""
 ) -> tuple[Config, Path]:
     """Saved config and folder of the run that --workdir names, or --config by its default folder.
 
     words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
-    counts, so a run that was trained with overrides is read by the same --config. known: as for split_words.
+    counts, so a run that was trained with overrides is read by the same --config. known, first: as for split_words.
     """
     file, workdir = options.get("--config"), options.get("--workdir")
     if workdir is None:
         if file is None:
             raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
         config = read_config(file)
-        names = [item for item in split_words(words, config, known) if item.path == "name"]
+        names = [item for item in split_words(words, config, known, first) if item.path == "name"]
         path = work_directory(None, apply_overrides(config, names).name)
     else:
         config = Config()
         if file is not None:
             find_config(file)  # it is not needed, but a wrong name is a mistake
         path = work_directory(workdir, "")
-    return _saved_with(path, words, config, known), path
+    return _saved_with(path, words, config, known, first), path
 
 
-def _saved_with(path: Path, words: Sequence[str], fallback: Config, known: Sequence[str]) -> Config:
+def _saved_with(
+    path: Path, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
+) -> Config:
     """The saved config with the words applied. fallback: tells which words exist where there is no run."""
     from mudd_core.run_store import read_saved_config
 
     if not (path / "config.json").is_file():
         split_words(words, fallback, known)  # a misspelt option may be why there is none
     saved = read_saved_config(path)
-    asked = apply_overrides(saved, split_words(words, saved, known))
+    asked = apply_overrides(saved, split_words(words, saved, known, first))
     check_config(asked)
     fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
     if fixed:

@@ -21,7 +21,7 @@ from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import cli
 from mudd_core.cli import argv, commands, names
-from mudd_core.config import Config, GPT2Config, SampleConfig
+from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.errors import DivergedError, FormatError, SaveError, UserError
 from mudd_core.records import Summary
@@ -66,16 +66,15 @@ def test_surroundings_that_do_not_fit_are_bad_input(
 
 
 def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) -> None:
-    done = launch("--help", cwd=tmp_path)
+    done = launch("--help=all", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
-    for model in (Config().model, GPT2Config()):
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    for model in (family() for family in FAMILIES.values()):
         for info in walk(Config(model=model)):
             assert f"  {info.path} = " in done.stdout
-            assert f"in {info.unit}" in done.stdout
+            assert not info.unit or f"in {info.unit}" in done.stdout
             assert info.text.split()[0] in done.stdout
-    for word in (*names.COMMANDS, "--config", "--workdir", "--mode", "--plan", "--prompt", "MUDD_MAX_ISA"):
-        assert word in done.stdout
-    shown = launch("--help", "--config=gpt2/gpt2.py", cwd=tmp_path).stdout
+    shown = launch("--help=all", "--config=gpt2/gpt2.py", cwd=tmp_path).stdout
     assert "model.d_model = 768  (int, in channels)" in shown
     assert list(tmp_path.iterdir()) == []
 
@@ -83,7 +82,15 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "--config=FILE is missing"),
+        (["train"], "--config=FILE is missing"),
+        (["--config=tiny.py", "sample"], "'sample' is a command: it is the first argument"),
+        (["sample", "--config=tiny.py", "--plan"], "--plan: expected the command train, got sample"),
+        (["--config=tiny.py", "--step=3"], "--step: expected the command validate or sample, got train"),
+        (["--help=gpt2"], "expected nothing or all behind it"),
+        (["profile", "--config=tiny.py", "--setps=3"], "[profile] unknown option '--setps'; did you mean"),
+        (["export", "--workdir=w", "--too=x"], "[export] the following arguments are required: --to"),
+        (["weights", "--workdri=w"], "[weights] unknown option '--workdri'; did you mean '--workdir'"),
+        (["mup", "chek"], "[mup] expected check or transfer, got 'chek'; did you mean 'check'?"),
         (["--config=smal.py"], "did you mean 'small.py'"),
         (["--config=tiny.py", "train.stepz=1"], "did you mean 'train.steps'"),
         (["--config=tiny.py", "--workdri=x"], "did you mean '--workdir'"),
@@ -107,6 +114,49 @@ def test_mistakes_exit_2_and_write_nothing(tmp_path: Path, words: list[str], say
     assert says in done.stderr and "Traceback" not in done.stderr
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert left <= {"foreign/thesis.tex", "runs/tiny/.lock"}
+
+
+ALL = ["", *names.COMMANDS, *names.TOOLS, "mup check", "mup transfer", "help data", "sample --config=tiny.py"]
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_every_help_is_one_screen(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 10 <= len(lines) <= 40 and max(map(len, lines)) <= 100, words
+    assert lines[0].startswith("usage: ")
+
+
+def test_the_help_of_the_program_names_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for word in (*names.COMMANDS, *names.TOOLS, *names.OPTIONS, "--help=all", "MUDD_MAX_ISA"):
+        assert word in printed
+
+
+@pytest.mark.parametrize("module", ["mudd_core", "mudd_core.cli"])
+def test_the_modules_are_the_command_line(module: str, tmp_path: Path) -> None:
+    def called(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": PACKAGES},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = called()
+    assert done.returncode == 0 and "python3 -m mudd_core --config=tiny.py" in done.stdout
+    assert called("--version").stdout == f"mudd_core {mudd_core.__version__}\n"
+    assert "commands:" in called("--help").stdout
+    assert called("trian").returncode == 2
+
+
+def test_no_arguments_print_a_short_usage(tmp_path: Path) -> None:
+    done = launch(cwd=tmp_path)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) < 12
+    assert "python3 launch.py sample --config=tiny.py" in done.stdout
 
 
 def test_words_become_a_request() -> None:

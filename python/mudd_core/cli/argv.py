@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
-from mudd_core.config.overrides import nearest
+from mudd_core.config.suggest import nearest
 from mudd_core.errors import UserError
 from mudd_core.saved_run import work_directory
 
@@ -39,7 +39,8 @@ def _command(name: str) -> str:
     command = ALIASES.get(name, name)
     if command not in COMMANDS:
         known = [*COMMANDS, *ALIASES, *TOOLS]
-        raise UserError(f"[arguments] unknown command '{name}'{nearest(name, known)}")
+        hint = nearest(name, known) or f"; expected one of {', '.join((*COMMANDS, *TOOLS))}"
+        raise UserError(f"[arguments] unknown command '{name}'{hint}")
     return command
 
 
@@ -58,12 +59,14 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
 def parse(words: Sequence[str]) -> Request:
     """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
     request, rest = Request(), list(words)
+    if rest[:1] == ["help"]:
+        rest = [*rest[1:], "--help"]
     if rest and rest[0] in (*COMMANDS, *ALIASES):
         request.command = _command(rest.pop(0))
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
-        name = "--help" if name == "-h" else name
+        name = {"-h": "--help", "-V": "--version"}.get(name, name)
         if name not in OPTIONS:
             request.words.append(word)
             if (
@@ -82,6 +85,14 @@ def parse(words: Sequence[str]) -> Request:
         request.options[name] = value
     if "--mode" in request.options:
         request.command = _command(request.options["--mode"])
+    if request.options.keys() & {"--help", "--version"}:
+        return request  # of all else, help alone looks at the config
+    for name in request.options:
+        takers = OPTIONS[name][2]
+        if takers and request.command not in takers:
+            raise UserError(
+                f"[arguments] {name}: expected the command {' or '.join(takers)}, got {request.command}"
+            )
     _load(request)
     return request
 
@@ -110,9 +121,14 @@ def _load(request: Request) -> None:
     if request.command in READING or (request.command == "data" and file is None):
         return  # the run's own config counts
     if file is None:
-        if request.words and "--help" not in request.options:
-            split_words(request.words, Config(), known_words())  # names the word that is wrong, if one is
+        split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
         return
+    request.config = config_of(file, request.words)
+
+
+def config_of(file: str, words: Sequence[str]) -> Config:
+    """The checked config of a file with overrides."""
     config = read_config(file)
-    request.config = apply_overrides(config, split_words(request.words, config, known_words()))
-    check_config(request.config)
+    config = apply_overrides(config, split_words(words, config, known_words()))
+    check_config(config)
+    return config

@@ -126,7 +126,8 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:
-    return named_run(request.options, request.words, known_words())
+    section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
+    return named_run(request.options, request.words, known_words(), section)
 
 
 def _loaded(request: Request) -> tuple[Config, Any, Any, int]:

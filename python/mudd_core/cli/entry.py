@@ -15,8 +15,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from mudd_core.cli.argv import parse, tool_in
-from mudd_core.cli.names import TOOLS
+from mudd_core import __version__
+from mudd_core.cli.argv import Request, config_of, parse, tool_in
+from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.errors import SaveError, UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
@@ -46,10 +47,8 @@ def _run(words: Sequence[str]) -> int:
         if tool is not None:
             return int(importlib.import_module(TOOLS[tool][0]).main(rest))
         request = parse(words)
-        if "--help" in request.options:
-            from mudd_core.cli.help import usage
-
-            print(usage(request.config))
+        if not words or request.options.keys() & {"--help", "--version"}:
+            print(_information(request, words))
             return 0
         from mudd_core import _core
         from mudd_core.cli import commands
@@ -59,6 +58,8 @@ def _run(words: Sequence[str]) -> int:
         except ValueError as error:  # MUDD_MAX_ISA or MUDD_EMULATE is no level
             raise UserError(str(error)) from None
         return commands.run(request)
+    except SystemExit as end:  # of argparse, behind a tool's help
+        return int(end.code or 0)
     except KeyboardInterrupt:
         _tell("interrupted")
         return 130
@@ -76,6 +77,25 @@ def _run(words: Sequence[str]) -> int:
             return 70
         _tell(f"error: {error}")
         return int(code)
+
+
+def _information(request: Request, words: Sequence[str]) -> str:
+    """What --version, --help, --help=all or no argument at all prints."""
+    from mudd_core.cli import help as texts
+
+    if not words:
+        return texts.short_usage()
+    if "--version" in request.options:
+        return f"mudd_core {__version__}"
+    wanted = request.options["--help"]
+    if wanted not in ("", "all"):
+        raise UserError(f"[arguments] --help: expected nothing or all behind it, got '{wanted}'")
+    file = request.options.get("--config")
+    config = None if file is None else config_of(file, request.words)
+    if wanted == "all":
+        return texts.all_fields(config)
+    of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
+    return texts.command_help(request.command, config) if of_command or config else texts.main_help()
 
 
 def _tell(text: str) -> None:

@@ -1,33 +1,153 @@
-"""The texts of --help."""
+"""The texts of --help: one screen for the program and for each command, and every config field for --help=all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mudd_core.cli.names import COMMANDS, OPTIONS, TOOLS
 from mudd_core.config import FAMILIES, Config
-from mudd_core.config.describe import field_help
-from mudd_core.surroundings import ENVIRONMENT
+from mudd_core.config.describe import field_help, short_entry
+from mudd_core.config.fields import walk
+from mudd_core.surroundings import ENVIRONMENT, program
+from mudd_core.tool_arguments import WIDTH, folded
+
+_TEXT = {
+    "train": """Trains the model of the config on its text, or goes on with the run that the work directory holds:
+the same command resumes, with the same bits. Ctrl-C (or SIGTERM, or a file STOP in the work directory) saves the last
+whole step and exits with code 75. A first start also trains a tokenizer and builds a token cache.""",
+    "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. The run is the one in
+--workdir, or the one in the default folder of --config. Its saved config is used; overrides may set what may change on
+resume.""",
+    "sample": """Writes text with a run's checkpoint, as it is generated. The run is the one in --workdir, or the one in
+the default folder of --config. Its saved config is used; overrides may set what may change on resume. Control
+characters other than tab and line feed are written as \\xNN.""",
+    "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
+With --workdir and no --config, that of the run there.""",
+    "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
+checkpoints. The run is the one in --workdir, or the one in the default folder of --config.""",
+}
+_FIELDS = {
+    "train": (
+        "model.d_model", "model.n_layer", "data.path", "data.tokenizer", "train.steps", "train.batch_size",
+        "train.seq_len", "train.precision", "train.threads", "train.save_every", "train.eval_every", "optim.lr",
+        "optim.warmup_steps",
+    ),
+    "validate": ("eval.max_batches", "eval.batch_size", "train.threads", "data.cache_dir"),
+    "sample": (
+        "sample.temperature", "sample.top_k", "sample.top_p", "sample.max_tokens", "sample.seed", "train.threads",
+    ),
+    "data": ("data.path", "data.tokenizer", "data.vocab_size", "data.cache_dir"),
+    "report": (),
+}  # fmt: skip
+_EXAMPLES = {
+    "train": (
+        "--config=tiny.py", "--config=small.py --plan",
+        "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
+    ),
+    "validate": ("validate --config=small.py", "validate --workdir=runs/mine --step=500"),
+    "sample": (
+        'sample --config=small.py --prompt "def "', "sample --workdir=runs/mine --temperature=0 --max-tokens=50",
+    ),
+    "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
+    "report": ("report --config=small.py", "report --workdir=runs/mine"),
+}  # fmt: skip
+_CODES = {
+    "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
+}
 
 
-def usage(config: Config | None) -> str:
-    """The text of --help: commands, options and every field: this config's, or the default of each family."""
-    lines = ["usage: launch.py [command] --config=FILE [options] [section.field=value ...]", "", "commands:"]
-    lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
-    lines += [f"  {name:<10} {text}; {name} --help tells more" for name, (_, text) in TOOLS.items()]
-    lines += ["", "options:"]
-    for name, (value, text) in OPTIONS.items():
-        lines.append(f"  {name + ('=' + value if value else ''):<16} {text}")
-    lines += [
+def short_usage() -> str:
+    """What a call without arguments prints."""
+    called = " ".join(program())
+    lines = [
+        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
         "",
-        "A config file is Python code and runs with your rights; one that ends in .json runs nothing.",
-        f"Environment: {', '.join(ENVIRONMENT)}.",
+        "Train a small model (about two minutes), write text with it, see what a larger one needs:",
+        f"  {called} --config=tiny.py",
+        f'  {called} sample --config=tiny.py --prompt "def "',
+        f"  {called} --config=small.py --plan",
         "",
-        "config fields with their default; set one by section.field=value, --config.section.field=value or",
-        "--field value:",
-        field_help(config or Config()),
+        f"All commands and options: {called} --help",
     ]
-    if config is None:
-        others = (family() for name, family in FAMILIES.items() if name != Config().model.family)
-        for model in others:
-            lines += ["", f"with another family, {model.family}, the fields of model are:"]
-            lines.append(field_help(Config(model=model), only="model."))
     return "\n".join(lines)
+
+
+def main_help() -> str:
+    """The help of the program: commands, options, examples."""
+    called = " ".join(program())
+    lines = [
+        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
+        "",
+        "Trains language models on CPUs. The same command resumes a run that was stopped.",
+        "",
+        "commands:",
+        *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
+        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items()),
+        "",
+        "options:",
+        *_option_lines(OPTIONS),
+        "",
+        "examples:",
+        *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1], "train --help")),
+        "",
+        folded(
+            "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
+            "is Python code and runs with your rights; one that ends in .json runs nothing. Environment: "
+            f"{', '.join(ENVIRONMENT)}."
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def command_help(command: str, config: Config | None) -> str:
+    """The help of one command. config: whose values the fields show; None: the defaults."""
+    called = " ".join(program())
+    fields = {info.path: info for info in walk(config or Config())}
+    shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
+    taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
+    common = [name for name in taken if name not in ("--mode", "--version")]
+    lines = [
+        f"usage: {called} {command} --config=FILE [options] [section.field=value ...]",
+        "",
+        folded(_TEXT[command]),
+        "",
+        "options:",
+        *_option_lines(common),
+        "",
+    ]
+    if shown:
+        lines += ["fields that are often set (all of them: --help=all):", *shown, ""]
+    lines += ["examples:", *_example_lines(_EXAMPLES[command])]
+    lines += ["", folded(f"Exit codes: {_CODES[command]}.")] if command in _CODES else []
+    return "\n".join(lines)
+
+
+def all_fields(config: Config | None) -> str:
+    """Every config field: of this config with its values, or of each family with its defaults."""
+    what = "default" if config is None else "value in this config"
+    head = folded(
+        f"config fields with their {what}; set one by section.field=value, --config.section.field=value or "
+        "--field value:"
+    )
+    if config is not None:
+        return f"{head}\n{field_help(config)}"
+    lines = [head, field_help(Config(), without="model.")]
+    for family in FAMILIES.values():
+        model = family()
+        lines += [
+            "",
+            f"fields of model, family {model.family}:",
+            field_help(Config(model=model), only="model."),
+        ]
+    return "\n".join(lines)
+
+
+def _option_lines(names: Iterable[str]) -> list[str]:
+    shown = (
+        (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
+    )
+    return [f"  {name:<15} {text}" for name, text in shown]
+
+
+def _example_lines(arguments: Iterable[str]) -> list[str]:
+    return [f"  {' '.join(program())} {line}" for line in arguments]

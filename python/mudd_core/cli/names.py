@@ -32,15 +32,17 @@ TOOLS: dict[str, tuple[str, str]] = {
     "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
-OPTIONS = {
-    "--config": ("FILE", "config file: a path, or a name looked up in configs/ (small.py, gpt2/tiny.py)"),
-    "--mode": ("NAME", "the command, said as an option"),
-    "--workdir": ("DIR", "where the run keeps its files; default runs/<config name>"),
-    "--prompt": ("TEXT", "sample: the beginning of the text; default a new document"),
-    "--step": ("N", "validate, sample: this checkpoint instead of the newest"),
-    "--plan": ("", "train: print parameters, FLOPs, memory and time, and do nothing"),
-    "--params": ("", "train: print the table of parameters, their roles, decay and rates, and do nothing"),
-    "--help": ("", "this text"),
+# Option: value, help, the commands that take it (none named: all).
+OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "--config": ("FILE", "config: a file, or a name looked up in configs/ (small.py, gpt2/tiny.py)", ()),
+    "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
+    "--mode": ("NAME", "the command, given as an option", ()),
+    "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
+    "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
+    "--prompt": ("TEXT", "beginning of the text; default a new document", ("sample",)),
+    "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
+    "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
+    "--version": ("", "print the version", ()),
 }
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")

@@ -7,6 +7,8 @@ import textwrap
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 
+_COLUMN = 30  # where the meaning of a field begins in a table
+
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
@@ -19,14 +21,28 @@ def _shown(value: object) -> str:
 def _entry(info: FieldInfo, width: int) -> str:
     kind = " | ".join(info.choices) if info.choices else info.kind.__name__
     unit = f", in {info.unit}" if info.unit else ""
-    free = ", free on resume" if info.free_on_resume else ""
+    free = ", may change on resume" if info.free_on_resume else ""
     head = f"  {info.path} = {_shown(info.value)}  ({kind}{unit}{free})"
+    if len(head) > width:
+        head = textwrap.fill(head, width, subsequent_indent=" " * 6, break_on_hyphens=False)
     return head + "\n" + textwrap.fill(info.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def field_help(config: Config, width: int = 100, only: str = "") -> str:
-    """Every field (below `only`) with its value in this config, type, unit and meaning."""
-    return "\n".join(_entry(info, width) for info in walk(config) if info.path.startswith(only))
+def short_entry(info: FieldInfo, width: int) -> str:
+    """One line for a field: value, as much of the meaning as has room, and unit or choices."""
+    head = f"  {info.path}={_shown(info.value)}"
+    kind = " | ".join(info.choices) or info.unit
+    unit = f" [{kind}]" if kind else ""
+    room = width - max(len(head), _COLUMN) - 1 - len(unit)
+    return f"{head:<{_COLUMN}} {textwrap.shorten(info.text, room, placeholder=' ...')}{unit}"
+
+
+def field_help(config: Config, width: int = 100, only: str = "", without: str = "\n") -> str:
+    """Every field (below `only`, not below `without`) with its value in this config, type, unit and meaning."""
+    shown = (
+        info for info in walk(config) if info.path.startswith(only) and not info.path.startswith(without)
+    )
+    return "\n".join(_entry(info, width) for info in shown)
 
 
 def listing(config: Config) -> str:

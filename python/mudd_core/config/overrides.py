@@ -7,19 +7,21 @@ Four grammars give one list: `--config.train.steps=100` (also with a blank), `tr
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.schema import Config
+from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.errors import UserError
 
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+# A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
+_SECTIONS = ("train", "data", "optim", "model", "loss", "eval", "sample", "start")
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,6 @@ class Override:
     path: str
     text: str
     word: str
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest of the names, or nothing when none is close."""
-    pool = list(names)
-    found = difflib.get_close_matches(name, pool, n=1, cutoff=0.5)
-    if not found:  # a right leaf under a wrong section
-        leaf = name.rpartition(".")[2]
-        by_leaf = {path.rpartition(".")[2]: path for path in reversed(pool)}
-        found = [by_leaf[key] for key in difflib.get_close_matches(leaf, list(by_leaf), n=1, cutoff=0.6)]
-    return f"; did you mean '{found[0]}'?" if found else ""
 
 
 def parse_value(info: FieldInfo, text: str) -> Scalar:
@@ -77,24 +68,33 @@ def parse_value(info: FieldInfo, text: str) -> Scalar:
     return text[1:-1] if quoted else text
 
 
-def _flag_path(flag: str, infos: Sequence[FieldInfo]) -> str | None:
-    """The field that `--flag` names by its leaf or a further name; None if no field has it."""
-    name = flag.replace("-", "_")
-    exact = [info.path for info in infos if info.path == name]
-    hits = exact or [i.path for i in infos if i.path.rpartition(".")[2] == name or name in i.flags]
-    if len(hits) > 1:
-        choices = " or ".join(f"--config.{path}" for path in hits)
-        raise UserError(f"[arguments] --{flag}: names several fields; say {choices}")
-    return hits[0] if hits else None
+def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | None:
+    """The field that a path, leaf or alias means, in a section or without; None if there is none.
+
+    first: the section that is looked at first where several have the name; else the order is train, data, optim, ...
+    """
+    name = name.replace("-", "_")
+    if any(info.path == name for info in infos):
+        return name
+    section, _, leaf = name.rpartition(".")
+    hits = {}
+    for info in infos:
+        place, _, own = info.path.rpartition(".")
+        if (leaf == own or leaf in info.flags) and section in ("", place):
+            hits[place] = info.path
+    return next((hits[place] for place in (first, *_SECTIONS) if place in hits), None)
 
 
-def _dashed(word: str, rest: list[str], infos: Sequence[FieldInfo], known_flags: Iterable[str]) -> Override:
+def _dashed(
+    word: str, rest: list[str], infos: Sequence[FieldInfo], known: Sequence[str], first: str
+) -> Override:
     """`--config.path=v`, `--config.path v`, `--flag=v` or `--flag v`; may take its value off `rest`."""
     name, equals, text = word[2:].partition("=")
-    path = name[len("config.") :] if name.startswith("config.") else _flag_path(name, infos)
+    path = name[len("config.") :] if name.startswith("config.") else field_path(name, infos, first)
     if path is None:
-        flags = {f"--{flag}" for info in infos for flag in _leaf_flags(info)} | set(known_flags)
-        raise UserError(f"[arguments] unknown option '--{name}'{nearest('--' + name, sorted(flags))}")
+        options = [option for option in known if option.startswith("--")]
+        hint = nearest_field(name, infos) if "." in name else nearest_option(name, infos, options)
+        raise UserError(f"[arguments] unknown option '--{name}'{hint}")
     if equals:
         return Override(path, text, word)
     is_switch = any(info.path == path and info.kind is bool for info in infos)
@@ -105,45 +105,50 @@ def _dashed(word: str, rest: list[str], infos: Sequence[FieldInfo], known_flags:
     return Override(path, rest.pop(0), word)
 
 
-def _plain(word: str, known_flags: Iterable[str]) -> Override:
+def _plain(word: str, known: Sequence[str]) -> Override:
     """`path=v`, `+path=v` or `++path=v`."""
     if word.startswith("~"):
         raise UserError(f"[arguments] {word}: fields of a typed config cannot be removed; set a value")
     name, equals, text = word.lstrip("+").partition("=")
     if not equals:
-        raise UserError(
-            f"[arguments] '{word}' is neither a command nor name=value{nearest(word, known_flags)}"
-        )
+        if word in known:
+            raise UserError(f"[arguments] '{word}' is a command: it is the first argument")
+        commands = [name for name in known if not name.startswith("--")]
+        listing = f" Commands: {', '.join(commands)}." if commands else ""
+        hint = nearest(word, commands) or "."
+        raise UserError(f"[arguments] '{word}' is neither a command nor name=value{hint}{listing}")
     return Override(name.removeprefix("config."), text, word)
 
 
-def split_words(words: Sequence[str], config: Config, known: Sequence[str] = ()) -> list[Override]:
-    """Overrides in the given words. known: further words that 'did you mean' may propose."""
+def split_words(
+    words: Sequence[str], config: Config, known: Sequence[str] = (), first: str = ""
+) -> list[Override]:
+    """Overrides in the given words.
+
+    known: commands and options, which a message may propose. first: section of `--name` where several have the name.
+    """
     infos = list(walk(config))
     overrides: list[Override] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        overrides.append(_dashed(word, rest, infos, known) if word.startswith("--") else _plain(word, known))
+        dashed = word.startswith("--")
+        overrides.append(_dashed(word, rest, infos, known, first) if dashed else _plain(word, known))
     return overrides
-
-
-def _leaf_flags(info: FieldInfo) -> list[str]:
-    names = [info.path.rpartition(".")[2], *info.flags]
-    return [name.replace("_", "-") for name in names]
 
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """The config with every override set, in order; an unknown path is an error with the nearest name."""
-    before = config.model
+    before, fields = config.model, set[str]()
     for item in overrides:
         infos = {info.path: info for info in walk(config)}
-        info = infos.get(item.path)
-        if info is None:
-            hint = nearest(item.path, infos)
+        # An alias needs its section here: a bare leaf of several sections is a guess that `--leaf` alone makes.
+        path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
+        if path is None or path not in infos:
+            hint = nearest_field(item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
-        config = replace_path(config, item.path, parse_value(info, item.text))
-    fields = {item.path.removeprefix("model.") for item in overrides if item.path.startswith("model.")}
+        config = replace_path(config, path, parse_value(infos[path], item.text))
+        fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
     judge = getattr(config.model, "overridden", None)
     wrong = judge(before, fields) if judge else None
     if wrong:

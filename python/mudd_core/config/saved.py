@@ -11,8 +11,8 @@ from typing import Any
 
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.config.overrides import nearest
 from mudd_core.config.schema import Config
+from mudd_core.config.suggest import nearest
 from mudd_core.errors import UserError
 
 

@@ -1,11 +1,10 @@
-"""`launch.py export`: a run's weights as a folder of an original program: settings, safetensors, tokenizer.
+"""Writes a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 
 What was written is loaded again and must give the very logits of the run before success is reported.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -21,6 +20,7 @@ from mudd_core.config import Config
 from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
 from mudd_core.saved_run import named_run
+from mudd_core.tool_arguments import ToolArguments
 
 Array = npt.NDArray[Any]
 _PROBE = (2, 32)  # windows and positions that are compared
@@ -28,7 +28,7 @@ _PROBE = (2, 32)  # windows and positions that are compared
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
-    args, rest = _parser().parse_known_args(list(words))
+    args, rest = _parser().read(words)
     folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
@@ -56,14 +56,17 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> ToolArguments:
     from mudd_core.interop import SYSTEMS
 
-    p = argparse.ArgumentParser(prog="launch.py export", description=__doc__, allow_abbrev=False)
+    p = ToolArguments("export", __doc__ or "", fields="data.cache_dir=DIR")
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    p.add_argument("--system", choices=SYSTEMS, default="hf", help="for whom: Hugging Face by default")
+    p.add_argument(
+        "--system", choices=SYSTEMS, default="hf", metavar="NAME",
+        help=f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face",
+    )  # fmt: skip
     p.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
     p.add_argument("--shard-mb", type=int, default=4096, metavar="N", help="largest file, MiB; default 4096")
     return p

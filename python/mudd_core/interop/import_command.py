@@ -1,8 +1,7 @@
-"""`launch.py import`: an original program's weights as the first checkpoint of a run. Nothing pickled is opened."""
+"""Makes an original program's weights the first checkpoint of a run. Nothing pickled is opened."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 import warnings
@@ -25,11 +24,12 @@ from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
 from mudd_core.recipe import printable, recipe_note
 from mudd_core.surroundings import program
+from mudd_core.tool_arguments import ToolArguments
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command."""
-    args, rest = _parser().parse_known_args(list(words))
+    args, rest = _parser().read(words)
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
@@ -69,15 +69,18 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> ToolArguments:
     from mudd_core.interop import SYSTEMS
 
-    p = argparse.ArgumentParser(prog="launch.py import", description=__doc__, allow_abbrev=False)
+    p = ToolArguments("import", __doc__ or "", fields="train.steps=100")
     p.add_argument(
         "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
     )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
-    p.add_argument("--system", choices=SYSTEMS, default="hf", help="whose weights: Hugging Face by default")
+    p.add_argument(
+        "--system", choices=SYSTEMS, default="hf", metavar="NAME",
+        help=f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face",
+    )  # fmt: skip
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
     )
@@ -86,7 +89,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="tokenizer.json of the model, or bytes; default PATH/tokenizer.json",
     )
-    p.epilog = "Further words set fields of the run's config: train.steps=100"
     return p
 
 

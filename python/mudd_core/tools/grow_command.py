@@ -1,4 +1,4 @@
-"""`launch.py grow`: a TokenFormer with more slots out of a trained one, as the first checkpoint of a new run."""
+"""Makes a TokenFormer with more slots out of a trained one, as the first checkpoint of a new run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.errors import UserError
 from mudd_core.paths import local
+from mudd_core.tool_arguments import ToolArguments
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -20,7 +21,7 @@ PRESERVED = 1e-5  # largest change over largest logit that counts as none
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if --preserve was asked for and the logits changed."""
-    args, rest = _parser().parse_known_args(list(words))
+    args, rest = _parser().read(words)
     config = _asked(args, rest)
     if (local(args.workdir, "[grow] --workdir") / "checkpoints").exists():
         raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
@@ -41,8 +42,8 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="launch.py grow", description=__doc__, allow_abbrev=False)
+def _parser() -> ToolArguments:
+    p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140")
     p.add_argument("--config", required=True, metavar="FILE", help="config of the larger model")
     p.add_argument(
         "--from", required=True, dest="source", metavar="PATH",
@@ -62,7 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--keep-optimizer", action="store_true", help="take over the moments, zeros for new slots")
     p.add_argument("--force", action="store_true", help="allow zero_both, whose new slots can never learn")
-    p.epilog = "Further words set fields of the config: model.slot_num=2140"
     return p
 
 

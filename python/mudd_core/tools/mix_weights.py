@@ -1,4 +1,4 @@
-"""`launch.py weights`: how much each block of a trained MUDDFormer reads of every earlier state.
+"""Measures how much each block of a trained MUDDFormer reads of every earlier state.
 
 A mixture behind block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
 of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025). Measured on held-out text:
@@ -9,7 +9,6 @@ mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynami
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from mudd_core.errors import UserError
 from mudd_core.paths import local, output_folder
+from mudd_core.tool_arguments import ToolArguments
 from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
@@ -38,7 +38,7 @@ class Weights:
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    asked, rest = _parser().parse_known_args(list(words))
+    asked, rest = _parser().read(words)
     from mudd_core.assemble import validation_batches
     from mudd_core.saved_run import load_run, named_run
 
@@ -54,17 +54,14 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="launch.py weights",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> ToolArguments:
+    parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR")
     parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
     parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
-    parser.add_argument("--step", type=int, help="this checkpoint instead of the newest")
-    parser.add_argument("--windows", type=int, default=32, help="windows of held-out text to measure on")
+    parser.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
+    parser.add_argument(
+        "--windows", type=int, default=32, metavar="N", help="windows of held-out text to measure on"
+    )
     parser.add_argument("--out", metavar="DIR", help="folder to write to; default WORKDIR/weights/step-N")
     return parser
 

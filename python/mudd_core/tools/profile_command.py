@@ -1,24 +1,24 @@
-"""launch.py profile: where the time of a training step goes.
+"""Measures where the time of a training step goes.
 
-    python launch.py profile --config=small.py
-    python launch.py profile --config=small.py --by=part --trace=step.json.gz train.batch_size=4
+    python3 launch.py profile --config=small.py
+    python3 launch.py profile --config=small.py --by=part --trace=step.json.gz train.batch_size=4
 
 Steps run on random tokens with the weights as they are initialised; nothing is trained and no text is needed.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 from mudd_core.config import load_config
 from mudd_core.errors import SaveError
 from mudd_core.paths import local
+from mudd_core.tool_arguments import ToolArguments
 
 
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
-    asked, overrides = _parser().parse_known_args(list(words))
+    asked, overrides = _parser().read(words)
     trace = local(asked.trace, "[profile] --trace") if asked.trace else None
     config = load_config(asked.config, overrides)
     from mudd_core import _core
@@ -54,13 +54,8 @@ def _count(text: str) -> int:
     return number
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="launch.py profile",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> ToolArguments:
+    parser = ToolArguments("profile", __doc__ or "", fields="train.batch_size=4")
     parser.add_argument("--config", required=True, metavar="FILE", help="config file, as for training")
     parser.add_argument("--steps", type=_count, default=5, metavar="N", help="timed steps (default 5)")
     parser.add_argument("--warmup", type=_count, default=2, metavar="N", help="steps before them (default 2)")

@@ -1,22 +1,22 @@
-"""launch.py bakeoff: train several families on the same text and compare them.
+"""Trains several families on the same text and compares them.
 
-    python launch.py bakeoff                                   all families at equal parameters
-    python launch.py bakeoff --equal=flops --seeds=5
-    python launch.py bakeoff --preset=muddformer-readme
-    python launch.py bakeoff --families=transformer_pp,gpt2 --tokens=4e6 model.d_model=192
+    python3 launch.py bakeoff                                   all families at equal parameters
+    python3 launch.py bakeoff --equal=flops --seeds=5
+    python3 launch.py bakeoff --preset=muddformer-readme
+    python3 launch.py bakeoff --families=transformer_pp,gpt2 --tokens=4e6 model.d_model=192
 
-Further words are overrides for all contestants. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
+Overrides hold for all models. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
 on. It writes result.json and result.html under --out.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
 from mudd_core.paths import local
+from mudd_core.tool_arguments import ToolArguments
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, contest
 from mudd_core.tools.bakeoff.result import compare, read_curves
@@ -28,7 +28,7 @@ LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
 
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
-    asked, overrides = _parser().parse_known_args(list(words))
+    asked, overrides = _parser().read(words)
     tokens = _whole(asked.tokens, "--tokens")
     seeds = _whole(asked.seeds, "--seeds")
     out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
@@ -65,13 +65,8 @@ def _whole(text: str, name: str) -> int:
     return int(number)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="launch.py bakeoff",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> ToolArguments:
+    parser = ToolArguments("bakeoff", __doc__ or "", fields="model.d_model=192")
     parser.add_argument(
         "--preset", default="families", choices=PRESETS, help="which contest (default: families)"
     )

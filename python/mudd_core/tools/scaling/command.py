@@ -1,4 +1,4 @@
-"""`launch.py mup check` and `launch.py mup transfer`: does the width carry its rates along, and which rate is it."""
+"""The commands `mup check` and `mup transfer`: does a rate carry over to other widths, and which rate is best."""
 
 from __future__ import annotations
 
@@ -6,48 +6,42 @@ import argparse
 from collections.abc import Sequence
 
 from mudd_core.config import Config, load_config
+from mudd_core.config.suggest import nearest
 from mudd_core.errors import UserError
 from mudd_core.paths import local, output_folder
+from mudd_core.tool_arguments import ToolArguments
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
 MOST_THREADS = 256
 _LOWEST, _HIGHEST = -126, 127  # exponents of the rates that fp32 has
 
-USAGE = """usage: launch.py mup check [options] [section.field=value ...]
-       launch.py mup transfer [options] [section.field=value ...]
+HELP = """Checks a parametrisation over widths.
 
-check     coordinate check and wider-is-better over widths; exit 1 where one fails
-transfer  trains every width at a grid of rates and says whether the best rate is the same for all
+    check     coordinate check and wider-is-better over widths; exit 1 where one fails
+    transfer  trains every width at a grid of rates; says whether all have the same best rate
 
-`launch.py mup check --help` and `launch.py mup transfer --help` tell more."""
+`python3 launch.py mup check --help` and `python3 launch.py mup transfer --help` tell more."""
 
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if words else 2
-    if words[0] == "check":
-        return check(words[1:])
-    if words[0] == "transfer":
-        return transfer(words[1:])
-    raise UserError(f"[mup] expected check or transfer, got '{words[0]}'")
+    parts = {"check": check, "transfer": transfer}
+    if words and words[0] in parts:
+        return parts[words[0]](words[1:])
+    parser = ToolArguments("mup", HELP)
+    parser.add_argument("part", metavar="check|transfer", help="which of the two")
+    asked, _ = parser.read(words)
+    raise UserError(f"[mup] expected check or transfer, got '{asked.part}'{nearest(asked.part, parts)}")
 
 
-def _parser(name: str, text: str, config: str, widths: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"launch.py mup {name}",
-        description=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        epilog="Further words set fields of the config: optim.rule=sp, model.u_init=sp, optim.lr=0.01",
-    )
+def _parser(name: str, text: str, config: str, widths: str) -> ToolArguments:
+    parser = ToolArguments(f"mup {name}", text, fields="optim.rule=sp, model.u_init=sp or optim.lr=0.01")
     parser.add_argument(
         "--config", action="append", metavar="FILE",
         help=f"config of the family, default {config}; several: each is a member with its own width",
     )  # fmt: skip
     parser.add_argument("--widths", metavar="N,N,...", help=f"values of model.d_model, default {widths}")
-    parser.add_argument("--threads", type=int, default=0, help="compute threads; 0 = all cores")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="compute threads; 0 = all cores")
     parser.set_defaults(default_config=config, default_widths=widths)
     return parser
 
@@ -81,16 +75,23 @@ def check(words: Sequence[str]) -> int:
     from mudd_core.tools.scaling.check_report import report
 
     parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of the initial weights, three or more")
-    parser.add_argument("--steps", type=int, default=40, help="updates of wider-is-better; 0 leaves it out")
     parser.add_argument(
-        "--out", metavar="DIR", default="runs/mup-check", help="folder of the SVG and HDF5 files"
+        "--seeds", type=int, default=3, metavar="N", help="seeds of the initial weights, three or more"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=40, metavar="N", help="updates of wider-is-better; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default="runs/mup-check",
+        help="folder of the SVG and HDF5 files",
     )
     parser.add_argument(
         "--unscaled", default="", metavar="NAME",
         help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
     )  # fmt: skip
-    args, overrides = parser.parse_known_args(list(words))
+    args, overrides = parser.read(words)
     local(args.out, "[mup check] --out")
     members = _members(args, overrides, "mup check")
     widths = [config.model.d_model for config in members]
@@ -112,16 +113,25 @@ def transfer(words: Sequence[str]) -> int:
     from mudd_core.tools.scaling import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")
-    parser.add_argument("--low", type=int, default=-10, help="smallest rate, as a power of two")
-    parser.add_argument("--high", type=int, default=-2, help="largest rate, as a power of two")
-    parser.add_argument("--step", type=int, default=2, help="exponents between neighbours of the grid")
+    parser.add_argument("--low", type=int, default=-10, metavar="N", help="smallest rate, as a power of two")
+    parser.add_argument("--high", type=int, default=-2, metavar="N", help="largest rate, as a power of two")
     parser.add_argument(
-        "--target", type=int, default=0, help="width of the large model; 0 = four times the widest"
+        "--step", type=int, default=2, metavar="N", help="exponents between neighbours of the grid"
     )
     parser.add_argument(
-        "--out", metavar="DIR", default="runs/mup-transfer", help="folder of runs, table and SVG"
+        "--target",
+        type=int,
+        default=0,
+        metavar="N",
+        help="width of the large model; 0 = four times the widest",
     )
-    args, overrides = parser.parse_known_args(list(words))
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default="runs/mup-transfer",
+        help="folder of runs, table and SVG",
+    )
+    args, overrides = parser.read(words)
     local(args.out, "[mup transfer] --out")
     members = _members(args, overrides, "mup transfer")
     if len(members) < 3:

@@ -1,0 +1,54 @@
+"""`did you mean`: the closest of the names there are, or nothing where none is close."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from mudd_core.config.fields import FieldInfo
+
+FAIR = 0.7  # least likeness of a suggestion: `--version` and `precision` have 0.63
+_NEAR = 0.1  # what the same section, or being a field, counts
+
+
+def likeness(one: str, other: str) -> float:
+    """Likeness of two names in [0, 1]; dashes and underscores are the same."""
+    left, right = (name.lstrip("-").replace("-", "_").lower() for name in (one, other))
+    return difflib.SequenceMatcher(None, left, right).ratio()
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest of the names, or nothing."""
+    return _question(
+        max(((likeness(name, one), one) for one in names), default=(0.0, ""), key=lambda x: x[0])
+    )
+
+
+def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
+    """The same for a dotted field: its last part is compared with leaves and aliases, then the section."""
+    section, _, leaf = name.rpartition(".")
+    best = (0.0, "")
+    rank = 0.0
+    for info in infos:
+        place, _, own = info.path.rpartition(".")
+        like = max(likeness(leaf, word) for word in (own, *info.flags))
+        ranked = like + (_NEAR if section and likeness(section, place) >= FAIR else 0.0)
+        if ranked > rank:
+            best, rank = (like, info.path), ranked
+    return _question(best)
+
+
+def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]) -> str:
+    """The same for `--name`: leaves and aliases of fields before other options."""
+    leaves = [word for info in infos for word in (info.path.rpartition(".")[2], *info.flags)]
+    fields = [(likeness(name, leaf), "--" + leaf.replace("_", "-")) for leaf in leaves]
+    others = [(likeness(name, option), option) for option in options]
+    ranked = [(like + _NEAR, like, word) for like, word in fields] + [
+        (like, like, word) for like, word in others
+    ]
+    _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
+    return _question((like, word))
+
+
+def _question(found: tuple[float, str]) -> str:
+    return f"; did you mean '{found[1]}'?" if found[0] >= FAIR else ""
