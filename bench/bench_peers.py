@@ -82,7 +82,14 @@ def run_round(
 ) -> list[Row]:
     """All programs step by step in turn, and the limit of the cores between them: their rows and the limit's."""
     argv = {p: [*command(p, family, shape, weights, a), "--in-turn"] for p in programs}
-    argv["limit"] = [sys.executable, str(HERE / "peers" / "limit.py"), *lengths(a), "--in-turn"]
+    argv["limit"] = [
+        sys.executable,
+        str(HERE / "peers" / "limit.py"),
+        *lengths(a),
+        "--precision",
+        a.precision,
+        "--in-turn",
+    ]
     for attempt in range(ATTEMPTS):
         if attempt == 1 and "compile" in argv:
             argv["compile"].append("--scalar-ends")
@@ -112,11 +119,11 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
     for n in range(a.rounds):
         print(f"{family} {shape}, round {n + 1} of {a.rounds}", flush=True)
         rounds.append(run_round(programs, family, shape, weights, a))
-    peak = statistics.median(r[-1]["gflops"] for r in rounds)
+    peaks = {f"peak_{name}": statistics.median(r[-1][name] for r in rounds) for name in rounds[0][-1]}
     rows = []
     for i, program in enumerate(programs):
         runs = [r[i] for r in rounds]
-        row = dict(runs[0], program=program, family=family, shape=shape, peak_gflops=peak)
+        row = dict(runs[0], program=program, family=family, shape=shape, **peaks)
         for key in ("tokens_per_second", "peak_rss_mib", "spread"):
             row[key] = statistics.median(r[key] for r in runs)
         row["best_tokens_per_second"] = max(r["tokens_per_second"] for r in runs)
@@ -129,8 +136,8 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
 def shares_of_peak(row: Row) -> dict[str, float]:
     """Return the fraction of the fp32 peak and, where a row in bf16 has it, of the peak of the bf16 units."""
     shares = {"share_of_peak": share_of_peak(row)}
-    if row.get("unit_peak_gflops"):
-        shares["share_of_unit_peak"] = shares["share_of_peak"] * row["peak_gflops"] / row["unit_peak_gflops"]
+    if row.get("peak_unit_gflops"):
+        shares["share_of_unit_peak"] = shares["share_of_peak"] * row["peak_gflops"] / row["peak_unit_gflops"]
     return shares
 
 

@@ -1,4 +1,6 @@
-"""The fp32 limit of the cores, measured between the steps of others: register-resident multiply-adds, one JSON object.
+"""The limits of the cores, measured between the steps of others: multiply-adds in registers, as one JSON object.
+
+gflops: of fp32. unit_gflops: of bf16 operands, with --precision bf16.
 
 Taken in turn with whole steps it is the limit of the same minutes: other guests of a machine slow both.
 """
@@ -24,11 +26,18 @@ def main() -> int:
     p.add_argument("--steps", type=int, default=20, help="turns that count")
     p.add_argument("--warmup", type=int, default=5, help="turns before them")
     p.add_argument("--in-turn", action="store_true", help="each when a line comes in")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     a = p.parse_args()
     from mudd_core import _core
 
-    found = [_core.peak_gflops(a.threads) for _ in turns(a.warmup + a.steps, a.in_turn)][a.warmup :]
-    print(json.dumps({"gflops": statistics.median(found), "lowest": min(found), "highest": max(found)}))
+    rates = {"gflops": _core.peak_gflops}
+    if a.precision == "bf16":
+        rates["unit_gflops"] = _core.bf16_peak_gflops
+    found: dict[str, list[float]] = {name: [] for name in rates}
+    for _ in turns(a.warmup + a.steps, a.in_turn):
+        for name, rate in rates.items():
+            found[name].append(rate(a.threads))
+    print(json.dumps({name: statistics.median(values[a.warmup :]) for name, values in found.items()}))
     return 0
 
 

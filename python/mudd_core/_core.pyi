@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -318,6 +318,10 @@ class TrainStep:
         """
         Planes of the moments in the store, the first one first.
         """
+def bf16_peak_gflops(threads: int) -> float:
+    """
+    The same for bf16 operands and fp32 sums, by the units that the active level has for them.
+    """
 def clear_requests() -> None:
     """
     Forgets all requests.

@@ -10,7 +10,7 @@ from typing import Any
 from mudd_core import memory, start_warnings
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
-from mudd_core.flops import flops_per_token
+from mudd_core.flops import flops_per_token, peak_flops
 from mudd_core.records import Engine
 
 DATA_FACT = "data"  # name of the token cache's fingerprint among the facts
@@ -148,7 +148,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         n_targets=0,
         bytes_per_target=0.0,
         flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
-        peak_flops=_core.peak_gflops(_core.num_threads()) * 1e9,
+        peak_flops=peak_flops(train.precision),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
     )

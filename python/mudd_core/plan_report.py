@@ -10,7 +10,7 @@ from mudd_core import memory
 from mudd_core.assemble import book, expected_vocabulary, memory_advice, resolved_model
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import FormatError
-from mudd_core.flops import flops_per_token, matrix_weights
+from mudd_core.flops import flops_per_token, matrix_weights, peak_flops
 from mudd_core.metrics import read_rows
 from mudd_core.progress import duration
 from mudd_core.recipe import recipe_note
@@ -57,7 +57,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     model, _, report = book(shape, config, only=True)
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
-    rate = _core.peak_gflops(_core.num_threads()) * 1e9
+    rate = peak_flops(train.precision)
     share, source = _last_share(workdir)
     seconds = flops * tokens / (rate * share)
     a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"

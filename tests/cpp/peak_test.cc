@@ -22,9 +22,20 @@ TEST_CASE("peak loops compute what they count") {
   });
 }
 
+TEST_CASE("the loops of bf16 units compute what they count") {
+  for_each_row(unit_rows(), [](const auto& row) {
+    if (std::strstr(row.level, "bf16") == nullptr) return;  // the loops of fp32
+    for (int64_t rounds : {0, 1, 50}) {
+      const double multiply_adds = 0.5 * static_cast<double>(row.kernels->operations * rounds);
+      CHECK(row.kernels->multiply_add(rounds) == kPeakFactor * kPeakFactor * multiply_adds);
+    }
+  });
+}
+
 TEST_CASE("measured limits are positive and leave the thread count alone") {
   set_num_threads(3);
   CHECK(peak_gflops(1) > 0.1);
+  CHECK(bf16_peak_gflops(1) > 0.1);
   CHECK(read_gbps(2) > 0.1);
   CHECK(num_threads() == 3);
   set_num_threads(0);

@@ -54,7 +54,7 @@ def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
 def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
     old = step("ours", 1000) | {"precision": "bf16", "isa": "amx_bf16", "share_of_peak": 1.55}
     assert tables_page.share(old) == ""
-    row = old | {"peak_gflops": 100.0, "unit_peak_gflops": 1600.0}
+    row = old | {"peak_gflops": 100.0, "peak_unit_gflops": 1600.0}
     row["tokens_per_second"] = 1e9 * 80.0 / bench_peers.SHAPES["9M"].flops_per_token("gpt2")
     found = bench_peers.shares_of_peak(row)
     assert found["share_of_peak"] == pytest.approx(0.8)

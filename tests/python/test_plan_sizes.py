@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import memory
+from mudd_core import _core, memory
 from mudd_core.assemble import book, expected_vocabulary, resolved_model
 from mudd_core.config.aliases import ALIASES
 from mudd_core.flops import matrix_weights
@@ -78,6 +78,16 @@ def test_a_plan_that_does_not_fit_is_still_told(monkeypatch: pytest.MonkeyPatch)
     text = plan_text(mc.load_config("muddformer/6_9b.py"), Path("runs/none"))
     assert "parameters    6,903,560,221" in text and "at the peak" in text
     assert "DOES NOT FIT" in text and "smaller model" in text and "ZFLOP in all" in text and " years" in text
+
+
+@pytest.mark.parametrize(("precision", "rate"), [("fp32", 3.0), ("bf16", 7.0)])
+def test_a_plan_counts_with_the_units_of_its_precision(
+    precision: str, rate: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_core, "peak_gflops", lambda threads: 3.0)
+    monkeypatch.setattr(_core, "bf16_peak_gflops", lambda threads: 7.0)
+    text = plan_text(mc.load_config("tiny.py", [f"train.precision={precision}"]), tmp_path)
+    assert f"from {rate:.0f} GFLOP/s" in text
 
 
 def test_a_plan_reads_a_tokenizer_but_no_text(tmp_path: Path) -> None:

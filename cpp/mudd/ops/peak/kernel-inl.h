@@ -35,5 +35,6 @@ float read(const float* p, int64_t n) {
 }  // namespace
 
 const PeakKernels peak_f32 = {Vec::kLanes, multiply_add, read};
+const UnitKernels peak_bf16 = {2 * kPeakFmas * Vec::kLanes, multiply_add};  // bf16 is loaded as fp32 here
 
 }  // namespace mudd::MUDD_ISA

@@ -19,6 +19,15 @@ std::span<const KernelRow<PeakKernels>> peak_rows() {
   return rows;
 }
 
+std::span<const KernelRow<UnitKernels>> unit_rows() {
+  static const KernelRow<UnitKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/ops/peak/kernels_bf16.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
 namespace {
 
 // Exactly `threads` threads while it lives.
@@ -58,16 +67,26 @@ double summed_rate(int threads, int tries, double work, Body body) {
   return sum;
 }
 
+// GFLOP/s of a loop whose rounds have so many operations each.
+double loop_gflops(int threads, double operations, float (*loop)(int64_t rounds)) {
+  const Threads exactly(threads);
+  const auto start = std::chrono::steady_clock::now();
+  int64_t rounds = 1 << 14;  // of about 2 ms
+  while (loop(rounds) < 0 || seconds_since(start) < 2e-3) rounds *= 2;
+  return summed_rate(threads, 20, 1e-9 * operations * static_cast<double>(rounds),
+                     [&](int64_t) { return loop(rounds); });
+}
+
 }  // namespace
 
 double peak_gflops(int threads) {
-  const Threads exactly(threads);
   const PeakKernels& kernels = choose(peak_rows());
-  const auto start = std::chrono::steady_clock::now();
-  int64_t rounds = 1 << 14;  // of about 2 ms
-  while (kernels.multiply_add(rounds) < 0 || seconds_since(start) < 2e-3) rounds *= 2;
-  return summed_rate(threads, 20, 2e-9 * kPeakFmas * kernels.lanes * static_cast<double>(rounds),
-                     [&](int64_t) { return kernels.multiply_add(rounds); });
+  return loop_gflops(threads, 2.0 * kPeakFmas * kernels.lanes, kernels.multiply_add);
+}
+
+double bf16_peak_gflops(int threads) {
+  const UnitKernels& kernels = choose(unit_rows());
+  return loop_gflops(threads, static_cast<double>(kernels.operations), kernels.multiply_add);
 }
 
 double read_gbps(int threads) {

@@ -1,0 +1,1 @@
+#include "mudd/ops/peak/tiles-inl.h"
