@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mudd_core.cli import main
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
 from mudd_core.tools.bakeoff import Contestant, equal_flops, equal_parameters
@@ -125,4 +126,11 @@ def test_growth_continues_where_the_smaller_model_ended(tiny_text: Path, tmp_pat
 def test_mistakes_exit_2(tiny_text: Path, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     done = bakeoff(tiny_text, tmp_path / "out", *words)
     assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("tokens", ["-1", "0", "1.5", "nan", "inf", "1e400", "many"])
+def test_tokens_that_are_no_number(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bakeoff", f"--tokens={tokens}", f"--out={tmp_path / 'out'}"]) == 2
+    assert "--tokens: expected a whole number of at least 1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

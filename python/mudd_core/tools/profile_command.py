@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.config import load_config
-from mudd_core.errors import SaveError
 from mudd_core.paths import local
 from mudd_core.tool_arguments import ToolArguments
 
@@ -39,10 +38,7 @@ def main(words: Sequence[str]) -> int:
     )
     print(profile.table(found, limits, profile.by_part if asked.by == "part" else profile.by_op))
     if trace is not None:
-        try:
-            profile.write_trace(found, limits, trace)
-        except OSError as error:
-            raise SaveError(f"[profile] {trace}: {error.strerror}") from error
+        profile.write_trace(found, limits, trace)
         print(f"wrote {asked.trace}; open it in Perfetto or chrome://tracing")
     return 0
 

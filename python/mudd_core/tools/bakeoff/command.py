@@ -60,7 +60,7 @@ def _whole(text: str, name: str) -> int:
         number = float(text)
     except ValueError:
         number = 0.0
-    if number < 1 or number != int(number):
+    if not number.is_integer() or not 1 <= number <= 2**53:
         raise UserError(f"[bakeoff] {name}: expected a whole number of at least 1, got '{text}'")
     return int(number)
 
