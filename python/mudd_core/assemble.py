@@ -11,9 +11,7 @@ from mudd_core import memory, start_warnings
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
 from mudd_core.flops import flops_per_token, peak_flops
-from mudd_core.records import Engine
-
-DATA_FACT = "data"  # name of the token cache's fingerprint among the facts
+from mudd_core.records import DATA_FACT, Engine
 
 
 @dataclass(frozen=True)

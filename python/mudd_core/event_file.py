@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mudd_core import _core
+from mudd_core.regular_files import open_to_append
 
 _SESSION_START = 1
 
@@ -46,7 +47,7 @@ class EventFile:
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file: BinaryIO = (folder / name).open("ab")
+        self._file: BinaryIO = open_to_append(folder / name)
         self._write(None, _block(3, b"brain.Event:2"))
         if purge_step is not None:
             self._write(purge_step, _block(7, b"\x08" + _varint(_SESSION_START)))

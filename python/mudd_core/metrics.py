@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
-from mudd_core.errors import FormatError
+from mudd_core.errors import FormatError, UserError
 from mudd_core.event_file import EventFile
+from mudd_core.regular_files import open_to_append, read_bytes
 
 Row = dict[str, Any]
+_LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
 
 
 def plain(value: Any) -> Any:
@@ -40,9 +42,12 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a log; a torn last line is left out, a damaged one in the middle is a FormatError."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = read_bytes(path, links=False).split(b"\n")
+    except OSError as error:
+        raise UserError(f"[workdir] {path}: {error.strerror}") from error
     lines.pop()  # empty, or a line that was never finished
     offset = 0
     for number, line in enumerate(lines, 1):
@@ -55,10 +60,16 @@ def read_rows(path: Path) -> Iterator[Row]:
         offset += len(line) + 1
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
 def _row_of(line: bytes) -> Row | str:
     """The row in a line, or what is wrong with it."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         return str(error)
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
@@ -74,7 +85,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._file = open_to_append(path, buffering=0)
         self._waiting = bytearray()
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -109,7 +120,7 @@ class MetricsLog(LineFile):
         super().__init__(path)
 
     def _cut_back(self, path: Path, step: int) -> None:
-        if path.exists():
+        if os.path.lexists(path):
             kept = [row for row in read_rows(path) if row["step"] <= step]
             _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
 

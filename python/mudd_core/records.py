@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 Tensors = Mapping[str, NDArray[Any]]
+DATA_FACT = "data"  # name of the token cache's fingerprint among the facts of a run
 
 
 class StepReport(Protocol):

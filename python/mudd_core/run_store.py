@@ -16,8 +16,10 @@ from mudd_core import checkpoint
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, config_hash, from_dict, merge_for_resume, to_dict
 from mudd_core.errors import FormatError, SaveError, UserError
+from mudd_core.members import build, member
 from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
-from mudd_core.records import Summary, Tensors, Validation
+from mudd_core.records import DATA_FACT, Summary, Tensors, Validation
+from mudd_core.regular_files import read_text
 from mudd_core.workdir import Workdir, write_json
 
 
@@ -54,11 +56,11 @@ class RunStore:
     def summary(self) -> Summary | None:
         """The summary of a finished run; None while there is something left to do."""
         assert self.config is not None
-        raw = read_object(self.dir.summary_file) if self.dir.summary_file.exists() else None
+        file = self.dir.summary_file
+        raw = read_object(file) if file.exists() else None
         if not raw or raw.get("stopped") or raw.get("step") != self.config.train.steps:
             return None
-        names = {field.name for field in dataclasses.fields(Summary)}
-        return Summary(**{name: value for name, value in raw.items() if name in names})
+        return build(Summary, raw, file)
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""
@@ -66,7 +68,7 @@ class RunStore:
 
     def saved_facts(self) -> dict[str, Any]:
         """run.json of an earlier start; empty for a new run."""
-        return read_object(self.dir.run_file) if self.dir.run_file.exists() else {}
+        return read_facts(self.path) if self.dir.run_file.exists() else {}
 
     def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
@@ -84,13 +86,13 @@ class RunStore:
                 )
         fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         run = {**(saved or fresh), **facts}  # an imported run gets its facts at the first start
-        self.run_id = str(run.get("run_id", ""))
+        self.run_id = run["run_id"]
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))
         if run != saved:
             write_json(self.dir.run_file, run)
         checkpoint.recover(self.dir.checkpoint_folder)
-        found = checkpoint.load_newest(self.dir.checkpoint_folder, run_id=self.run_id, into=into)
+        found = self._load_newest(into)
         self._open_logs(found.step if found else 0)
         return found
 
@@ -110,7 +112,7 @@ class RunStore:
         """
         assert self._metrics is not None and self._board is not None
         folder = self.dir.checkpoint_folder
-        found = checkpoint.load_newest(folder, run_id=self.run_id, into=into, up_to=step)
+        found = self._load_newest(into, up_to=step)
         if found is None:
             raise FormatError(str(folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
         try:
@@ -123,10 +125,20 @@ class RunStore:
         self._open_logs(found.step)
         return found
 
+    def _load_newest(self, into: Tensors, up_to: int | None = None) -> Checkpoint | None:
+        folder = self.dir.checkpoint_folder
+        try:
+            return checkpoint.load_newest(folder, run_id=self.run_id, into=into, up_to=up_to)
+        except UserError:
+            raise
+        except ValueError as error:  # whole and of this run, and yet with other tensors
+            raise FormatError(str(folder), 0, str(error)) from error
+
     def last_validation(self, step: int) -> Validation | None:
-        """The validation of this step, if the log has its row."""
-        rows = [row for row in read_rows(self.dir.metrics_file) if row["step"] == step and "val_loss" in row]
-        return Validation(**rows[-1]) if rows else None
+        """The validation of this step, if the log has it; FormatError if its row is not one."""
+        file = self.dir.metrics_file
+        rows = [row for row in read_rows(file) if row["step"] == step and "val_loss" in row]
+        return build(Validation, rows[-1], file, f"validation of step {step}: ") if rows else None
 
     def log(self, row: Row) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
@@ -206,14 +218,25 @@ class RunStore:
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path, links=False))
     except OSError as error:
         raise UserError(f"[workdir] {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(str(path), 0, f"not JSON ({error})") from error
     if not isinstance(value, dict):
         raise FormatError(str(path), 0, "expected a JSON object")
     return value
+
+
+def read_facts(workdir: Path) -> dict[str, Any]:
+    """What run.json of a run says: run_id and, where the run has text, the fingerprint of its token cache."""
+    file = workdir / "run.json"
+    facts = read_object(file)
+    member(facts, "run_id", str, file)
+    for name, kind in ((DATA_FACT, str), ("vocab_size", int)):
+        if facts.get(name) is not None:
+            member(facts, name, kind, file)
+    return facts
 
 
 def read_saved_config(workdir: Path) -> Config:

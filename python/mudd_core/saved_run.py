@@ -72,11 +72,13 @@ def _saved_with(
 def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
     """(token cache, model, step) of the newest checkpoint of a run, or of one step."""
     from mudd_core import _core, checkpoint, data
-    from mudd_core.assemble import DATA_FACT, resolved_model
+    from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
-    from mudd_core.run_store import read_object
+    from mudd_core.records import DATA_FACT
+    from mudd_core.run_store import read_facts
+    from mudd_core.saved_state import take_weights
 
-    facts = read_object(path / "run.json")
+    facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
     cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
@@ -93,6 +95,5 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     model = Model(
         resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
     )
-    for name, value in found.tensors.items():
-        model.set_parameter(name, value)
+    take_weights(model, found)
     return cache, model, found.step

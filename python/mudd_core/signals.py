@@ -7,6 +7,7 @@ command line only; in a notebook Ctrl-C stays a KeyboardInterrupt.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -76,8 +77,11 @@ def stop_reason(stop_file: Path | None) -> str | None:
     if _core.stop_requested():
         number = _core.stop_signal()
         return signal.Signals(number).name if number else "request"
-    if stop_file is not None and stop_file.exists():
-        stop_file.unlink(missing_ok=True)
+    if stop_file is not None and os.path.lexists(stop_file):
+        with contextlib.suppress(
+            OSError
+        ):  # a folder of that name asks for a stop too; the next start names it
+            stop_file.unlink()
         return "STOP file"
     return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import signals
-from mudd_core.assemble import DATA_FACT, Parts, add_text, assemble, with_model_of
+from mudd_core.assemble import Parts, add_text, assemble, with_model_of
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
 from mudd_core.errors import StopRequestedError
@@ -22,9 +22,10 @@ from mudd_core.in_use import InUse, alone
 from mudd_core.journal import Journal
 from mudd_core.optim import learning_rate
 from mudd_core.progress import Progress
-from mudd_core.records import StepRecord, Summary, Validation
+from mudd_core.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.recovery import Recovery
 from mudd_core.run_store import RunStore
+from mudd_core.saved_state import reading_state
 from mudd_core.tally import Tally
 
 
@@ -251,7 +252,8 @@ class Trainer:
             return False
         self._journal.found(found)
         self.engine.load_state_tensors(found.tensors)
-        self._tally.restore(found.state)
+        with reading_state(found):
+            self._tally.restore(found.state)
         self._tally.last_validation = self._store.last_validation(self.step_done)
         self._journal.resumed(found, self._changed)
         return True

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import sys
 import threading
 import time
@@ -26,8 +27,22 @@ from mudd_core import _core
 from mudd_core.errors import SaveError, UserError
 from mudd_core.metrics import plain
 from mudd_core.paths import local
+from mudd_core.regular_files import kind_of, open_regular, read_bytes, write_file
 
 LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
+# Kinds of the entries that a run reads or writes.
+_KINDS = {
+    stat.S_IFREG: [
+        ".lock",
+        ".lease",
+        "config.json",
+        "run.json",
+        "metrics.jsonl",
+        "events.jsonl",
+        "summary.json",
+    ],
+    stat.S_IFDIR: ["checkpoints", "tensorboard"],
+}
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
 _OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP"}
 
@@ -46,6 +61,7 @@ class Workdir:
             self.path = self.path.resolve()
             if self.path.exists() and not self.path.is_dir():
                 raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
+            self._refuse_strange()
             self._refuse_foreign()
             self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
@@ -62,6 +78,22 @@ class Workdir:
     checkpoint_folder = property(lambda self: self.path / "checkpoints")
     stop_file = property(lambda self: self.path / "STOP")
 
+    def _refuse_strange(self) -> None:
+        """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
+        for wanted, names in _KINDS.items():
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    found = (self.path / name).lstat().st_mode
+                    if stat.S_IFMT(found) != wanted:
+                        raise UserError(
+                            f"[workdir] {self.path / name}: expected {kind_of(wanted)}, got {kind_of(found)}; "
+                            "move it away, or give another --workdir"
+                        )
+        if (self.path / "STOP").is_dir():
+            raise UserError(
+                f"[workdir] {self.path / 'STOP'}: expected a file or nothing, got a folder; remove it"
+            )
+
     def _refuse_foreign(self) -> None:
         if not self.path.is_dir() or self.config_file.exists():
             return
@@ -73,7 +105,7 @@ class Workdir:
             )
 
     def _acquire(self) -> None:
-        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        file = open_regular(self.path / ".lock", os.O_RDWR | os.O_CREAT, links=False)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -109,14 +141,14 @@ class Workdir:
     def _take_lease(self, error: OSError) -> None:
         lease = self.path / ".lease"
         if lease.exists() and time.time() - lease.stat().st_mtime < LEASE_SECONDS:
-            raise self._in_use(lease.read_text(encoding="utf-8", errors="replace"))
+            raise self._in_use(_lease_found(lease).decode("utf-8", "replace"))
         print(
             f"warning: {self.path} is on a file system without locks ({error.strerror}); "
             f"a lease file renewed while the run lives stands in",
             file=sys.stderr,
         )
         self._lease = self._who(id=secrets.token_hex(8))
-        lease.write_bytes(self._lease)
+        write_file(lease, self._lease)
         self._last_beat = time.time()
         closing = threading.Event()
         self._holds = weakref.finalize(self, _give_up_lease, lease, self._lease, closing)
@@ -133,10 +165,14 @@ class Workdir:
             self._last_beat = time.time()
 
     def close(self) -> None:
-        """Release the lock. A folder that was made for a run that never began goes again."""
+        """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
         self._remove_unused()
-        self._holds()
-        self._lease = b""
+        try:
+            self._holds()
+        except OSError as error:
+            raise SaveError(f"[save] {self.path / '.lock'}: {error.strerror}") from error
+        finally:
+            self._lease = b""
 
     def _remove_unused(self) -> None:
         """Remove the folders made by this object if nothing but its own lock is in them."""
@@ -161,14 +197,16 @@ def _nothing() -> None:
 
 
 def _unlock(file: int) -> None:
-    os.ftruncate(file, 0)
-    os.close(file)  # closing releases it
+    try:
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)  # closing releases it
 
 
 def _lease_found(lease: Path) -> bytes:
     """What the lease says now; empty if there is none, or none that can be read."""
     try:
-        return lease.read_bytes()
+        return read_bytes(lease, links=False)
     except OSError:
         return b""
 

@@ -113,7 +113,10 @@ def load_step(
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; steps there: {known}")
     folder = find_step(checkpoints_dir, step)
-    return _read(folder, verify_step(folder, run_id=run_id), into, only, ())
+    try:
+        return _read(folder, verify_step(folder, run_id=run_id), into, only, ())
+    except OSError as error:
+        raise FormatError(str(error.filename or folder), 0, error.strerror or str(error)) from error
 
 
 def verify_step(folder: Path | str, *, run_id: str | None = None) -> Manifest:

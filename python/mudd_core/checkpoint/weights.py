@@ -16,6 +16,7 @@ from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.errors import FormatError, UserError
 from mudd_core.paths import local
+from mudd_core.regular_files import read_text
 
 _INDEX = "model.safetensors.index.json"
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -69,7 +70,7 @@ def _files_of(folder: Path) -> list[Path]:
     if not index.is_file():
         return sorted(folder.glob("*.safetensors"))
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(json.loads(read_text(index))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error
     for name in names:

@@ -195,12 +195,17 @@ def report(request: Request) -> int:
     if train_rows:
         last = train_rows[-1]
         loss, rate = _shown(last, "loss", ".4f"), _shown(last, "tokens_per_second", ",.0f")
-        share, seconds = _shown(last, "peak_share", ".0%"), duration(last.get("seconds") or 0.0)
+        share, seconds = _shown(last, "peak_share", ".0%"), _duration_of(last)
         print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     steps = ", ".join(map(str, checkpoint.list_steps(path / "checkpoints")))
     print(f"checkpoints: {steps or 'none'}")
     return 0
+
+
+def _duration_of(row: Row) -> str:
+    seconds = row.get("seconds")
+    return duration(seconds) if isinstance(seconds, int | float) else "?"
 
 
 def _shown(row: Row, name: str, form: str) -> str:

@@ -20,6 +20,7 @@ from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
 from mudd_core.errors import UserError
 from mudd_core.paths import url_fault
+from mudd_core.regular_files import read_text
 
 
 def config_folders() -> list[Path]:
@@ -83,7 +84,7 @@ def read_config(path: str | Path) -> Config:
     file = find_config(path)
     if file.suffix == ".json":
         try:
-            return from_dict(json.loads(file.read_text(encoding="utf-8")))
+            return from_dict(json.loads(read_text(file)))
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"[config] {file}: {error}") from error
     config = _run_file(file)

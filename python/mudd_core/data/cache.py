@@ -26,6 +26,7 @@ import numpy.typing as npt
 from mudd_core.data.corpus import Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
 from mudd_core.errors import FormatError
+from mudd_core.regular_files import open_binary, read_bytes
 
 FORMAT = "mudd_core token cache 1"
 SPLITS: tuple[Split, Split] = ("train", "valid")
@@ -120,10 +121,10 @@ def way_out(folder: Path) -> str:
 
 
 def _open(folder: Path) -> TokenCache:
-    from mudd_core import _core, _h5
+    from mudd_core import _core
 
     path = str(folder / "tokens.h5")
-    with _h5.File.open(path) as h5:
+    with _opened(folder / "tokens.h5") as h5:
         if h5.text("format") != FORMAT:
             raise FormatError(path, 0, f"format {h5.text('format')!r}, this version reads {FORMAT!r}")
         places = {s: _place(path, h5, s) for s in SPLITS}
@@ -173,17 +174,28 @@ def _place(path: str, h5: Any, split: Split) -> SplitPlace:
     )
 
 
+def _opened(file: Path) -> Any:
+    """The HDF5 file; the library itself would wait at a FIFO."""
+    from mudd_core import _h5
+
+    try:
+        open_binary(file).close()
+    except OSError as e:
+        raise FormatError(str(file), 0, f"cannot be read: {e.strerror}") from None
+    return _h5.File.open(str(file))
+
+
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_bytes(file)
     except OSError as e:
         raise FormatError(str(file), 0, f"cannot be read: {e.strerror}") from None
 
 
 def _read_checked(file: Path, split: Split, name: str) -> npt.NDArray[Any]:
-    from mudd_core import _core, _h5
+    from mudd_core import _core
 
-    with _h5.File.open(str(file)) as h5:
+    with _opened(file) as h5:
         values: npt.NDArray[Any] = h5.read(f"{split}/{name}")
         wanted = h5.read(f"{split}/{name}_crc32c")
         offset = h5.place(f"{split}/{name}")[0]

@@ -22,6 +22,7 @@ from typing import BinaryIO, Literal
 
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.errors import UserError
+from mudd_core.regular_files import open_binary, read_bytes
 
 Split = Literal["train", "valid"]
 Progress = Callable[[str, int, int], None]
@@ -42,7 +43,7 @@ class Document:
     def read(self) -> bytes:
         """Bytes of the document; UserError if they are no longer those that were hashed."""
         try:
-            with open(self.path, "rb") as f:
+            with open_binary(self.path) as f:
                 f.seek(self.start)
                 text = f.read(self.size)
         except OSError as e:
@@ -140,7 +141,7 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
     for i, f in enumerate(listing.files):
         name = listing.path_of(f)
         try:
-            data = Path(name.decode("utf-8", "surrogateescape")).read_bytes()
+            data = read_bytes(name)
         except OSError as e:
             raise UserError(
                 f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}"
@@ -164,7 +165,7 @@ def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
     corpus_hash = hashlib.sha256()
     name = str(path).encode("utf-8", "surrogateescape")
     try:
-        with path.open("rb") as f:
+        with open_binary(path) as f:
             size = f.seek(0, 2)
             f.seek(0)
             for start, text in cut(f, size):

@@ -28,6 +28,7 @@ from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenize import identity
 from mudd_core.errors import FormatError, StopRequestedError, UserError
 from mudd_core.paths import url_fault
+from mudd_core.regular_files import open_to_append, read_bytes
 
 Int32 = npt.NDArray[np.int32]
 
@@ -159,10 +160,10 @@ def _note_of(root: Path, listing: Listing) -> Path:
 def _noted_hash(root: Path, listing: Listing) -> str | None:
     """Corpus hash of an unchanged listing; anything odd about the note means that there is none."""
     try:
-        note = json.loads(_note_of(root, listing).read_bytes())
+        note = json.loads(read_bytes(_note_of(root, listing)))
         known = note["digest"] == listing.digest()
         return str(note["corpus_hash"]) if known else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -183,7 +184,7 @@ def _locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
     """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        file = (root / name).open("ab")
+        file = open_to_append(root / name)
     except OSError as e:
         raise UserError(f"[data.cache_dir] cannot write in {str(root)!r}: {e.strerror}") from None
     with file as lock:

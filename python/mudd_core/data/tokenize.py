@@ -14,9 +14,9 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
 from mudd_core.errors import FormatError, UserError
+from mudd_core.regular_files import open_binary
 
 END_OF_TEXT = "<|endoftext|>"
 # Names under which other families keep their end-of-document token, best first.
@@ -241,10 +242,11 @@ def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:
 def read_tokenizer_json(path: str) -> bytes:
     """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
     try:
-        size = Path(path).stat().st_size
-        if size > MAX_BYTES:
-            raise FormatError(path, 0, f"{size} bytes: a tokenizer.json has at most {MAX_BYTES}")
-        return Path(path).read_bytes()
+        with open_binary(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise FormatError(path, 0, f"{size} bytes: a tokenizer.json has at most {MAX_BYTES}")
+            return file.read()
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else str(e)
         raise UserError(

@@ -22,6 +22,7 @@ from mudd_core.interop.layout import Entry, to_ours, to_theirs
 from mudd_core.interop.system import Original, System
 from mudd_core.model import Model
 from mudd_core.paths import local
+from mudd_core.regular_files import read_text
 
 __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
 
@@ -117,7 +118,7 @@ def _settings(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     path = local(config, "[interop] config")
     try:
         path = path / "config.json" if path.is_dir() else path
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"[interop] {path}: {error}") from error
     if not isinstance(settings, dict):

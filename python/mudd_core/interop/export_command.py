@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.config import Config
-from mudd_core.errors import SaveError, UserError
+from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.paths import local
+from mudd_core.regular_files import read_bytes
 from mudd_core.saved_run import named_run
 from mudd_core.tool_arguments import ToolArguments
 
@@ -77,9 +78,10 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
     from mudd_core import checkpoint
     from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
-    from mudd_core.run_store import read_object
+    from mudd_core.run_store import read_facts
+    from mudd_core.saved_state import take_weights
 
-    facts = read_object(workdir / "run.json")
+    facts = read_facts(workdir)
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
     if step is None:
         found = checkpoint.load_newest(workdir / "checkpoints", **weights_only)
@@ -87,18 +89,20 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
         found = checkpoint.load_step(workdir / "checkpoints", step, **weights_only)
     if found is None:
         raise UserError(f"[export] {workdir} has no checkpoint yet")
-    model = Model(resolved_model(config, facts.get("vocab_size", 0)), initialize=False)
-    for name, value in found.tensors.items():
-        model.set_parameter(name, value)
+    vocab_size = facts.get("vocab_size") or config.model.vocab_size
+    if vocab_size < 1:
+        raise FormatError(str(workdir / "run.json"), 0, "member 'vocab_size': expected 1 or more, got none")
+    model = Model(resolved_model(config, vocab_size), initialize=False)
+    take_weights(model, found)
     return model
 
 
 def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
     """The tokenizer.json of a run: the one its config names, or the one in its token cache; None for bytes."""
-    from mudd_core.assemble import DATA_FACT
-    from mudd_core.run_store import read_object
+    from mudd_core.records import DATA_FACT
+    from mudd_core.run_store import read_facts
 
-    fingerprint = str(read_object(workdir / "run.json").get(DATA_FACT, ""))
+    fingerprint = read_facts(workdir).get(DATA_FACT) or ""
     places = [Path(config.data.tokenizer)] if config.data.tokenizer.endswith(".json") else []
     places += [Path(config.data.cache_dir or "runs/cache") / fingerprint / "tokenizer.json"]
     return next((place for place in places if place.is_file()), None)
@@ -135,7 +139,7 @@ def write_folder(
                 text = json.dumps(index, indent=2) + "\n"
                 _core.replace_file(str(work / "model.safetensors.index.json"), text.encode())
             if tokenizer is not None:
-                _core.replace_file(str(work / "tokenizer.json"), Path(tokenizer).read_bytes())
+                _core.replace_file(str(work / "tokenizer.json"), read_bytes(tokenizer))
             writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
         finally:
             del writer  # what is not committed goes now, not when the traceback does

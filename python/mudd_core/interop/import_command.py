@@ -23,6 +23,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.errors import SaveError, UserError
 from mudd_core.paths import local
 from mudd_core.recipe import printable, recipe_note
+from mudd_core.regular_files import read_bytes
 from mudd_core.surroundings import program
 from mudd_core.tool_arguments import ToolArguments
 
@@ -208,6 +209,6 @@ def _copy(file: Path, to: Path) -> None:
     from mudd_core import _core
 
     try:
-        _core.replace_file(str(to), file.read_bytes())
+        _core.replace_file(str(to), read_bytes(file))
     except OSError as error:
         raise SaveError(f"[import] {file} to {to}: {error.strerror}") from error

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from mudd_core.errors import UserError
 from mudd_core.paths import local, output_folder
+from mudd_core.regular_files import write_text
 from mudd_core.tool_arguments import ToolArguments
 from mudd_core.tools import heatmap
 
@@ -49,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     folder = output_folder(out or path / "weights" / f"step-{step}", "[weights] --out")
     weights = measure(model, _some(validation_batches(config, cache), asked.windows))
     write_h5(folder / "weights.h5", weights, step)
-    (folder / "weights.svg").write_text(picture(weights, f"{config.name}, step {step}"), encoding="utf-8")
+    write_text(folder / "weights.svg", picture(weights, f"{config.name}, step {step}"))
     print(f"{folder / 'weights.h5'}\n{folder / 'weights.svg'}\n{weights.tokens:,} tokens of held-out text")
     return 0
 

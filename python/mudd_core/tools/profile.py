@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.errors import SaveError
+from mudd_core.regular_files import write_file
 
 Key = Callable[["Timing"], str]
 
@@ -171,7 +171,4 @@ def write_trace(found: Profile, limits: Limits, path: Path) -> None:
         for tid, phase in ((1, "forward"), (2, "backward"))
     ]
     text = json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"})
-    try:
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    except OSError as error:
-        raise SaveError(f"[profile] --trace: {error}") from error
+    write_file(path, gzip.compress(text.encode(), mtime=0))

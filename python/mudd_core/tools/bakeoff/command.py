@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from mudd_core.config import FAMILIES
 from mudd_core.errors import UserError
 from mudd_core.paths import local
+from mudd_core.regular_files import write_text
 from mudd_core.tool_arguments import ToolArguments
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, contest
@@ -50,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         found, read_curves(found, seeds, out, vocab), vocab, environment_text(probe.train.precision)
     )
     write_json(out / "result.json", result)
-    (out / "result.html").write_text(page(result), encoding="utf-8")
+    write_text(out / "result.html", page(result))
     print(f"\n{text_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
     return 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.config import Config
+from mudd_core.regular_files import write_text
 from mudd_core.tools.chart import COLORS, Chart, axis
 from mudd_core.tools.scaling.check import BOUND, STEPS, Coordinates, Wider
 from mudd_core.tools.scaling.probe import STATISTICS
@@ -76,10 +77,10 @@ def slope_table(found: Coordinates) -> str:
 def write(found: Coordinates, learned: Wider | None, out: Path) -> list[Path]:
     """coordinates.svg, wider.svg and check.h5; returns their paths."""
     paths = [out / "coordinates.svg", out / "check.h5"]
-    paths[0].write_text(coordinate_picture(found), encoding="utf-8")
+    write_text(paths[0], coordinate_picture(found))
     if learned:
         paths.insert(1, out / "wider.svg")
-        paths[1].write_text(wider_picture(learned), encoding="utf-8")
+        write_text(paths[1], wider_picture(learned))
     _write_h5(found, learned, out / "check.h5")
     return paths
 

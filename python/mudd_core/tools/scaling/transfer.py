@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mudd_core.config import Config, config_hash
 from mudd_core.errors import DivergedError, StopRequestedError, UserError
+from mudd_core.regular_files import read_text, write_text
 from mudd_core.tools.chart import COLORS, Chart, axis
 
 Losses = dict[
@@ -47,7 +48,7 @@ def run_once(config: Config, folder: Path) -> float:
     done = folder / "done.txt"
     mine = config_hash(config)
     if done.is_file():
-        saved, text = done.read_text(encoding="utf-8").split()
+        saved, text = read_text(done).split()
         if saved != mine:
             raise UserError(f"[mup transfer] {done} is of another config; give another --out")
         print(f"{config.name:<14} loss {float(text):.4f}  (done before)", flush=True)
@@ -90,16 +91,14 @@ def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, 
     found = {width: best(losses, width, exponents) for width in widths}
     transfers = len(set(found.values())) == 1
     text = table(members, exponents, losses) + f"\nthe best rate transfers: {'yes' if transfers else 'no'}"
-    (out / "transfer.txt").write_text(text + "\n", encoding="utf-8")
+    write_text(out / "transfer.txt", text + "\n")
     rows = [
         {"width": width, "best_log2_lr": found[width],
          "losses": {str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents}}
         for width in widths
     ]  # fmt: skip
-    (out / "transfer.json").write_text(
-        json.dumps({"transfers": transfers, "rows": rows}, indent=2) + "\n", "utf-8"
-    )
-    (out / "transfer.svg").write_text(picture(widths, exponents, losses), encoding="utf-8")
+    write_text(out / "transfer.json", json.dumps({"transfers": transfers, "rows": rows}, indent=2) + "\n")
+    write_text(out / "transfer.svg", picture(widths, exponents, losses))
     return text + f"\n{out / 'transfer.txt'}  {out / 'transfer.json'}  {out / 'transfer.svg'}"
 
 

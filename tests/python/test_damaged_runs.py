@@ -1,0 +1,169 @@
+"""Files of a run that are JSON and yet wrong: a FormatError (65) names file and member, never a traceback (70)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fake_runs import config_of, make
+from mudd_core import checkpoint
+from mudd_core.checkpoint import load_weights, manifest
+from mudd_core.errors import FormatError
+from mudd_core.members import build
+from mudd_core.metrics import read_rows
+from mudd_core.records import Summary, Validation
+from mudd_core.run_store import RunStore, read_object
+
+DEEP = "[" * 200_000
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped behind a validation, and a finished one."""
+    folder = tmp_path_factory.mktemp("runs")
+    with make(folder / "stopped", None, "train.stop_at=9", "train.save_every=8") as trainer:
+        trainer.fit()
+    shutil.rmtree(folder / "stopped" / "checkpoints" / "step-9")  # killed behind the validation of step 8
+    with make(folder / "finished") as trainer:
+        trainer.fit()
+    return folder
+
+
+@pytest.fixture
+def stopped(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "stopped", tmp_path / "run"))
+
+
+def change(file: Path, **members: Any) -> None:
+    """Set members of a JSON object; ... removes one."""
+    raw = json.loads(file.read_text())
+    raw.update(members)
+    file.write_text(json.dumps({name: value for name, value in raw.items() if value is not ...}))
+
+
+def resume_fails(path: Path, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        make(path)
+
+
+def test_deeply_nested_files(stopped: Path) -> None:
+    for name in ("run.json", "summary.json", "config.json"):
+        (stopped / name).write_text(DEEP)
+        with pytest.raises(FormatError, match=f"{name} at byte 0: not JSON"):
+            read_object(stopped / name)
+    index = stopped / "model.safetensors.index.json"
+    index.write_text('{"weight_map": ' + DEEP)
+    with pytest.raises(FormatError, match="not an index of safetensors files"):
+        load_weights(stopped)
+
+
+def test_members_of_run_json(stopped: Path) -> None:
+    for wrong in (..., None, 3, [], {}):
+        change(stopped / "run.json", run_id=wrong)
+        resume_fails(stopped, "run.json at byte 0: member 'run_id'")
+    change(stopped / "run.json", run_id="another")
+    resume_fails(stopped, "this is run another")
+    for wrong in (3, [], {}):
+        change(stopped / "run.json", data=wrong)
+        resume_fails(stopped, "run.json at byte 0: member 'data': expected a string")
+    (stopped / "run.json").write_text("[]")
+    resume_fails(stopped, "expected a JSON object")
+
+
+def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(runs / "finished", tmp_path / "run"))
+    file = path / "summary.json"
+    good = read_object(file)
+    for field in dataclasses.fields(Summary):
+        for wrong in (True, [], {}, 10**400, ...):
+            raw = {name: value for name, value in {**good, field.name: wrong}.items() if value is not ...}
+            if wrong is ... and field.default is not dataclasses.MISSING:
+                assert build(Summary, raw, file) is not None
+                continue
+            with pytest.raises(FormatError, match=f"summary.json at byte 0: member '{field.name}'"):
+                build(Summary, raw, file)
+    store = RunStore(path)
+    store.adopt(config_of())
+    assert store.summary() == build(Summary, good, file)
+    change(file, tokens="many")
+    with pytest.raises(FormatError, match="member 'tokens': expected a whole number, got 'many'"):
+        store.summary()
+    change(file, step=3)
+    assert store.summary() is None  # there is something left to do
+    store.close()
+
+
+def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
+    log = stopped / "metrics.jsonl"
+    rows = list(read_rows(log))
+    (last,) = [row for row in rows if row["step"] == 8 and "val_loss" in row]
+    for name in (field.name for field in dataclasses.fields(Validation)):
+        for wrong in (..., "x", [], True):
+            if name == "step":
+                continue
+            if name == "val_loss" and wrong is ...:
+                continue  # a training row then
+            row = {key: value for key, value in {**last, name: wrong}.items() if value is not ...}
+            others = [each for each in rows if each is not last]
+            log.write_text("".join(json.dumps(each) + "\n" for each in [*others, row]))
+            resume_fails(stopped, f"metrics.jsonl at byte 0: validation of step 8: member '{name}'")
+    row = {**last, "val_loss": None, "more": 1}  # what is not finite is null; a later version may say more
+    log.write_text(json.dumps(row) + "\n")
+    with make(stopped) as trainer:
+        assert trainer.step_done == 8
+    log.write_text('{"step": 8, "loss": 1' + "0" * 400 + "}\n" + json.dumps(last) + "\n")
+    resume_fails(stopped, "line 1 is damaged: a number of 401 digits")
+
+
+def seal(path: Path, state: dict[str, Any]) -> None:
+    """Another state in the newest checkpoint, with all checksums right."""
+    folder = path / "checkpoints" / "step-8"
+    found = manifest.read_manifest(folder)
+    (folder / "manifest.json").write_bytes(manifest.encode(dataclasses.replace(found, state=state)))
+
+
+def test_a_sealed_state_that_no_run_saves(stopped: Path) -> None:
+    good = manifest.read_manifest(stopped / "checkpoints" / "step-8").state
+    for name in good:
+        if name in ("step", "skipped_steps", "skips_in_row", "last_loss", "seconds"):  # since format 1.0
+            seal(stopped, {key: value for key, value in good.items() if key != name})
+            resume_fails(stopped, f"manifest.json at byte 0: state: .*{name}")
+        for wrong in ("x", {}, {"a": 1}):
+            seal(stopped, {**good, name: wrong})
+            resume_fails(stopped, f"manifest.json at byte 0: state: .*{name}")
+    seal(stopped, {**good, "step": 7})
+    resume_fails(stopped, "state: it is of step 7, the checkpoint of 8")
+    seal(stopped, {**good, "skipped_steps": ["1"]})
+    resume_fails(stopped, "an entry of member 'skipped_steps': expected a whole number, got '1'")
+    seal(stopped, {**good, "rewinds": [{"from_step": 1}]})
+    resume_fails(stopped, "state: rewinds: member 'to_step' is missing")
+    seal(stopped, {**good, "spike_losses": [1.0, "x"]})
+    resume_fails(stopped, "an entry of member 'spike_losses': expected a number")
+    seal(stopped, good)
+    with make(stopped) as trainer:
+        assert trainer.step_done == 8
+
+
+@pytest.mark.parametrize("shape", [None, (3,)])
+def test_sealed_tensors_of_another_model(stopped: Path, shape: tuple[int, ...] | None) -> None:
+    found = checkpoint.load_newest(stopped / "checkpoints")
+    assert found is not None
+    shutil.rmtree(found.path)
+    tensors = {name: array for name, array in found.tensors.items() if name != "w"}
+    if shape:
+        tensors["w"] = np.zeros(shape, np.float32)
+    named = {"config_hash": found.config_hash, "run_id": found.run_id}
+    checkpoint.save(stopped / "checkpoints", 8, tensors, found.state, **named)
+    resume_fails(stopped, "'w'")
+
+
+def test_null_is_a_number_that_is_not_finite(tmp_path: Path) -> None:
+    raw = {"step": 1, "val_loss": None, "val_bits_per_byte": 2, "targets": 3, "seconds": 0.5}
+    found = build(Validation, raw, tmp_path)
+    assert np.isnan(found.val_loss) and found.val_bits_per_byte == 2.0
