@@ -41,7 +41,7 @@ watch() {
       printf '\r\033[K%s' "$line"
     elif [ "$seconds" -ge "$due" ]; then
       due=$((seconds + 60))
-      say "  $(progress "$1" "$seconds")"
+      say "  $(progress "$1" "$seconds" | cut -c 1-100)"
     fi
   done
 }
