@@ -29,6 +29,7 @@ from typing import Any
 
 import bench_peers
 import tables_page
+import tables_summary
 from same_step import another_computation
 from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
 from turns import Program, take_turns
@@ -187,12 +188,12 @@ def main() -> int:
     for file, machine in machines.items():
         file.with_suffix(".md").write_text(tables_page.page(machine))
     sections = {
-        a.root / "README.md": tables_page.headline(list(machines.values())),
-        a.root / "docs" / "performance.md": "\n".join(map(tables_page.summary, machines.values())),
+        a.root / "README.md": tables_summary.headline(list(machines.values())),
+        a.root / "docs" / "performance.md": "\n".join(map(tables_summary.summary, machines.values())),
     }
     for place, section in sections.items():
         if place.exists():
-            place.write_text(tables_page.with_section(place.read_text(), section))
+            place.write_text(tables_summary.with_section(place.read_text(), section))
     if not a.render:
         print(tables_page.page(kept))
     return 1 if any(row.get("other_steps") for row in measured.values()) else 0

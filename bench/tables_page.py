@@ -1,4 +1,4 @@
-"""The pages of bench/tables.py: Markdown from measured rows, in full, for docs/performance.md and for README.md."""
+"""The full page of bench/tables.py about a machine: Markdown from measured rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from shapes import FAMILIES, SHAPES
 
-BEGIN, END = "<!-- bench/tables.py writes this -->", "<!-- to here -->"
 NAMES = {
     "transformer_pp": "Transformer++",
     "gpt2": "GPT-2",
@@ -89,6 +88,13 @@ def stamp(rows: list[Row]) -> str:
         for r in rows
     }
     return "; ".join(sorted(told))
+
+
+def share(row: Row) -> str:
+    """The percentage of the peak of the units that the row used; empty where their peak was not measured."""
+    if row["precision"] == "fp32":
+        return f"{row['share_of_peak']:.0%}"
+    return f"{row['share_of_unit_peak']:.0%}" if row.get("share_of_unit_peak") else ""
 
 
 def steps_text(kept: Row) -> list[str]:
@@ -175,95 +181,3 @@ def page(kept: Row) -> str:
     if small := small_text(kept):
         out += ["", "## Threads and start-up", "", *small]
     return "\n".join(out) + "\n"
-
-
-def share(row: Row) -> str:
-    """The percentage of the peak of the units that the row used; empty where their peak was not measured."""
-    if row["precision"] == "fp32":
-        return f"{row['share_of_peak']:.0%}"
-    return f"{row['share_of_unit_peak']:.0%}" if row.get("share_of_unit_peak") else ""
-
-
-def when(rows: list[Row]) -> str:
-    """First and last date and commit of the rows."""
-    stamps = sorted({(row["date"], row["commit"]) for row in rows})
-    if not stamps:
-        return ""
-    days = dict.fromkeys(stamps[i][0][:10] for i in (0, -1))
-    commits = dict.fromkeys(stamps[i][1] for i in (0, -1))
-    return f", {' to '.join(days)}, commits {' to '.join(commits)}"
-
-
-def span(texts: list[str]) -> str:
-    """Lowest and highest of the numbers at the beginning of the texts, such as "1.36 to 1.47"."""
-    found = sorted((text.split()[0] for text in texts if text), key=lambda text: float(text.rstrip("%")))
-    return " to ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
-
-
-def headline(machines: list[Row]) -> str:
-    """The table of README.md: ratios over families and shapes, lowest to highest."""
-    out = [
-        "| CPU | numbers | shapes | families | speed over PyTorch 2.13 | over JAX | memory of eager PyTorch's |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for kept in machines:
-        groups: dict[str, list[tuple[Row, dict[str, Row]]]] = {}
-        for ours, programs in cases(kept):
-            groups.setdefault(numbers(ours), []).append((ours, programs))
-        for units, found in groups.items():
-            shapes = ", ".join(dict.fromkeys(ours["shape"] for ours, _ in found))
-            families = len({ours["family"] for ours, _ in found})
-            speed = span([over_better(programs) for _, programs in found])
-            jax = span([ratio(programs, "jax", "tokens_per_second", ".2f") for _, programs in found])
-            memory = span([ratio(programs, "eager", "peak_rss_mib", ".0%") for _, programs in found])
-            out.append(f"| {kept['cpu']} | {units} | {shapes} | {families} | {speed} | {jax} | {memory} |")
-    return "\n".join(out) + "\n"
-
-
-def summary(kept: Row) -> str:
-    """The section of docs/performance.md about a machine."""
-    found = cases(kept)
-    out = [
-        f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
-        "| family | shape | numbers | tokens/s | of peak "
-        "| over PyTorch 2.13, the faster of eager and compiled | over JAX | memory, of eager's |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for ours, programs in found:
-        out.append(
-            f"| {NAMES[ours['family']]} | {ours['shape']} | {numbers(ours)} | {ours['tokens_per_second']:,.0f} "
-            f"| {share(ours)} | {over_better(programs)} "
-            f"| {ratio(programs, 'jax', 'tokens_per_second', '.2f')} "
-            f"| {ratio(programs, 'eager', 'peak_rss_mib', '.0%')} |"
-        )
-    rows = rows_of(kept, "generation")
-    if rows:
-        told = ", ".join(f"{r['shape']} {r['tokens_per_second']:.0f} ({r['share']:.0%})" for r in rows)
-        out.append(f"\nGeneration, one sequence, tokens/s (percentage of the read bandwidth): {told}.\n")
-    rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
-    if rows:
-        told = "; ".join(
-            f"T = {int(r['shape'].split(', ')[2]):,}: {r['gflops']['ours'] / r['peak_gflops']:.0%} forward, "
-            f"{r['gflops']['ours both'] / r['peak_gflops']:.0%} with backward "
-            f"({r['gflops']['ours both'] / r['gflops']['torch both']:.2f} times SDPA)"
-            for r in rows
-        )
-        out.append(f"Attention alone, percentage of the fp32 peak: {told}.\n")
-    for r in rows_of(kept, "threads"):
-        out.append(
-            f"{r['threads']} threads bound to cores are {r['speedup']:.2f} times as fast as one ({r['shape']}).\n"
-        )
-    for r in rows_of(kept, "startup"):
-        out.append(
-            f"The first step of `configs/small.py` begins {r['first_step_seconds']:.2f} s after the command; "
-            f"import and `mc.isa()` take {1e3 * r['import_seconds']:.0f} ms."
-        )
-    return "\n".join(out) + "\n"
-
-
-def with_section(text: str, section: str) -> str:
-    """A page with the section between its two marks replaced; ValueError without them."""
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"[tables] page: expected the marks {BEGIN} and {END}")
-    head, _, rest = text.partition(BEGIN)
-    return f"{head}{BEGIN}\n{section}{END}{rest.partition(END)[2]}"

@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 import bench_peers  # noqa: E402
 import bench_startup  # noqa: E402
 import tables_page  # noqa: E402
+import tables_summary  # noqa: E402
 
 CONDITIONS = {"commit": "abc1234", "date": "2026-01-02 03:04", "cap": "avx2", "threads": 2, "quick": False}
 
@@ -41,10 +42,10 @@ def kept(*rows: dict[str, Any]) -> dict[str, Any]:
 
 def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("compile", 2500), step("jax", 1500)]
-    text = tables_page.summary(kept(*rows))
+    text = tables_summary.summary(kept(*rows))
     assert "| GPT-2 | 9M | fp32, AVX2 | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
     rows[2]["other_steps"] = "loss differs by nan"
-    assert "| 1.50 (eager) | 2.00 | 50% |" in tables_page.summary(kept(*rows))
+    assert "| 1.50 (eager) | 2.00 | 50% |" in tables_summary.summary(kept(*rows))
     page = tables_page.page(kept(*rows))
     assert (
         "loss differs by nan" in page and "commit abc1234, 2026-01-02" in page and "MUDD_MAX_ISA=avx2" in page
@@ -64,21 +65,21 @@ def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
 def test_the_headline_has_the_lowest_and_the_highest_ratio() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("ours", 2000, family="mup")]
     rows += [step("eager", 1000, family="mup"), step("ours", 100, shape="55M"), step("jax", 50, shape="55M")]
-    text = tables_page.headline([kept(*rows)])
+    text = tables_summary.headline([kept(*rows)])
     assert "| Some CPU (R) | fp32, AVX2 | 9M, 55M | 2 | 1.50 to 2.00 | 2.00 | 50% |" in text
 
 
 def test_the_written_pages_are_those_of_the_kept_rows() -> None:
     files = sorted((ROOT / "bench" / "results").glob("tables_*.json"))
     machines = [json.loads(file.read_text()) for file in files]
-    assert tables_page.headline(machines) in (ROOT / "README.md").read_text()
+    assert tables_summary.headline(machines) in (ROOT / "README.md").read_text()
     fp32 = [
         programs for m in machines for ours, programs in tables_page.cases(m) if ours["precision"] == "fp32"
     ]
-    claimed = tables_page.span([tables_page.over_better(programs) for programs in fp32])
+    claimed = tables_summary.span([tables_page.over_better(programs) for programs in fp32])
     assert f"in fp32 is {claimed} times as fast" in (ROOT / "README.md").read_text()
     page = (ROOT / "docs" / "performance.md").read_text()
-    assert all(tables_page.summary(machine) in page for machine in machines)
+    assert all(tables_summary.summary(machine) in page for machine in machines)
     for file, machine in zip(files, machines, strict=True):
         assert file.with_suffix(".md").read_text() == tables_page.page(machine)
 
@@ -120,16 +121,16 @@ def test_small_tables_and_the_section_of_the_page() -> None:
         "threads": {"55M": {"shape": "55M", "tokens_per_second": {"1": 1.0, "2": 1.9}, "speedup": 1.9, **CONDITIONS}},
         "startup": {"small": {"import_seconds": 0.014, "first_step_seconds": 0.4, **CONDITIONS}},
     }  # fmt: skip
-    page, text = tables_page.page(data), tables_page.summary(data)
+    page, text = tables_page.page(data), tables_summary.summary(data)
     assert "75% | 100 | 1.50" in page and "1.90 times, bound" in page and "14 ms" in page
     assert "9M 1000 (83%)" in text and "T = 8,192: 75% forward, 60% with backward (1.50 times SDPA)" in text
     assert "1.90 times as fast as one" in text and "0.40 s after" in text
     before = (ROOT / "docs" / "performance.md").read_text()
-    again = tables_page.with_section(before, text)
-    assert again.count(tables_page.BEGIN) == 1 and text in again
-    assert tables_page.with_section(again, "new\n").count("1.90 times") == 0
+    again = tables_summary.with_section(before, text)
+    assert again.count(tables_summary.BEGIN) == 1 and text in again
+    assert tables_summary.with_section(again, "new\n").count("1.90 times") == 0
     with pytest.raises(ValueError, match="marks"):
-        tables_page.with_section("nothing", text)
+        tables_summary.with_section("nothing", text)
 
 
 def test_a_cpu_has_a_file_name() -> None:
