@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 
 def main() -> int:
     """Run the command line; under a Python without mudd_core, once more with the checkout's own."""
+    # Held back until the command line has its handlers: a request to stop in between must not kill the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))
     try:
         from mudd_core.cli import main as run
     except ImportError as error:
@@ -19,7 +22,7 @@ def main() -> int:
         print(f"launch.py: mudd_core cannot be imported here ({error}).", file=sys.stderr)
         print("Set it up and train with: ./run train", file=sys.stderr)
         return 2
-    return run(sys.argv[1:])
+    return run()
 
 
 if __name__ == "__main__":

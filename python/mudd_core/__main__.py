@@ -2,6 +2,6 @@
 
 import sys
 
-from mudd_core.cli.entry import main
+from mudd_core.cli import main
 
 sys.exit(main())

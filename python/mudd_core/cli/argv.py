@@ -56,6 +56,25 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     return None, list(words)
 
 
+_TRAINING = ("train", "bakeoff")
+_NO_TRAINING = ("--plan", "--params", "--help", "-h", "--version")
+
+
+def trains(words: Sequence[str]) -> bool:
+    """Whether the arguments ask for training, as far as that is seen without the config."""
+    if not words:
+        return False
+    tool, _ = tool_in(words)
+    command = tool or (words[0] if words[0] in (*COMMANDS, *ALIASES) else "train")
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in _NO_TRAINING:
+            return False
+        if name == "--mode":
+            command = value if equals else "".join(words[i + 1 : i + 2])
+    return command in _TRAINING
+
+
 def parse(words: Sequence[str]) -> Request:
     """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
     request, rest = Request(), list(words)

@@ -44,6 +44,10 @@ def train(request: Request) -> int:
     from mudd_core.trainer import Trainer
 
     config = request.required_config()
+    signals.take_for_good()
+    if reason := signals.stop_reason(None):
+        print(f"stopped by {reason} before anything was written; to start:\n  {command_line(request)}")
+        return 75
     store = RunStore(request.workdir)
     try:
         config, _ = store.adopt(config)
@@ -56,7 +60,6 @@ def train(request: Request) -> int:
         progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
         if note := recipe_note(config):
             progress.say(note)
-        signals.take_for_good()
         trainer = Trainer(config, store, progress=progress)
         progress.say(environment_text(config.train.precision))
         try:
@@ -64,7 +67,8 @@ def train(request: Request) -> int:
         finally:
             progress.close()
         if summary.stopped:
-            print(f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}, saved; to go on:")
+            saved = ", saved" if summary.step else ""
+            print(f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:")
             print(f"  {command_line(request)}")
             return 75
         _show_sample(trainer, config)
@@ -118,7 +122,6 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
             f"  metrics     {path / 'metrics.jsonl'}",
             f"  summary     {path / 'summary.json'}",
             f"sample   {command_line(request, 'sample')} --prompt {prompt}",
-            f"resume   {command_line(request)}",
             f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}",
             f"final hash {summary.final_hash}",
         ]

@@ -11,14 +11,17 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 
 from mudd_core import __version__
-from mudd_core.cli.argv import Request, config_of, parse, tool_in
+from mudd_core.cli import STOP_SIGNALS
+from mudd_core.cli.argv import Request, config_of, parse, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.errors import SaveError, UserError
+from mudd_core.surroundings import require_one_process
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
 
@@ -30,7 +33,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
-    code = _run(sys.argv[1:] if words is None else words)
+    if words is None:
+        words = sys.argv[1:]
+        _take_signals(words)
+    code = _run(words)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -41,8 +47,21 @@ def main(words: Sequence[str] | None = None) -> int:
     return code
 
 
+def _take_signals(words: Sequence[str]) -> None:
+    """Let signals through again: to the handlers if the command trains, before its config file runs."""
+    try:
+        if trains(words):
+            from mudd_core import signals
+
+            signals.take_for_good()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
 def _run(words: Sequence[str]) -> int:
     try:
+        if trains(words):
+            require_one_process()
         tool, rest = tool_in(words)
         if tool is not None:
             return int(importlib.import_module(TOOLS[tool][0]).main(rest))

@@ -1,0 +1,100 @@
+"""Stop signals before the first step, and launchers that start several processes: nothing is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mudd_core import cli
+from mudd_core.cli.argv import trains
+from tiny_run import ROOT
+
+CONFIG = """
+import os, signal
+from mudd_core.config import Config
+def get_config():
+    os.kill(os.getpid(), signal.{name})
+    return Config(name="early")
+"""
+# Sends itself the signal when the first module of mudd_core is looked for, then goes on as launch.py.
+AT_IMPORT = """
+import os, runpy, signal, sys
+class Sender:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mudd_core.cli.entry":
+            os.kill(os.getpid(), signal.{name})
+sys.meta_path.insert(0, Sender())
+sys.argv = {argv!r}
+runpy.run_path({launch!r}, run_name="__main__")
+"""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **environment}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+def test_a_signal_while_the_program_is_imported_ends_with_75(tmp_path: Path, name: str) -> None:
+    launch = str(ROOT / "launch.py")
+    code = AT_IMPORT.format(name=name, argv=[launch, "--config=tiny.py"], launch=launch)
+    done = run(tmp_path, "-c", code)
+    assert done.returncode == 75, done.stderr
+    assert f"stopped by {name} before anything was written" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("start", [[str(ROOT / "launch.py")], ["-m", "mudd_core"]])
+def test_a_signal_while_the_config_file_runs_ends_with_75(
+    tmp_path: Path, name: str, start: list[str]
+) -> None:
+    (tmp_path / "early.py").write_text(CONFIG.format(name=name))
+    done = run(tmp_path, *start, "--config=early.py")
+    assert done.returncode == 75, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["early.py"]
+
+
+def test_other_commands_end_by_the_signal_as_any_program(tmp_path: Path) -> None:
+    launch = str(ROOT / "launch.py")
+    code = AT_IMPORT.format(name="SIGTERM", argv=[launch, "--help"], launch=launch)
+    assert run(tmp_path, "-c", code).returncode == -15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ("--config=tiny.py", True),
+        ("train --config tiny.py", True),
+        ("bakeoff --config tiny.py", True),
+        ("--config tiny.py --mode bakeoff", True),
+        ("--mode=sample --config tiny.py", False),
+        ("sample --config tiny.py", False),
+        ("eval --config tiny.py", False),
+        ("mup check", False),
+        ("--config=tiny.py --plan", False),
+        ("-h", False),
+        ("", False),
+    ],
+)
+def test_which_arguments_train(arguments: str, wanted: bool) -> None:
+    assert trains(arguments.split()) == wanted
+
+
+@pytest.mark.parametrize("name", ["SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "early.py").write_text("raise SystemExit(99)  # never run")
+    monkeypatch.setenv(name, "2")
+    assert cli.main(["--config=early.py"]) == 2
+    assert f"[launch] {name}: expected 1 process, got 2" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["early.py"]
+    for value in ("1", "01", "", "2(x3)"):
+        monkeypatch.setenv(name, value)
+        assert cli.main(["--config=early.py"]) == 99
