@@ -12,6 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+ESSENTIAL = (
+    4  # fields of the progress line that a narrow terminal shows before all others: step, loss, tok/s, ETA
+)
 KEPT_EVERY = 10  # logged lines from one that stays in a terminal's scrollback to the next
 
 
@@ -96,14 +99,16 @@ def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list
 
 
 def fit(fields: Sequence[str], columns: int | None = None) -> str:
-    """Join the fields that fit into `columns` (None: all of them); a field is shown whole or not at all.
+    """Join the fields that fit into `columns` (None: all of them), each whole; the first one is cut if it must be.
 
-    The first field is always there, cut if it must be.
+    Of the ESSENTIAL ones each that fits is shown; the others end with the first that does not, so that none flickers.
     """
     line = fields[0][:columns]
-    for field in fields[1:]:
+    for number, field in enumerate(fields[1:], 1):
         if columns is None or len(line) + len(field) + 2 <= columns:
             line += "  " + field
+        elif number >= ESSENTIAL:
+            break
     return line
 
 

@@ -133,6 +133,11 @@ def test_a_narrow_terminal_drops_whole_fields_and_keeps_the_eta(columns: int, se
     assert text == f"\r\x1b[K{seen}\r\n" and len(seen) < columns
 
 
+def test_a_lesser_field_is_not_shown_without_those_before_it() -> None:
+    fields = ["a", "b" * 30, "c", "d", "e" * 30, "f"]
+    assert fit(fields, 20) == "a  c  d" and fit(fields, 50).endswith("c  d")
+
+
 def test_an_alarm_comes_before_the_lesser_numbers() -> None:
     fields = step_fields({**ROW, "expert_alarms": ["layer 1 expert 1 at 0.01 of its share"]}, 9, 1.0)
     assert fit(fields, 90).endswith("ETA 1s  alarm: layer 1 expert 1 at 0.01 of its share")
