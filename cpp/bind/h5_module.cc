@@ -60,13 +60,21 @@ void write_array(File& file, const std::string& name, const py::array& data, int
 }
 
 py::array read_array(const File& file, const std::string& name, int64_t first, int64_t count) {
-  const Place where = file.place(name);
+  const Place where = file.stored(name);  // before memory is taken for it
   if (count < 0) count = where.count - first;
   mudd::check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
               "': expected a range in [0, ", where.count, "), got ", count, " from ", first);
   py::array out(py::dtype(name_of(where.type)), std::vector<py::ssize_t>{count});
   file.read(name, where.type, first, count, out.mutable_data());
   return out;
+}
+
+py::str read_text(const File& file, const std::string& name) {
+  const std::string text = file.text(name);
+  PyObject* decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), nullptr);
+  if (decoded != nullptr) return py::reinterpret_steal<py::str>(decoded);
+  PyErr_Clear();
+  throw mudd::FormatError(file.path(), 0, "attribute '" + name + "' is not UTF-8");
 }
 
 py::tuple as_tuple(const Place& where) { return py::make_tuple(where.offset, where.count, name_of(where.type)); }
@@ -95,7 +103,7 @@ PYBIND11_MODULE(_h5, m) {
           "(byte offset or -1, count, dtype) of a dataset.")
       .def("set_text", &File::set_text, py::arg("name"), py::arg("value"))
       .def("set_number", &File::set_number, py::arg("name"), py::arg("value"))
-      .def("text", &File::text, py::arg("name"))
+      .def("text", &read_text, py::arg("name"))
       .def("number", &File::number, py::arg("name"))
       .def("close", &File::close, "Writes what is buffered and closes.")
       .def("__enter__", [](py::object self) { return self; })

@@ -60,6 +60,34 @@ def test_only_contiguous_datasets_have_an_offset(tmp_path: Path) -> None:
     assert (raw == np.arange(1000)).all()
 
 
+def test_attributes_of_another_kind_are_refused(tmp_path: Path) -> None:
+    """The fuzzer found the first: the library writes every text of the array into the room of one."""
+    import h5py
+
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f.attrs["texts"] = np.full(300, b"x" * 50)
+        f.attrs["latin"] = np.bytes_(b"caf\xe9")
+        f.attrs["growing"] = "of variable length"
+    with _h5.File.open(str(tmp_path / "x.h5")) as ours:
+        for name in ("texts", "growing"):
+            with pytest.raises(FormatError, match="is not one text"):
+                ours.text(name)
+        with pytest.raises(FormatError, match="is not UTF-8"):
+            ours.text("latin")
+
+
+def test_no_memory_is_taken_for_what_is_not_stored(tmp_path: Path) -> None:
+    import h5py
+
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f.create_dataset("chunks", shape=(2**45,), chunks=(2**20,), dtype="u2")
+        f.create_dataset("late", shape=(2**45,), dtype="u2")
+    with _h5.File.open(str(tmp_path / "x.h5")) as ours:
+        for name in ("chunks", "late"):
+            with pytest.raises(FormatError, match="is not contiguous"):
+                ours.read(name)
+
+
 def test_core_does_not_load_hdf5() -> None:
     code = (
         "import mudd_core._core, mudd_core.data;"

@@ -148,7 +148,7 @@ Handle File::dataset(const std::string& name) const {
 
 void File::transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in,
                     const void* out) const {
-  const Place where = place(name);
+  const Place where = in != nullptr ? stored(name) : place(name);
   check(where.type == type, "h5", "dataset '", name, "': the element types of file and memory differ");
   check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
         "': expected a range in [0, ", where.count, "), got ", count, " from ", first);
@@ -198,6 +198,17 @@ Place File::place(const std::string& name) const {
   return where;
 }
 
+Place File::stored(const std::string& name) const {
+  const Place where = place(name);
+  if (where.count == 0) return where;
+  if (where.offset < 0) bad("dataset '" + name + "' is not contiguous in the file");
+  hsize_t bytes = 0;
+  must(H5Fget_filesize(id(), &bytes), "file size");
+  const auto room = static_cast<int64_t>(bytes) - where.offset;
+  if (room < 0 || where.count > room / width_of(where.type)) bad("dataset '" + name + "' ends beyond the file");
+  return where;
+}
+
 bool File::has(const std::string& name) const {
   const bool found = H5Oexists_by_name(id(), name.c_str(), H5P_DEFAULT) > 0;
   H5Eclear2(H5E_DEFAULT);
@@ -227,9 +238,13 @@ std::string File::text(const std::string& name) const {
   const Handle attribute(opened, H5Aclose);
   const Handle type = owned(H5Aget_type(attribute.get()), H5Tclose, "text type");
   const size_t size = H5Tget_size(type.get());
+  const Handle space = owned(H5Aget_space(attribute.get()), H5Sclose, "dataspace");
+  // The library writes as many texts as the attribute has, whatever room there is; ours have one.
+  const bool one = H5Sget_simple_extent_npoints(space.get()) == 1;
   // A variable-length text would hand us a pointer of the library; ours have a fixed length.
-  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 || size > (size_t{1} << 20))
-    bad("attribute '" + name + "' is not a text of at most 1 MiB");
+  if (!one || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||
+      size > (size_t{1} << 20))
+    bad("attribute '" + name + "' is not one text of at most 1 MiB");
   std::string value(size, '\0');
   if (H5Aread(attribute.get(), type.get(), value.data()) < 0) bad("attribute '" + name + "': " + library_error());
   return value.substr(0, value.find('\0'));

@@ -68,6 +68,8 @@ class File {
 
   // Type and length of a dataset; offset is -1 unless it is contiguous and its space is allocated.
   Place place(const std::string& name) const;
+  // The same of a dataset whose bytes all lie in the file; FormatError for others, which may be of any size.
+  Place stored(const std::string& name) const;
   bool has(const std::string& name) const;
 
   // Attributes of the root group: text and whole numbers.
@@ -75,6 +77,8 @@ class File {
   void set_number(const std::string& name, int64_t value);
   std::string text(const std::string& name) const;
   int64_t number(const std::string& name) const;
+
+  const std::string& path() const { return path_; }
 
   // Writes what is buffered and closes; errors are reported. Later calls fail.
   void close();
