@@ -52,8 +52,11 @@ def local(path: str | Path, what: str) -> Path:
     fault = url_fault(path)
     if fault is None and "\0" in str(path):
         fault = "expected a path, got one with a null character"
-    if fault is None and any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(path).parts):
-        fault = f"expected names of at most {_LONGEST_NAME} bytes, got '{str(path)[:60]}...'"
+    try:
+        if fault is None and any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(path).parts):
+            fault = f"expected names of at most {_LONGEST_NAME} bytes, got '{str(path)[:60]}...'"
+    except UnicodeEncodeError:
+        fault = f"expected a path of whole characters, got {str(path)[:60]!a} with half a surrogate"
     if fault is not None:
         raise UserError(f"{what}: {fault}")
     return Path(path)

@@ -71,6 +71,11 @@ def test_from_python() -> None:
             call()
 
 
+def test_half_a_surrogate_is_a_user_error() -> None:
+    with pytest.raises(UserError, match=r"\[workdir\] path: .* got '\\ud800' with half a surrogate"):
+        local("\ud800", "[workdir] path")
+
+
 def test_what_is_a_url() -> None:
     for url in ("gs://b/r", "S3://b", "hf://o/m", "az+x://c", Path("gs://b/r")):
         assert url_fault(url), url
