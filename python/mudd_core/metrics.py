@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ class LineFile:
 
     def __init__(self, path: Path) -> None:
         self._file = open_to_append(path, buffering=0)
+        weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
         self._waiting = bytearray()
 
     def append(self, row: Mapping[str, Any]) -> None:

@@ -20,7 +20,8 @@ from mudd_core.members import build, member
 from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
 from mudd_core.records import DATA_FACT, Summary, Tensors, Validation
 from mudd_core.regular_files import read_text
-from mudd_core.workdir import Workdir, write_json
+from mudd_core.take_over import locked
+from mudd_core.workdir import write_json
 
 
 class RunStore:
@@ -28,7 +29,8 @@ class RunStore:
 
     def __init__(self, path: str | Path) -> None:
         """Lock the work directory; UserError if it is in use or foreign."""
-        self.dir = Workdir(path)
+        self.ended = False  # all that was done is saved: a later store of this process may take over
+        self.dir = locked(path, self)
         self.config: Config | None = None
         self.run_id = ""
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
@@ -168,6 +170,7 @@ class RunStore:
     def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
         """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
         assert self.config is not None and self._metrics is not None and self._board is not None
+        self.dir.beat()
         try:
             self._metrics.sync()
             self._board.flush()
@@ -202,6 +205,7 @@ class RunStore:
         except OSError as error:
             raise SaveError(f"[save] {self.dir.metrics_file}: {error.strerror}") from error
         write_json(self.dir.summary_file, dataclasses.asdict(summary))
+        self.ended = True
 
     def close(self) -> None:
         """Close the logs and give the lock back; a log that cannot be written any more is a warning."""

@@ -120,6 +120,8 @@ class Trainer:
         t = self.step_done
         begin = time.perf_counter()
         self._recovery.refuse_spoilt()
+        if self._store is not None:
+            self._store.ended = False
         lr, guard = learning_rate(self.config, t), self._tally.guard
         report = self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits())
         if report.stopped:

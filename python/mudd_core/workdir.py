@@ -47,6 +47,14 @@ _KINDS = {
 _OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP"}
 
 
+class InUseError(UserError):
+    """Another holder has the work directory. path: the folder, resolved."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class Workdir:
     """A locked work directory. Use as a context manager, or call close()."""
 
@@ -55,6 +63,7 @@ class Workdir:
         self.path = local(path, "[workdir] path").absolute()
         self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
         self._lease = b""  # what ours says; empty where there is a lock
+        self.closed = False
         self._last_beat = 0.0
         self._made: list[Path] = []  # folders that this object made, the innermost first
         try:
@@ -130,13 +139,16 @@ class Workdir:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, **more}).encode()
 
-    def _in_use(self, holder: str) -> UserError:
+    def _in_use(self, holder: str) -> InUseError:
+        way_out = "wait for it or give another --workdir"
         try:
             who = json.loads(holder)
             name = f"process {who['pid']} on {who['host']} since {who['since']}"
-        except (ValueError, KeyError, TypeError):
+            if (who["pid"], who["host"]) == (os.getpid(), socket.gethostname()):
+                way_out = "that is this very process: close() the Trainer that holds it, or give another work directory"
+        except (ValueError, KeyError, TypeError, RecursionError):
             name = "another process"
-        return UserError(f"[workdir] {self.path} is in use by {name}; wait for it or give another --workdir")
+        return InUseError(f"[workdir] {self.path} is in use by {name}; {way_out}", self.path)
 
     def _take_lease(self, error: OSError) -> None:
         lease = self.path / ".lease"
@@ -157,7 +169,15 @@ class Workdir:
         ).start()
 
     def beat(self) -> None:
-        """UserError if the process was halted so long that another run took the lease; cheap, call it every step."""
+        """UserError if the folder is not this object's any more; cheap, call it every step.
+
+        It was closed, or the process was halted so long that another run took the lease.
+        """
+        if self.closed:
+            raise UserError(
+                f"[workdir] {self.path} is closed for this Trainer, or a later one of this process took it over; "
+                "make a new Trainer"
+            )
         if self._lease and time.time() - self._last_beat > LEASE_SECONDS / 6:
             found = _lease_found(self.path / ".lease")
             if found and found != self._lease:
@@ -166,6 +186,7 @@ class Workdir:
 
     def close(self) -> None:
         """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
+        self.closed = True
         self._remove_unused()
         try:
             self._holds()

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fake_runs import config_of
-from mudd_core import _core, workdir
+from fake_runs import config_of, make
+from mudd_core import _core, checkpoint, workdir
 from mudd_core.errors import SaveError, UserError
 from mudd_core.run_store import RunStore
 from mudd_core.workdir import Workdir, write_json
@@ -46,6 +47,40 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
     with Workdir(tmp_path), pytest.raises(UserError, match=str(os.getpid())):
         Workdir(tmp_path)
     Workdir(tmp_path).close()
+
+
+def test_a_second_trainer_takes_over_from_one_that_is_done(tmp_path: Path) -> None:
+    first = make(tmp_path, None, "train.stop_at=10")
+    with pytest.raises(UserError, match=r"that is this very process: close\(\) the Trainer that holds it"):
+        make(tmp_path)
+    assert first.fit().stopped == "train.stop_at"
+    second = make(tmp_path)  # all of the first one is saved
+    assert second.step_done == 10
+    for use in (first.save, first.fit):
+        with pytest.raises(UserError, match="a later one of this process took it over; make a new Trainer"):
+            use()
+    assert checkpoint.list_steps(tmp_path / "checkpoints") == [5, 10]
+    second.fit()
+    second.step()  # beyond what is saved
+    with pytest.raises(UserError, match="this very process"):
+        make(tmp_path)
+    second.close()
+    with make(tmp_path) as third:
+        assert third.step_done == 20
+
+
+def test_a_trainer_in_a_circle_of_references_is_dropped_too(tmp_path: Path) -> None:
+    first: Any = make(tmp_path)
+    first.itself = first
+    del first
+    make(tmp_path).close()
+
+
+def test_a_lock_that_holds_nonsense_still_holds(tmp_path: Path) -> None:
+    with Workdir(tmp_path):
+        (tmp_path / ".lock").write_text("[" * 4000)
+        with pytest.raises(UserError, match="in use by another process"):
+            Workdir(tmp_path)
 
 
 def test_a_dropped_one_gives_the_lock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
