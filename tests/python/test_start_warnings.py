@@ -17,6 +17,7 @@ from tiny_run import TinyRun
 def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: Path) -> None:
     threads = len(os.sched_getaffinity(0)) + 1
     words = ("data.tokenizer=bpe", "data.vocab_size=4000", "train.batch_size=64", "train.steps=400")
+    words += (f"data.cache_dir={tmp_path / 'cache'}",)  # other tests know the one cache of the session
     run = TinyRun(tmp_path / "run", tiny_text, (*words, f"train.threads={threads}", "train.stop_at=1"))
     assert run.finish() == 75, run.tail
     found = [line for line in run.output.splitlines() if line.startswith("warning: ")]
