@@ -205,7 +205,7 @@ def test_the_ending_names_paths_commands_and_the_hash() -> None:
         assert part in text
     for command in (
         "sample --config=tiny.py --prompt 'def '",
-        "tensorboard --logdir",
+        "view     ",
     ):
         assert command in text
     assert "resume" not in text  # nothing is left to do

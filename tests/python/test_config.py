@@ -283,6 +283,25 @@ def test_bad_config_files(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/__pycache__"))
 
 
+def test_a_config_that_raises_shows_the_frames_of_its_author(tmp_path: Path) -> None:
+    (tmp_path / "sizes.py").write_text("def width(x):\n    return 64 // x\n")
+    file = tmp_path / "mine.py"
+    text = "import sys\nsys.path.insert(0, {folder!r})\nfrom sizes import width\ndef get_config():\n    return {call}\n"
+    cases = {
+        "width(0)": ("mine.py", "sizes.py", "return 64 // x", "ZeroDivisionError: "),
+        "__import__('mudd_core.config').config.TrainConfig(stepz=3)": ("mine.py", "line 5", "stepz"),
+        "sys.exit('no data here')": ("mine.py", "SystemExit: no data here"),
+        "1 +": ("mine.py", "line 5", "SyntaxError"),
+    }
+    for call, shown in cases.items():
+        file.write_text(text.format(folder=str(tmp_path), call=call))
+        with pytest.raises(UserError) as caught:
+            mc.load_config(file)
+        told = str(caught.value)
+        assert told.startswith(f"[config] {file} failed:\n") and all(part in told for part in shown)
+        assert "importlib" not in told and "load.py" not in told and "schema.py" not in told
+
+
 @pytest.mark.parametrize("name", ["", ".", "/", "..", "x" * 300])
 def test_names_that_no_file_can_have(name: str) -> None:
     with pytest.raises(UserError, match="no config file"):

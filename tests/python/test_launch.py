@@ -61,7 +61,7 @@ def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> 
         "train: steps=24",
         "a sample of what it learned",
         "threads",
-        "tensorboard --logdir",
+        "view     ",
         "--prompt 'def '",
     ):
         assert part in finished.output, part

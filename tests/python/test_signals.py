@@ -49,6 +49,7 @@ def test_a_stop_saves_the_last_step_and_exits_75(
     # The last whole step, not the last multiple of train.save_every.
     assert newest is not None and newest.step == logged[-1] >= 13
     assert run.summary()["stopped"] == name and run.summary()["step"] == newest.step
+    assert name == "STOP file" or "stop requested; a second signal leaves at once" in run.output
     assert "launch.py" in run.output  # the command that goes on
     assert not (run.workdir / "STOP").exists()
 

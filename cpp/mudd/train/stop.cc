@@ -32,7 +32,7 @@ void on_signal(int signal) {
   if (signal == SIGUSR2) {
     g_save.store(1);
   } else if (int none = 0; g_stop.compare_exchange_strong(none, signal)) {
-    say("\nstop requested: saving the last whole step; a second signal leaves at once\n");
+    say("\nstop requested; a second signal leaves at once\n");
   } else if (signal != SIGUSR1) {
     _exit(128 + signal);
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,12 @@ def _show_sample(trainer: Any, config: Config) -> None:
     print("\n" + "-" * 72)
 
 
+# Control characters move the cursor or recolour a terminal; those of text stay.
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
 def _write_now(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(text.translate(_ESCAPED))
     sys.stdout.flush()
 
 
@@ -122,10 +127,17 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
             f"  metrics     {path / 'metrics.jsonl'}",
             f"  summary     {path / 'summary.json'}",
             f"sample   {command_line(request, 'sample')} --prompt {prompt}",
-            f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}",
+            view_line(path),
             f"final hash {summary.final_hash}",
         ]
     )
+
+
+def view_line(path: Path) -> str:
+    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
+    if shutil.which("tensorboard"):
+        return f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}"
+    return f"view     {shlex.join([*program(), 'report', f'--workdir={path}'])}"
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:

@@ -31,6 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     Output that is lost on a full disk makes 74 of a 0.
     """
+    _fill_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
     if words is None:
@@ -56,6 +57,19 @@ def _take_signals(words: Sequence[str]) -> None:
             signals.take_for_good()
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _fill_closed_streams() -> None:
+    """Put /dev/null where the caller closed a standard stream: else a file that we open takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            os.set_inheritable(null, True)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(words: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,10 +74,22 @@ def _run_file(path: Path) -> object:
         return maker()
     except UserError:
         raise
-    except Exception as error:
-        raise UserError(f"[config] {path}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"[config] {path} failed:\n{_told(error)}") from error
     finally:
         sys.dont_write_bytecode = wrote
+
+
+def _told(error: BaseException) -> str:
+    """The traceback of an error as far as it lies in the user's files, and the error."""
+    ours = str(Path(mudd_core.__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ours, "<frozen "))
+    ]
+    lines = [*traceback.StackSummary.from_list(frames).format(), *traceback.format_exception_only(error)]
+    return "".join(lines).rstrip()
 
 
 def read_config(path: str | Path) -> Config:
