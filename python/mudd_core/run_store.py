@@ -14,8 +14,17 @@ from typing import Any
 
 from mudd_core import checkpoint
 from mudd_core.checkpoint import Checkpoint
-from mudd_core.config import Config, Difference, config_hash, from_dict, merge_for_resume, to_dict
+from mudd_core.config import (
+    Config,
+    Difference,
+    config_hash,
+    differences,
+    from_dict,
+    merge_for_resume,
+    to_dict,
+)
 from mudd_core.errors import FormatError, SaveError, UserError
+from mudd_core.longer import extended
 from mudd_core.members import build, member
 from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
 from mudd_core.records import DATA_FACT, Summary, Tensors, Validation
@@ -52,8 +61,16 @@ class RunStore:
         changed: list[Difference] = []
         self.config = asked
         if self.dir.config_file.exists():
-            self.config, changed = merge_for_resume(read_saved_config(self.path), asked)
+            saved = read_saved_config(self.path)
+            longer = extended(saved, asked, self.newest_step())
+            self.config, changed = merge_for_resume(longer, asked)
+            if longer is not saved:
+                changed = [*differences(saved, longer), *changed]
         return self.config, changed
+
+    def newest_step(self) -> int:
+        """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
+        return max(checkpoint.list_steps(self.dir.checkpoint_folder), default=0)
 
     def summary(self) -> Summary | None:
         """The summary of a finished run; None while there is something left to do."""

@@ -57,12 +57,12 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 _TRAINING = ("train", "bakeoff")
-_NO_TRAINING = ("--plan", "--params", "--help", "-h", "--version")
+_NO_TRAINING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 
 
 def trains(words: Sequence[str]) -> bool:
     """Whether the arguments ask for training, as far as that is seen without the config."""
-    if not words:
+    if not words or words[0] == "help":
         return False
     tool, _ = tool_in(words)
     command = tool or (words[0] if words[0] in (*COMMANDS, *ALIASES) else "train")

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core.cli.argv import Request
 from mudd_core.cli.names import known_words
@@ -20,6 +20,9 @@ from mudd_core.recipe import recipe_note
 from mudd_core.records import Summary
 from mudd_core.saved_run import load_run, named_run
 from mudd_core.surroundings import environment_text, program
+
+if TYPE_CHECKING:
+    from mudd_core.run_store import RunStore
 
 
 def run(request: Request) -> int:
@@ -51,10 +54,13 @@ def train(request: Request) -> int:
         return 75
     store = RunStore(request.workdir)
     try:
-        config, _ = store.adopt(config)
+        config = _adopted(store, config, request)
         summary = store.summary()
         if summary is not None:
-            print(f"{store.path} holds a finished run; another --workdir starts a new one")
+            print(
+                f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
+                "--workdir starts a new one"
+            )
             print(ending(summary, store.path, request))
             return 0
         progress = Progress()
@@ -77,6 +83,20 @@ def train(request: Request) -> int:
         return 0
     finally:
         store.close()
+
+
+def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
+    """The config to run; the UserError of a run that has fewer steps says how to train longer."""
+    from mudd_core import longer
+    from mudd_core.run_store import read_saved_config
+
+    try:
+        return store.adopt(asked)[0]
+    except UserError as error:
+        saved = read_saved_config(store.path)
+        command = shlex.split(command_line(request))
+        advice = longer.advice(request.workdir, saved, asked, store.newest_step(), command)
+        raise UserError(f"{error}{advice}") from None
 
 
 def _show_sample(trainer: Any, config: Config) -> None:

@@ -1,0 +1,98 @@
+"""More steps for a run that exists: in place where the schedule allows it, else by a command that is printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fake_engine import FakeEngine
+from fake_runs import make, rows_of, unbroken
+from mudd_core.config import config_hash, load_config
+from mudd_core.errors import UserError
+from mudd_core.longer import advice, may_extend
+from tiny_run import TinyRun
+
+CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")
+WSD = ("optim.schedule=wsd", "optim.warmup_steps=2", "optim.decay_steps=6")
+
+
+@pytest.mark.parametrize(("words", "stop"), [(CONSTANT, 20), (CONSTANT, 7), (WSD, 13)])
+def test_an_extended_run_ends_as_one_that_was_as_long_from_the_start(
+    tmp_path: Path, words: tuple[str, ...], stop: int
+) -> None:
+    whole = unbroken(tmp_path / "whole", *words, "train.steps=30")
+    with make(tmp_path / "parts", FakeEngine(), *words, f"train.stop_at={stop}") as trainer:
+        trainer.fit()
+    longer = (*words, "train.steps=30", "train.extend=true")
+    for _ in range(2):  # the second time it is finished
+        with make(tmp_path / "parts", FakeEngine(), *longer) as trainer:
+            assert trainer.fit().final_hash == whole
+    rows = [row for row in rows_of(tmp_path / "parts") if "val_loss" not in row]
+    assert rows == [row for row in rows_of(tmp_path / "whole") if "val_loss" not in row]
+
+
+@pytest.mark.parametrize(
+    ("words", "stop"),
+    [
+        (("optim.schedule=cosine", "optim.warmup_steps=0"), 20),
+        (("optim.schedule=linear", "optim.warmup_steps=0"), 3),
+        (WSD, 16),
+    ],
+)
+def test_a_schedule_that_would_change_the_past_is_refused(
+    tmp_path: Path, words: tuple[str, ...], stop: int
+) -> None:
+    with make(tmp_path, FakeEngine(), *words, f"train.stop_at={stop}") as trainer:
+        trainer.fit()
+    with pytest.raises(UserError, match=r"train\.extend: expected a schedule"):
+        make(tmp_path, FakeEngine(), *words, "train.steps=30", "train.extend=true")
+    with pytest.raises(UserError, match=r"train\.steps: saved 20, asked 30"):
+        make(tmp_path, FakeEngine(), *words, "train.steps=30")
+
+
+def test_fewer_steps_are_no_extension(tmp_path: Path) -> None:
+    unbroken(tmp_path, *CONSTANT)
+    with pytest.raises(UserError, match=r"train\.steps: saved 20, asked 10"):
+        make(tmp_path, FakeEngine(), *CONSTANT, "train.steps=10", "train.extend=true")
+
+
+def test_fields_newer_than_a_run_keep_its_hash_and_may_be_absent() -> None:
+    config = load_config("tiny.py")
+    for word in ("train.rewind=5", "train.extend=true"):
+        assert config_hash(load_config("tiny.py", [word])) == config_hash(config)
+    assert config_hash(load_config("tiny.py", ["train.spike=off"])) == config_hash(config)
+    assert config_hash(load_config("tiny.py", ["train.spike=skip"])) != config_hash(config)
+
+
+def test_the_advice_names_the_command() -> None:
+    saved = load_config("tiny.py", ["train.steps=100"])
+    asked = load_config("tiny.py", ["train.steps=250"])
+    command = ["python3", "launch.py", "--config=tiny.py", "--workdir=runs/a b", "train.steps=250"]
+    text = advice(Path("runs/a b"), saved, asked, 100, command)
+    assert shlex.split(text.splitlines()[-1]) == [
+        "python3", "launch.py", "--config=tiny.py", "train.steps=250", "--workdir=runs/a b-to-250",
+        "train.steps=150", "train.seed=1", "start.load_parameters_path=runs/a b", "start.keep_optimizer=true",
+    ]  # fmt: skip
+    assert advice(Path("runs/a"), saved, saved, 100, command) == ""
+    constant = load_config("tiny.py", ["train.steps=100", "optim.schedule=constant"])
+    more = load_config("tiny.py", ["train.steps=250", "optim.schedule=constant"])
+    assert may_extend(constant, 250, 100)
+    assert advice(Path("r"), constant, more, 100, command).endswith("train.steps=250 train.extend=true")
+
+
+def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -> None:
+    words = ("train.steps=5", "train.eval_every=0", "train.save_every=0")
+    run = TinyRun(memory_path / "run", tiny_text, words)
+    assert run.finish() == 0, run.tail
+    assert "resume" not in run.output.split("done:")[1]
+    run.words = (*words, "train.steps=9")
+    assert run.finish() == 2
+    (printed,) = [line for line in run.output.splitlines() if "start.load_parameters_path=" in line]
+    arguments = shlex.split(printed)
+    (folder,) = [word.partition("=")[2] for word in arguments if word.startswith("--workdir=")]
+    more = TinyRun(Path(folder), tiny_text, tuple(arguments[arguments.index(f"--workdir={folder}") + 1 :]))
+    more.words = (*words, *more.words)
+    assert more.finish() == 0, more.tail
+    assert more.summary()["step"] == 4 and "the optimizer's state taken over" in more.output
