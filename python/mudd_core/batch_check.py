@@ -8,10 +8,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.argument_check import require_batch
+
 Array = npt.NDArray[Any]
 
 _INT32 = np.iinfo(np.int32)
 _OPTIONAL = ("positions", "segments", "key_mask")
+
+
+def _array(given: npt.ArrayLike, name: str) -> Array:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # rows of several lengths
+        raise ValueError(
+            f"[model] {name}: expected rows of one length, got a ragged list; pad them (a negative target is ignored)"
+        ) from error
 
 
 def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
@@ -19,9 +30,12 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
 
     name: as the error calls them; those of `targets` may be negative.
     """
-    given = np.asarray(tokens)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"[model] {name}: expected integers, got {given.dtype}")
+    given = _array(tokens, name)
+    if given.dtype.kind in "US":
+        raise TypeError(f"[model] {name}: expected token ids, got text; pass trainer.tokenizer.encode(text)")
+    if given.size and given.dtype.kind not in "iu":
+        kind = type(tokens).__name__ if given.dtype.kind == "O" else given.dtype
+        raise TypeError(f"[model] {name}: expected integers, got {kind}")
     ids = np.atleast_2d(given)
     if ids.ndim != 2 or ids.size == 0:
         raise ValueError(
@@ -41,7 +55,7 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
 
 def _checked_optional(given: npt.ArrayLike, name: str) -> Array:
     """positions, segments or key_mask as int32 [B, T]; a key_mask may be of booleans."""
-    array = np.atleast_2d(np.asarray(given))
+    array = np.atleast_2d(_array(given, name))
     if array.dtype.kind not in ("iub" if name == "key_mask" else "iu"):
         raise TypeError(f"[model] {name}: expected integers, got {array.dtype}")
     if array.size and not _INT32.min <= int(array.min()) <= int(array.max()) <= _INT32.max:
@@ -55,6 +69,7 @@ def checked_batch(
     batch: Mapping[str, npt.ArrayLike], config: Any
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
     """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+    require_batch(batch)
     unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
     if unknown or not {"inputs", "targets"} <= set(batch):
         raise ValueError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from operator import index
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core, tape
+from mudd_core.argument_check import require_model_config
 from mudd_core.batch_check import checked_batch, checked_ids
 from mudd_core.generate import Generator
 from mudd_core.in_use import InUse, alone
@@ -38,10 +40,12 @@ class Model:
         booked_only: bool = False,
         precision: str = "fp32",
     ) -> None:
+        require_model_config(config)
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
             raise ValueError(
                 "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
             )
+        seed = index(seed)
         self.config = config
         self.in_use = InUse("model")  # its Trainer holds it too
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import signals
+from mudd_core.argument_check import require_model, run_config
 from mudd_core.assemble import Parts, add_text, assemble, with_model_of
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config
@@ -32,21 +33,24 @@ from mudd_core.tally import Tally
 class Trainer:
     """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
 
-    workdir: a folder (resumed if it holds this run) or a RunStore; None writes nothing but the token cache. model: one
-    to train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
-    interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is.
+    config: or the name of its file, as mc.Trainer("tiny.py"). workdir: a folder (resumed if it holds this run) or a
+    RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
+    `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
+    one thread at a time, as its model is.
     """
 
     def __init__(
         self,
-        config: Config,
+        config: Config | str | Path,
         workdir: str | Path | RunStore | None = None,
         model: Any = None,
         *,
         progress: Progress | None = None,
         assemble: Callable[[Config, Any, str | None], Parts] = assemble,
     ) -> None:
+        config = run_config(config)
         if model is not None:
+            require_model(model)
             config = with_model_of(model, config)
         check_config(config)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.argument_check import require_batch
 from mudd_core.interop.layout import Entry, to_theirs
 from mudd_core.model import Model
 
@@ -51,6 +52,7 @@ class Original(Model):
 
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
         """The original's batch as ours; one of ours (inputs and targets, int32 with ignored targets) passes."""
+        require_batch(batch)
         return self.system.batch(self.original_config, batch)
 
     def loss_and_gradients(

@@ -1,0 +1,61 @@
+"""Arguments of the notebook's classes that are easy to mix up: a config, its name, a model config, a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core.config import FAMILIES, Config, load_config
+
+
+def run_config(config: Config | str | Path) -> Config:
+    """The config of a Trainer; a name or path is loaded. TypeError for anything else."""
+    if isinstance(config, str | Path):
+        return load_config(config)
+    if isinstance(config, Config):
+        return config
+    hint = (
+        "mc.Config(model=...)"
+        if isinstance(config, tuple(FAMILIES.values()))
+        else 'mc.load_config("tiny.py")'
+    )
+    raise TypeError(
+        f"[Trainer] config: expected a Config or the name of a config file, got {_kind(config)}; pass {hint}"
+    )
+
+
+def require_model(model: Any) -> None:
+    """TypeError unless `model` is a model (of mc.Model or interop.load_original)."""
+    if not (hasattr(model, "store") and hasattr(model, "config")):
+        raise TypeError(
+            f"[Trainer] model: expected an mc.Model, got {_kind(model)}; pass mc.Model(config.model), "
+            'or choose a family by the config: mc.Trainer("gpt2/tiny.py")'
+        )
+
+
+def require_model_config(config: Any) -> None:
+    """TypeError unless `config` is the config of a family."""
+    if isinstance(config, Config):
+        raise TypeError(
+            "[Model] config: expected a model config, got the Config of a whole run; pass its .model with vocab_size "
+            "and max_seq_len filled in, or take mc.Trainer(config).model"
+        )
+    if not (hasattr(config, "family") and hasattr(config, "vocab_size")):
+        raise TypeError(
+            f"[Model] config: expected a model config, got {_kind(config)}; pass one like "
+            "mc.TransformerPPConfig(vocab_size=256, max_seq_len=64)"
+        )
+
+
+def require_batch(batch: Any) -> None:
+    """TypeError unless `batch` maps names to arrays."""
+    if not isinstance(batch, Mapping) or not all(isinstance(name, str) for name in batch):
+        raise TypeError(
+            f'[model] batch: expected {{"inputs": ids, "targets": ids}} with ids [B, T], got {_kind(batch)}; '
+            "targets are the inputs shifted by one: ids[:, :-1] and ids[:, 1:]"
+        )
+
+
+def _kind(value: Any) -> str:
+    return f"the string {value!r}" if isinstance(value, str) else f"a value of type {type(value).__name__}"
