@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mudd_core import checkpoint
+from mudd_core import checkpoint, config_source
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import (
     Config,
@@ -23,6 +23,7 @@ from mudd_core.config import (
     merge_for_resume,
     to_dict,
 )
+from mudd_core.config_source import ConfigSource
 from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.longer import extended
 from mudd_core.members import build, member
@@ -41,6 +42,7 @@ class RunStore:
         self.ended = False  # all that was done is saved: a later store of this process may take over
         self.dir = locked(path, self)
         self.config: Config | None = None
+        self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
         self.run_id = ""
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
         self._metrics: MetricsLog | None = None
@@ -104,7 +106,8 @@ class RunStore:
                     f"now {value!r}. Bring the old one back, or give another --workdir."
                 )
         fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-        run = {**(saved or fresh), **facts}  # an imported run gets its facts at the first start
+        source = {} if self.source is None else {config_source.MEMBER: self.source.to_dict()}
+        run = {**(saved or fresh), **facts, **source}  # an imported run gets its facts at the first start
         self.run_id = run["run_id"]
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))

@@ -9,6 +9,7 @@ from pathlib import Path
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.suggest import nearest
+from mudd_core.config_source import ConfigSource, recorded, resumed
 from mudd_core.errors import UserError
 from mudd_core.saved_run import work_directory
 
@@ -21,6 +22,7 @@ class Request:
     config: Config | None = None
     words: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
+    source: ConfigSource | None = None
 
     @property
     def workdir(self) -> Path:
@@ -142,7 +144,17 @@ def _load(request: Request) -> None:
     if file is None:
         split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
         return
-    request.config = config_of(file, request.words)
+    if request.command != "train" or request.options.keys() & {"--plan", "--params"}:
+        request.config = config_of(file, request.words)
+        return
+    named = request.options.get("--workdir")
+    known = resumed(file, request.words, None if named is None else work_directory(named, ""))
+    if known is not None:
+        request.config, request.source = known
+        check_config(request.config)
+        return
+    with recorded(request.words) as request.source:
+        request.config = config_of(file, request.words)
 
 
 def config_of(file: str, words: Sequence[str]) -> Config:

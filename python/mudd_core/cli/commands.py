@@ -86,17 +86,26 @@ def train(request: Request) -> int:
 
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
-    """The config to run; the UserError of a run that has fewer steps says how to train longer."""
+    """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
     from mudd_core import longer
+    from mudd_core.config_source import changed_file, of_facts
     from mudd_core.run_store import read_saved_config
 
+    note, store.source = "", request.source
+    if file := changed_file(of_facts(store.saved_facts()), request.source):
+        note = (
+            f"{file} has changed since the run was started; what it gives is compared with the saved config"
+        )
     try:
-        return store.adopt(asked)[0]
+        config, _ = store.adopt(asked)
+        if note:
+            print(f"note: {note}")
+        return config
     except UserError as error:
         saved = read_saved_config(store.path)
         command = shlex.split(command_line(request))
         advice = longer.advice(request.workdir, saved, asked, store.newest_step(), command)
-        raise UserError(f"{error}{advice}") from None
+        raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
 
 
 def _show_sample(trainer: Any, config: Config) -> None:

@@ -23,6 +23,8 @@ from mudd_core.errors import UserError
 from mudd_core.paths import url_fault
 from mudd_core.regular_files import read_text
 
+files_read: list[Path] = []  # by read_config, in this order
+
 
 def config_folders() -> list[Path]:
     """Where a config name is looked up: the checkout's configs/, then the installed copy."""
@@ -95,6 +97,7 @@ def _told(error: BaseException) -> str:
 def read_config(path: str | Path) -> Config:
     """The config of one file, without overrides and unchecked."""
     file = find_config(path)
+    files_read.append(file)
     if file.suffix == ".json":
         try:
             return from_dict(json.loads(read_text(file)))
