@@ -91,9 +91,9 @@ def _known(
 ) -> tuple[Config, ConfigSource] | None:
     from mudd_core.run_store import read_facts, read_saved_config
 
-    if not (folder / "run.json").is_file() or not (folder / "config.json").is_file():
-        return None
     try:
+        if not (folder / "run.json").is_file() or not (folder / "config.json").is_file():
+            return None
         source = of_facts(read_facts(folder))
         if source is None or source.words != list(words) or next(iter(source.files), "") != str(path):
             return None
