@@ -78,6 +78,8 @@ def test_other_commands_end_by_the_signal_as_any_program(tmp_path: Path) -> None
         ("mup check", False),
         ("--config=tiny.py --plan", False),
         ("-h", False),
+        ("-V", False),
+        ("help train", False),
         ("", False),
     ],
 )
@@ -97,4 +99,5 @@ def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["early.py"]
     for value in ("1", "01", "", "2(x3)"):
         monkeypatch.setenv(name, value)
-        assert cli.main(["--config=early.py"]) == 99
+        assert cli.main(["--config=early.py"]) == 2
+        assert "SystemExit: 99" in capsys.readouterr().err  # now it was run
