@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mudd_core import _core, _h5
 from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
 from mudd_core.data.listing import list_files
 from mudd_core.errors import FormatError, UserError
-from text_settings import Settings, age, quiet
+from text_settings import Settings, age, quiet, watched_opens
 
 
 def test_settings_that_name_no_tokenizer(folder: Path, tmp_path: Path) -> None:
@@ -164,9 +163,9 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     reads: list[str] = []
     real = corpus.scan_listing
     monkeypatch.setattr(corpus, "scan_listing", lambda *a: (reads.append("read"), real(*a))[1])
-    start = time.perf_counter()
-    assert prepare(settings, progress=quiet) == first
-    assert time.perf_counter() - start < 0.2
+    with watched_opens() as opened:
+        assert prepare(settings, progress=quiet) == first
+    assert opened and not [path for path in opened if path.startswith(str(text))]
     assert not reads
     victim = text / "part-0003.txt"
     stamp = victim.stat()
@@ -174,8 +173,9 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     assert same_size != victim.read_text()
     victim.write_text(same_size)
     os.utime(victim, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # size and mtime as before
-    second = prepare(settings, progress=quiet)
-    assert reads == ["read"]
+    with watched_opens() as opened:
+        second = prepare(settings, progress=quiet)
+    assert reads == ["read"] and str(victim) in opened
     assert second.fingerprint != first.fingerprint
     assert prepare(settings, fingerprint=first.fingerprint, progress=quiet) == first
     shutil.rmtree(first.path)

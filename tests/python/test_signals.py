@@ -39,9 +39,7 @@ def test_a_stop_saves_the_last_step_and_exits_75(
             (run.workdir / "STOP").touch()
         else:
             process.send_signal(getattr(signal, name))
-        begin = time.monotonic()
         assert process.wait(20) == STOPPED, run.tail
-        assert time.monotonic() - begin < 5
     finally:
         process.kill()
     logged = [row["step"] for row in run.rows() if "loss" in row]
@@ -89,14 +87,13 @@ def test_a_second_signal_leaves_at_once(
         process.send_signal(signal.SIGTERM)
         run.wait_for_text(process, "a second signal leaves at once")  # pending together they swap places
         process.send_signal(second)
-        begin = time.monotonic()
         found = process.wait(20)
-        assert time.monotonic() - begin < 1.5
     finally:
         process.kill()
     assert found == code, run.tail
     newest = checkpoint.load_newest(run.checkpoints)
     assert newest is not None and newest.step == 2  # what was committed is intact
+    assert run.rows()[-1]["step"] == 2  # the update under way was not waited for
 
 
 def test_the_log_is_cut_back_to_the_resumed_step(

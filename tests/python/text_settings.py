@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parents[2] / "python"
 
@@ -25,3 +30,29 @@ def age(path: Path) -> None:
     """Sets modification times back; the ctime stays new, which is what `settle` waits for."""
     for p in [path, *path.rglob("*")]:
         os.utime(p, (1e9, 1e9))
+
+
+_watched: list[str] | None = None
+
+
+@functools.cache
+def _watch() -> None:
+    """Install the hook once, at the first watch: it cannot be removed."""
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if _watched is not None and event == "open" and isinstance(arguments[0], str | bytes):
+            _watched.append(os.fsdecode(arguments[0]))
+
+    sys.addaudithook(note)
+
+
+@contextmanager
+def watched_opens() -> Iterator[list[str]]:
+    """The paths that Python opens inside the block, in order."""
+    global _watched
+    _watch()
+    _watched = paths = []
+    try:
+        yield paths
+    finally:
+        _watched = None
