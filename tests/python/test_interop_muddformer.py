@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from mudd_core.config import TransformerPPConfig
 from reference import muddformer_originals as orig
 from reference import torch_models as tm
 from reference import torch_training as tt
+from reference.bounds import LOGITS, LOSS, ROUNDINGS, moved
 from reference.torch_muddformer import MuddConfig
 
 SOURCES = ((0, 1), (0, 1, 2), (0, 1, 2, 3))
@@ -67,11 +69,11 @@ def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
     targets = np.where(ids[:, 1:] == 0, -100, ids[:, 1:])
     want = tt.loss_and_grads(ours, ids[:, :-1], targets, cfg, dtype=torch.float64)
     np.testing.assert_allclose(
-        model.logits(batch), want.logits, rtol=0, atol=2e-5 * np.abs(want.logits).max()
+        model.logits(batch), want.logits, rtol=0, atol=LOGITS * np.abs(want.logits).max()
     )
-    assert model.loss(batch) == pytest.approx(want.loss, rel=3e-6)
+    assert model.loss(batch) == pytest.approx(want.loss, rel=LOSS)
     loss, gradients = model.loss_and_gradients(batch)
-    assert loss == pytest.approx(want.loss, rel=3e-6)
+    assert loss == pytest.approx(want.loss, rel=LOSS)
     used = {
         k: v
         for k, v in shapes.items()
@@ -91,7 +93,7 @@ def test_names_and_layouts_mean_what_the_pytorch_program_means(name: str) -> Non
     given = orig.filled(shapes)
     want = orig.torch_logits(config, given, tokens()[:, :-1])
     got = interop.load_original(system, config, given).logits({"tokens": tokens()})
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
+    np.testing.assert_allclose(got, want, rtol=0, atol=LOGITS * np.abs(want).max())
 
 
 JAX_OPTIONS: dict[str, dict[str, Any]] = {
@@ -116,24 +118,33 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", JAX_OPTIONS)
-def test_settings_of_the_jax_program_on_its_own_tensors(name: str) -> None:
-    config = {**orig.JAX_MUDD, **JAX_OPTIONS[name]}
-    given = orig.filled(orig.jax_shapes(config))
-    model = interop.load_original("muddformer_jax", config, given)
+def jax_reference(config: dict[str, Any], given: Mapping[str, Any]) -> tuple[Any, float, dict[str, Any]]:
+    """Logits, loss and gradients in float64 from the JAX program's own tensors."""
     leaves = {key: torch.tensor(x, dtype=torch.float64, requires_grad=True) for key, x in given.items()}
     logits = orig.jax_logits(config, leaves, tokens()[:, :-1])
     targets = torch.tensor(tokens()[:, 1:])
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
     loss.backward()
-    want = logits.detach().numpy()
-    assert np.abs(model.logits({"tokens": tokens()}) - want).max() <= 2e-5 * np.abs(want).max()
+    gradients = {
+        key: np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy() for key, leaf in leaves.items()
+    }
+    return logits.detach().numpy(), float(loss.detach()), gradients
+
+
+@pytest.mark.parametrize("name", JAX_OPTIONS)
+def test_settings_of_the_jax_program_on_its_own_tensors(name: str) -> None:
+    config = {**orig.JAX_MUDD, **JAX_OPTIONS[name]}
+    given = orig.filled(orig.jax_shapes(config))
+    model = interop.load_original("muddformer_jax", config, given)
+    logits, loss, exact = jax_reference(config, given)
+    assert np.abs(model.logits({"tokens": tokens()}) - logits).max() <= LOGITS * np.abs(logits).max()
     got, gradients = model.loss_and_gradients({"tokens": tokens()})
-    assert got == pytest.approx(float(loss.detach()), rel=3e-6)
+    assert got == pytest.approx(loss, rel=LOSS)
     assert set(gradients) == set(given)
-    for key, leaf in leaves.items():
-        exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
-        assert np.abs(gradients[key] - exact).max() <= 2e-4 * np.abs(exact).max(), key
+    # The norm behind the sums multiplies rounding where a sum nearly cancels (postnorm: an rms of 0.03 beside 2).
+    allowed = moved(lambda weights: jax_reference(config, weights)[2], given)
+    for key, gradient in exact.items():
+        assert np.abs(gradients[key] - gradient).max() <= ROUNDINGS * allowed[key], key
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -13,11 +13,8 @@ from mudd_core.config import SampleConfig
 from mudd_core.model import Model
 from mudd_core.sample import write_text
 from reference import torch_training as tt
+from reference.bounds import GRADIENT, LOGITS, LOSS
 from small_models import CASES, make, make_batch
-
-# Largest difference over the largest entry of the reference, in epsilons of float32 times the growth of the sums.
-EPSILON = float(np.finfo(np.float32).eps)
-LOGITS, LOSS, GRADIENT, WEIGHTS = 200 * EPSILON, 20 * EPSILON, 400 * EPSILON, 400 * EPSILON
 
 
 def worst(got: Any, want: Any) -> float:

@@ -15,7 +15,6 @@ from mudd_core.errors import UserError
 from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
-EPSILON = float(np.finfo(np.float32).eps)
 BATCH, LENGTH = 8, 17
 
 
