@@ -98,8 +98,9 @@ void bind_executor(py::module_& m) {
              check(v != kAbsent, "executor", "input: no input is called '", name, "'");
              const Value& value = e.graph().values()[v];
              py::object hold;
+             check(bind::shape_of(array, "executor", name.c_str()) == value.spec.shape, "executor", name,
+                   ": expected ", value.spec.text());
              const Tensor from = bind::tensor(array, value.spec.dtype, "executor", name.c_str(), &hold);
-             check(bind::shape_of(array) == value.spec.shape, "executor", name, ": expected ", value.spec.text());
              const Tensor to = e.value(v);
              const int64_t item = size_of(value.spec.dtype);
              for (int64_t r = 0; r < to.rows; ++r)

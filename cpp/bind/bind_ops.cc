@@ -19,28 +19,24 @@ class Call {
   Call(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
        int64_t cache_length, DType compute) {
     name_ = node->op();
-    std::vector<TensorSpec> specs;
-    held_.resize(inputs.size());
+    specs_.resize(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const std::string label = "input " + std::to_string(i);
-      if (inputs[i].is_none()) {
-        specs.push_back({});
-        in_.push_back({});
-        continue;
-      }
+      if (inputs[i].is_none()) continue;
+      const std::string label = label_of(i);
       const DType dtype = bind::dtype_of(inputs[i], name_.c_str(), label.c_str());
-      in_.push_back(input(*node, static_cast<int>(i), inputs[i], dtype, label));
-      specs.push_back({bind::shape_of(inputs[i]), dtype});
-      check(!specs.back().shape.empty(), name_.c_str(), label, ": expected at least one axis, got a scalar");
+      specs_[i] = {bind::shape_of(inputs[i]), dtype};
+      check(!specs_[i].shape.empty(), name_.c_str(), label, ": expected at least one axis, got a scalar");
     }
-    specs_ = specs;
     wants.resize(inputs.size(), false);
     Shards shards;
     if (!cuts.empty()) shards.sample_begin = std::move(cuts);
     StepInput step;
     step.cache_length = cache_length;
-    call_ = std::make_unique<ImmediateCall>(std::move(node), std::move(specs), std::move(wants), shards, step,
-                                            compute);
+    call_ = std::make_unique<ImmediateCall>(std::move(node), specs_, std::move(wants), shards, step, compute);
+    // Shapes fit: only now is anything copied, for a broadcast view may name more numbers than memory holds.
+    held_.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      in_.push_back(inputs[i].is_none() ? Tensor{} : input(static_cast<int>(i), inputs[i]));
   }
 
   py::tuple forward() {
@@ -96,7 +92,10 @@ class Call {
  private:
   // Weights and indices come without gaps, as in a parameter store or a batch; activations with their row stride.
   // What the node writes into is taken as it is.
-  Tensor input(const Node& node, int i, const py::handle& array, DType dtype, const std::string& label) {
+  Tensor input(int i, const py::handle& array) {
+    const Node& node = call_->node();
+    const DType dtype = specs_[static_cast<size_t>(i)].dtype;
+    const std::string label = label_of(static_cast<size_t>(i));
     if (node.writes_input(i)) {
       held_[i] = py::reinterpret_borrow<py::object>(array);
       return bind::writable(array, dtype, name_.c_str(), label.c_str());
@@ -104,6 +103,8 @@ class Call {
     const bool dense = node.weight_like(i) || dtype != DType::f32;
     return bind::tensor(array, dtype, name_.c_str(), label.c_str(), &held_[i], dense);
   }
+
+  static std::string label_of(size_t i) { return "input " + std::to_string(i); }
 
   std::string name_;
   std::unique_ptr<ImmediateCall> call_;

@@ -68,11 +68,13 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
     Column c;
     c.to = e.input(name);
     check(c.to != kAbsent, "train_step", "batch: the graph has no input '", name, "'");
+    const std::vector<int64_t> shape = bind::shape_of(array, "train_step", name.c_str());
+    const int64_t length = e.value(c.to).cols;
+    check(shape.size() == 2, "train_step", name, ": expected [B, T], got ", shape.size(), " axes");
+    check(shape[0] == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", shape[0]);
+    check(shape[1] == length, "train_step", name, ": expected ", length, " positions, got ", shape[1]);
     c.from =
         bind::tensor(py::reinterpret_borrow<py::object>(array), DType::i32, "train_step", name.c_str(), &c.hold);
-    check(c.from.rows == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", c.from.rows);
-    const int64_t length = e.value(c.to).cols;
-    check(c.from.cols == length, "train_step", name, ": expected ", length, " positions, got ", c.from.cols);
     columns.push_back(std::move(c));
   }
   check(columns.size() >= 2, "train_step", "batch: expected inputs and targets, got ", columns.size(), " arrays");

@@ -29,8 +29,9 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
         plane);
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const DType dtype = s.plane_dtype(plane);
+  check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
+        ": wrong shape");
   const Tensor t = bind::tensor(array, dtype, "set_parameter", name.c_str(), &hold);
-  check(bind::shape_of(array) == s.at(i).shape, "set_parameter", name, ": wrong shape");
   std::byte* to = s.plane_data(plane, i);
   const int64_t item = size_of(dtype);
   // memmove: a checkpoint may have been read into this very memory.

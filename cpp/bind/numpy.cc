@@ -124,8 +124,8 @@ Tensor writable(const py::handle& object, DType dtype, const char* where, const 
   return describe(a, dtype, PyArray_NDIM(a) == 0 ? 1 : PyArray_DIM(a, PyArray_NDIM(a) - 1));
 }
 
-std::vector<int64_t> shape_of(const py::handle& array) {
-  PyArrayObject* a = array_of(array, "array", "value");
+std::vector<int64_t> shape_of(const py::handle& array, const char* where, const char* name) {
+  PyArrayObject* a = array_of(array, where, name);
   return {PyArray_DIMS(a), PyArray_DIMS(a) + PyArray_NDIM(a)};
 }
 

@@ -26,7 +26,7 @@ Tensor tensor(const py::handle& object, DType dtype, const char* where, const ch
               bool dense = false);
 // The same, for memory that will be written: no copies, must be writable and C-contiguous.
 Tensor writable(const py::handle& object, DType dtype, const char* where, const char* name);
-std::vector<int64_t> shape_of(const py::handle& array);
+std::vector<int64_t> shape_of(const py::handle& array, const char* where = "array", const char* name = "value");
 DType dtype_of(const py::handle& array, const char* where, const char* name);
 DType parse_dtype(const std::string& name);  // "float32" ...
 

@@ -9,11 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.argument_check import require_batch
+from mudd_core.memory import available_bytes
 
 Array = npt.NDArray[Any]
 
 _INT32 = np.iinfo(np.int32)
 _OPTIONAL = ("positions", "segments", "key_mask")
+_MANY = 1 << 24  # ids; for fewer nobody asks how much memory there is
+_LEAST_BYTES = 64  # of activations, for each id
+
+
+def check_size(array: Array, place: str, name: str) -> None:
+    """ValueError for more ids than memory holds; a broadcast view of them is small itself, but is read for hours."""
+    if array.size > _MANY and _LEAST_BYTES * array.size > available_bytes()[0]:
+        raise ValueError(f"[{place}] {name}: expected ids that fit into memory, got shape {array.shape}")
 
 
 def _array(given: npt.ArrayLike, name: str) -> Array:
@@ -45,6 +54,7 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
         raise ValueError(
             f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}"
         )
+    check_size(ids, "model", name)
     high = int(ids.max())
     if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
         raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
@@ -76,11 +86,12 @@ def checked_batch(
             f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
             f"got {', '.join(sorted(batch))}"
         )
-    arrays = {name: checked_ids(batch[name], name, config) for name in ("inputs", "targets")}
     optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
+    given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
+    for name, array in given.items():  # before any of their values is read
+        if array.shape != given["inputs"].shape:
+            raise ValueError(f"[model] {name}: expected shape {given['inputs'].shape}, got {array.shape}")
+    arrays = {name: checked_ids(given[name], name, config) for name in ("inputs", "targets")}
     for name in optional:
-        arrays[name] = _checked_optional(batch[name], name)
-    for name, array in arrays.items():
-        if array.shape != arrays["inputs"].shape:
-            raise ValueError(f"[model] {name}: expected shape {arrays['inputs'].shape}, got {array.shape}")
+        arrays[name] = _checked_optional(given[name], name)
     return arrays, optional

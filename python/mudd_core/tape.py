@@ -9,8 +9,9 @@ one leaf weight are summed in the order of the uses.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -18,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.in_use import InUse
 
 Array = npt.NDArray[Any]
 _order = itertools.count()
+_counting = threading.Lock()  # of the readers of a tensor
 _cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
 _cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
 _compute: ContextVar[str] = ContextVar("compute", default="float32")
@@ -87,6 +90,7 @@ class _Record:
         self.call = call
         self.inputs = inputs
         self.dout: list[Array | None] = [None] * outputs
+        self.in_use = InUse("backward")
 
 
 class Tensor:
@@ -107,6 +111,7 @@ class Tensor:
         self._wants = requires_grad
         self._rounded = False  # a graph would store it in bf16
         self._readers = 0
+        self.in_use = InUse("backward")  # while a backward adds to its gradient
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,19 +151,33 @@ def backward(*losses: Tensor) -> None:
 
 
 def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
-    roots = []
-    for tensor, seed in seeds:
-        if tensor._record is not None:
-            tensor._record.dout[tensor._output] = seed
-            roots.append(tensor._record)
+    records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
     leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
-    for record in _reachable(roots):
-        if any(d is not None for d in record.dout):
-            _walk(record, leaves)
-        record.dout = [None] * len(record.dout)
-    for leaf, uses in leaves.values():
-        total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
-        leaf.grad = total if leaf.grad is None else leaf.grad + total
+    with ExitStack() as held:
+        for guard in _guards(records):
+            held.enter_context(guard)
+        try:
+            for tensor, seed in seeds:
+                if tensor._record is not None:
+                    tensor._record.dout[tensor._output] = seed
+            for record in records:
+                if any(d is not None for d in record.dout):
+                    _walk(record, leaves)
+        finally:
+            for record in records:
+                record.dout = [None] * len(record.dout)
+        for leaf, uses in leaves.values():
+            total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
+            leaf.grad = total if leaf.grad is None else leaf.grad + total
+
+
+def _guards(records: Sequence[_Record]) -> Iterator[InUse]:
+    """Of all that a backward writes: the records, and the leaves behind them, once for each use."""
+    for record in records:
+        yield record.in_use
+        for tensor in record.inputs:
+            if tensor is not None and tensor._wants and tensor._record is None:
+                yield tensor.in_use
 
 
 def sum_in_order(arrays: list[Array]) -> Array:
@@ -235,9 +254,10 @@ def _run(
     if not any(isinstance(i, Tensor) for i in inputs):
         return results[0] if len(results) == 1 else results
     record = _Record(call, tensors, len(results)) if any(wants) else None
-    for given in tensors:
-        if given is not None:
-            given._readers += 1
+    with _counting:
+        for given in tensors:
+            if given is not None:
+                given._readers += 1
     rounded = call.rounded()
     out = []
     for index, array in enumerate(results):

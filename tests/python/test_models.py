@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from mudd_core import interop, ops
 from mudd_core.config import SampleConfig
 from mudd_core.model import Model
 from mudd_core.sample import write_text
@@ -138,6 +139,33 @@ def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
     model, _, _ = make("llama_gqa")
     with pytest.raises((ValueError, TypeError), match=message):
         model.loss_and_gradients(batch)
+
+
+def test_shapes_are_compared_before_values_are_read() -> None:
+    """A view of 2^40 numbers, of which memory holds one, would be read for hours."""
+    model, _, _ = make("llama_gqa")
+    endless = np.broadcast_to(np.int32(1), (2**40, 2))
+    good = {"inputs": np.ones((1, 2), np.int32), "targets": np.ones((1, 2), np.int32)}
+    for name in ("targets", "positions", "segments", "key_mask"):
+        with pytest.raises(ValueError, match=rf"{name}: expected shape \(1, 2\)"):
+            model.loss({**good, name: endless})
+    for call in (model.logits, model.generate, lambda ids: model.loss({"inputs": ids, "targets": ids})):
+        with pytest.raises(ValueError, match="expected ids that fit into memory"):
+            call(endless)
+    with pytest.raises(ValueError, match="expected ids that fit into memory"):
+        interop.system.as_ids(endless, "tokens")
+
+
+def test_ops_compare_shapes_before_they_copy() -> None:
+    q, endless = np.ones((1, 2, 8), np.float32), np.broadcast_to(np.int32(1), (2**40, 2))
+    table = np.ones((5, 8), np.float32)
+    for name in ("segments", "key_mask"):
+        with pytest.raises(ValueError, match=name):
+            ops.attention(q, q, q, n_head=2, **{name: endless})
+    with pytest.raises(ValueError, match="targets"):
+        ops.cross_entropy(q, table, endless)
+    with pytest.raises(ValueError, match="positions"):
+        ops.rope(q, endless, n_head=2)
 
 
 def test_every_negative_target_is_ignored() -> None:

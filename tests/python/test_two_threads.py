@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mudd_core as mc
 from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of
 from mudd_core import _core, ops
@@ -167,3 +168,47 @@ def test_a_trainer_has_its_model_for_itself() -> None:
                 with pytest.raises(RuntimeError, match=REFUSED):
                     call()
         assert trainer.step(BATCH).step == 1
+
+
+def test_a_backward_has_its_leaves_and_records_for_itself() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(d: Any, a: Any) -> Any:
+        inside.set()
+        assert go_on.wait(60)
+        return d
+
+    leaf = mc.Tensor(np.ones(4, np.float32), requires_grad=True)
+    shared = ops.add(leaf, leaf)
+    first = mc.custom(lambda a: a.copy(), slow, shared)
+    thread = threading.Thread(target=first.backward)
+    thread.start()
+    try:
+        assert inside.wait(60)
+        for loss in (ops.add(leaf, np.ones(4, np.float32)), shared):
+            with pytest.raises(RuntimeError, match=r"\[backward\] called from two threads at once"):
+                loss.backward()
+        assert leaf.grad is None
+    finally:
+        go_on.set()
+        thread.join()
+    np.testing.assert_array_equal(leaf.grad, 2)
+    ops.add(leaf, np.ones(4, np.float32)).backward()  # one after the other they add up
+    np.testing.assert_array_equal(leaf.grad, 3)
+
+
+def test_a_backward_that_raises_leaves_nothing_behind() -> None:
+    leaf = mc.Tensor(np.ones(4, np.float32), requires_grad=True)
+    fails = [True]
+
+    def once(d: Any, a: Any) -> Any:
+        if fails.pop():
+            raise OSError("once")
+        return d
+
+    y = ops.add(mc.custom(lambda a: a.copy(), once, ops.add(leaf, leaf)), np.ones(4, np.float32))
+    with pytest.raises(OSError, match="once"):
+        y.backward()
+    fails.append(False)
+    y.backward()
+    np.testing.assert_array_equal(leaf.grad, 2)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.argument_check import require_batch
+from mudd_core.batch_check import check_size
 from mudd_core.interop.layout import Entry, to_theirs
 from mudd_core.model import Model
 
@@ -77,6 +78,7 @@ def as_ids(values: npt.ArrayLike, name: str) -> Array:
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
         raise TypeError(f"[interop] {name}: expected whole numbers, got {array.dtype}")
+    check_size(array, "interop", name)
     bounds = np.iinfo(np.int32)
     if array.size and not bounds.min <= int(array.min()) <= int(array.max()) <= bounds.max:
         raise ValueError(f"[interop] {name}: expected 32-bit ids, got {array.min()} to {array.max()}")
