@@ -22,6 +22,15 @@ inline int64_t integer(const std::string& op, const std::string& name, const pyb
   return v;
 }
 
+inline std::string text(const std::string& op, const std::string& name, const pybind11::handle& value) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (!utf8) PyErr_Clear();
+  check(utf8 != nullptr, op.c_str(), name,
+        ": expected characters that UTF-8 can hold, got half of a surrogate pair");
+  return {utf8, static_cast<size_t>(size)};
+}
+
 inline Attributes attributes(const std::string& op, const pybind11::dict& options) {
   namespace py = pybind11;
   Attributes a;
@@ -32,7 +41,7 @@ inline Attributes attributes(const std::string& op, const pybind11::dict& option
     if (py::isinstance<py::bool_>(value)) a.values[name] = py::cast<bool>(value);
     else if (PyIndex_Check(value.ptr())) a.values[name] = integer(op, name, value);
     else if (py::isinstance<py::float_>(value)) a.values[name] = py::cast<double>(value);
-    else if (py::isinstance<py::str>(value)) a.values[name] = py::cast<std::string>(value);
+    else if (py::isinstance<py::str>(value)) a.values[name] = text(op, name, value);
     else throw TypeMistake("[" + op + "] " + name + ": expected bool, int, float or str");
   }
   return a;

@@ -11,7 +11,7 @@ find_package(pybind11 2.12 REQUIRED CONFIG)
 function(mudd_module name)
   pybind11_add_module(${name} NO_EXTRAS ${ARGN})
   target_include_directories(${name} PRIVATE cpp)
-  target_compile_options(${name} PRIVATE -O1)
+  target_compile_options(${name} PRIVATE -O1 -include ${PROJECT_SOURCE_DIR}/cpp/bind/text.h)
   # An HDF5 outside of the loader's path is found by the installed module too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${name} LIBRARY DESTINATION mudd_core COMPONENT modules)

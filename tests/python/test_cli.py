@@ -235,6 +235,16 @@ def test_a_prompt_that_is_no_text_is_refused() -> None:
         write_text(None, None, "\udcff", SampleConfig(), print)
 
 
+@pytest.mark.parametrize("option", ["--workdir=", "--name=", "data.path=", "--prompt="])
+def test_an_argument_that_is_no_utf8_is_refused(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["--config=tiny.py", option + os.fsdecode(b"caf\xe9")]) == 2
+    assert "[arguments] expected UTF-8, got" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_start_line_tells_the_precision() -> None:
     assert ", bf16" in environment_text("bf16")
 

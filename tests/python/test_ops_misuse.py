@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mudd_core import ops, tape
+from mudd_core import _core, ops, tape
 from mudd_core.ops import call
 
 X = np.ones((2, 3, 8), np.float32)
@@ -45,6 +45,7 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("rope", [X], {"n_head": 2, "fraction": 0.25}, ValueError, ["[rope] fraction", "even"]),
     ("rope", [X], {"n_head": 2, "max_positions": 2**62}, ValueError, ["[rope] max_positions"]),
     ("rope", [X], {"n_head": 2, "base": float("nan")}, ValueError, ["[rope] base", "> 0"]),
+    ("activation", [X], {"activation": "a\ud800"}, ValueError, ["[activation]", "UTF-8"]),
     ("glu", [X, X[:1]], {}, ValueError, ["[glu] up", "float32[2, 3, 8]", "float32[1, 3, 8]"]),
     ("glu", [X, None], {}, TypeError, ["[glu] up", "expected an array"]),
     ("activation", [X], {"activation": 3}, TypeError, ["[activation]", "expected a str"]),
@@ -233,3 +234,21 @@ def test_one_wrong_argument_of_a_right_call(op: str, data: st.DataObject) -> Non
         getattr(ops, f"{op}_backward" if backward else op)(*arguments, **options)
     except (TypeError, ValueError) as error:
         assert str(error).startswith("["), error
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda text: _core.Call(text, {}, [X], [False]),
+        lambda text: _core.Call("add", {text: 1}, [X, X], [False, False]),
+        lambda text: _core.Call("add", {}, [X, X], [False, False], compute=text),
+        lambda text: _core.ParamStore().view(0, text),
+        lambda text: _core.learning_rate(text, 1, peak=1.0, steps=2),
+        lambda text: _core.read_file(text, 10),
+        lambda text: _core.list_folder(text),
+        lambda text: _core.verify_file("/", 0, 0, [(text, 0, 0, [])]),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_a_value_error(use: Any) -> None:
+    with pytest.raises(ValueError, match=r"UTF-8.*'a\\ud800'"):
+        use("a\ud800")

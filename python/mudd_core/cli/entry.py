@@ -74,6 +74,7 @@ def _fill_closed_streams() -> None:
 
 def _run(words: Sequence[str]) -> int:
     try:
+        _check_text(words)
         if trains(words):
             require_one_process()
         tool, rest = tool_in(words)
@@ -110,6 +111,13 @@ def _run(words: Sequence[str]) -> int:
             return 70
         _tell(f"error: {error}")
         return int(code)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """UserError for bytes that are no UTF-8, in an argument or in the folder that its paths begin at."""
+    for text in (*words, os.getcwd()):
+        if text != text.encode("utf-8", "replace").decode():
+            raise UserError(f"[arguments] expected UTF-8, got {text!a}; rename the file or the folder")
 
 
 def _information(request: Request, words: Sequence[str]) -> str:

@@ -1,0 +1,23 @@
+// Text from Python. Included before everything else in all files of the extension modules (python.cmake).
+#pragma once
+
+#include <pybind11/cast.h>
+
+namespace pybind11::detail {
+
+// A str that UTF-8 cannot hold (half of a surrogate pair) is a ValueError, also inside a list or a dict; pybind11
+// would call it a wrong type, or a RuntimeError where it is cast by hand.
+template <>
+struct type_caster<std::string> : string_caster<std::string> {
+  bool load(handle source, bool convert) {
+    if (source && PyUnicode_Check(source.ptr()) && !PyUnicode_AsUTF8AndSize(source.ptr(), nullptr)) {
+      if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) throw error_already_set();
+      PyErr_Clear();
+      throw value_error("[text] expected characters that UTF-8 can hold, got half of a surrogate pair in " +
+                        static_cast<std::string>(str(repr(source))).substr(0, 200));
+    }
+    return string_caster<std::string>::load(source, convert);
+  }
+};
+
+}  // namespace pybind11::detail
