@@ -95,6 +95,7 @@ class StepRecord:
     peak_share: float
     seconds: float
     skipped: bool = False
+    rewinds: int = 0
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,12 +104,11 @@ class StepRecord:
         return math.exp(min(self.loss, 700.0)) if math.isfinite(self.loss) else math.nan
 
     def row(self) -> dict[str, Any]:
-        """The row of metrics.jsonl; `skipped` only where true."""
+        """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
         row |= row.pop("figures")
-        if not row.pop("skipped"):
-            return row
-        return {**row, "skipped": True}
+        rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
+        return row | {name: value for name, value in rare.items() if value}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from mudd_core.errors import DivergedError
 from mudd_core.journal import Journal
 from mudd_core.records import Engine, StepReport
 from mudd_core.run_store import RunStore
+from mudd_core.saved_state import reading_state
 from mudd_core.tally import Tally
 
 
@@ -80,9 +81,11 @@ class Recovery:
         """Restore the last scheduled checkpoint, and leave out the batches from there to update `step`."""
         guard, store = self._guard, self._store
         assert store is not None and guard.anchor is not None
+        guard.spoilt = True  # until all is restored: a read that fails may leave half of it
         found = store.rewind(guard.anchor, self._engine.state_tensors(writable=True))
         self._journal.found(found)
         self._engine.load_state_tensors(found.tensors)
-        rewind = self._tally.go_back(step, found.state)
+        with reading_state(found):
+            rewind = self._tally.go_back(step, found.state)
         self._tally.last_validation = store.last_validation(found.step)
         self._journal.rewound(rewind, len(guard.rewinds), self._train.rewind)

@@ -65,6 +65,7 @@ class Tally:
             peak_share=rate * self._flops_per_token / self._peak_flops,
             seconds=self.seconds,
             skipped=not kept(report),
+            rewinds=len(self.guard.rewinds),
             figures=figures,
         )
 

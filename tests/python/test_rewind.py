@@ -47,6 +47,7 @@ def test_a_streak_sends_the_run_back_and_its_batches_are_left_out(tmp_path: Path
     assert (summary.step, summary.rewinds, summary.skipped_steps) == (25, 1, 0)
     steps = [row["step"] for row in rows_of(tmp_path) if "val_loss" not in row]
     assert steps == list(range(1, 26))  # each once: rows of the path that was left are cut
+    assert [row["step"] for row in rows_of(tmp_path) if "rewinds" in row] == list(range(11, 26))
     (event,) = events_of(tmp_path, "rewound")
     found = {name: event[name] for name in ("from_step", "to_step", "first_batch", "last_batch")}
     assert found == {"from_step": 21, "to_step": 10, "first_batch": 10, "last_batch": 21}
@@ -159,6 +160,20 @@ def test_a_damaged_checkpoint_on_the_way_back_is_passed_over(tmp_path: Path) -> 
         summary = trainer.fit()
     (event,) = events_of(tmp_path, "rewound")
     assert (summary.rewinds, event["to_step"], event["first_batch"]) == (1, 5, 5)
+
+
+def test_a_read_that_fails_on_the_way_back_leaves_nothing_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with make(tmp_path, FakeEngine(bad=STREAK)) as trainer:
+        monkeypatch.setattr(checkpoint, "load_newest", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            trainer.fit()
+        with pytest.raises(DivergedError, match="neither trained further nor saved"):
+            trainer.save()
 
 
 def test_after_so_many_rewinds_the_run_ends_and_more_may_be_allowed(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
     bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
     prompt = shlex.quote("def ")
     skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
+    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
     return "\n".join(
         [
             f"done: {summary.steps} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
