@@ -11,7 +11,7 @@ from mudd_core import memory, start_warnings
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
 from mudd_core.flops import flops_per_token, peak_flops
-from mudd_core.records import DATA_FACT, Engine
+from mudd_core.records import DATA_FACT, SEAL_FACT, Engine
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,11 @@ def _with_text(parts: Parts, config: Config, cache: Any) -> Parts:
     return dataclasses.replace(
         parts,
         tokenizer=cache.tokenizer,
-        facts={DATA_FACT: cache.fingerprint, "vocab_size": parts.model.config.vocab_size},
+        facts={
+            DATA_FACT: cache.fingerprint,
+            SEAL_FACT: cache.seal,
+            "vocab_size": parts.model.config.vocab_size,
+        },
         n_targets=n_targets,
         bytes_per_target=bytes_per_target,
         validation_batches=lambda: validation_batches(config, cache),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Tensors = Mapping[str, NDArray[Any]]
 DATA_FACT = "data"  # name of the token cache's fingerprint among the facts of a run
+SEAL_FACT = "data_seal"  # and of its seal
 
 
 class StepReport(Protocol):

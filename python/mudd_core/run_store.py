@@ -94,20 +94,22 @@ class RunStore:
     def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
-        facts: what the weights depend on besides the config (data fingerprint, vocabulary). A run whose saved
-        facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it has verified.
+        facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
+        run whose saved facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it
+        has verified.
         """
         assert self.config is not None
         saved = self.saved_facts()
         for name, value in facts.items():
-            if saved.get(name, value) != value:
+            if name in saved and saved[name] != value:
                 raise UserError(
                     f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
                     f"now {value!r}. Bring the old one back, or give another --workdir."
                 )
         fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         source = {} if self.source is None else {config_source.MEMBER: self.source.to_dict()}
-        run = {**(saved or fresh), **facts, **source}  # an imported run gets its facts at the first start
+        known = {name: value for name, value in facts.items() if value is not None}
+        run = {**(saved or fresh), **known, **source}  # an imported run gets its facts at the first start
         self.run_id = run["run_id"]
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))

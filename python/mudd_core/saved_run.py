@@ -74,13 +74,18 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     from mudd_core import _core, checkpoint, data
     from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
-    from mudd_core.records import DATA_FACT
+    from mudd_core.records import DATA_FACT, SEAL_FACT
     from mudd_core.run_store import read_facts
     from mudd_core.saved_state import take_weights
 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
     cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
+    if facts.get(SEAL_FACT, cache.seal) != cache.seal:
+        raise UserError(
+            f"[data] the token cache {cache.path} is not the one that {path} was trained with: saved seal "
+            f"{facts[SEAL_FACT]!r}, now {cache.seal!r}; bring the old one back"
+        )
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
     folder = path / "checkpoints"
     if step is not None:

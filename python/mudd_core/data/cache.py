@@ -4,7 +4,8 @@
                                               65,536, else uint32
                      {train,valid}/document_starts   uint64, position of the first id of each document
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
-                     attributes, written last: format, tokenizer, vocabulary, totals, hashes
+                     attributes, written last: format, tokenizer, vocabulary, totals, hashes, and the
+                                              seal, a SHA-256 over all of these (cache_seal.py)
     tokenizer.json   unless the tokenizer is `bytes`
     cache.json       the same totals for people; its commit is what makes the folder appear
 
@@ -23,12 +24,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.data.cache_seal import block_crcs, seal_of
 from mudd_core.data.corpus import Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
 from mudd_core.errors import FormatError
 from mudd_core.regular_files import open_binary, read_bytes
 
-FORMAT = "mudd_core token cache 1"
+FORMAT = "mudd_core token cache 2"
+FORMAT_UNSEALED = (
+    "mudd_core token cache 1"  # the same without a seal; also part of every cache's name, which stays
+)
 SPLITS: tuple[Split, Split] = ("train", "valid")
 BLOCK_BYTES = 2**20  # of a checksum, and of a write
 EAGER_BYTES = 2**28  # caches up to this size are verified when opened, larger ones by block at first use
@@ -48,12 +53,16 @@ class SplitPlace:
 
 @dataclass(frozen=True)
 class TokenCache:
-    """An opened cache. `path` is its folder, `content_hash` the SHA-256 of all ids, train before valid."""
+    """An opened cache. `path` is its folder, `content_hash` the SHA-256 of all ids, train before valid.
+
+    seal: of everything numbers depend on (cache_seal.py); None for a cache of an earlier version.
+    """
 
     path: Path
     fingerprint: str
     corpus_hash: str
     content_hash: str
+    seal: str | None
     tokenizer_name: str
     vocab_size: int
     eos_id: int
@@ -84,11 +93,17 @@ class TokenCache:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """encode, decode and stream; made at first use."""
-        if self.tokenizer_name == "bytes":
-            return ByteTokenizer()
+        """encode, decode and stream; made at first use. FormatError if it is not the one of the ids."""
         file = self.path / "tokenizer.json"
-        return JsonTokenizer(_read(file), str(file))
+        made = ByteTokenizer() if self.tokenizer_name == "bytes" else JsonTokenizer(_read(file), str(file))
+        if (made.vocab_size, made.eos_id) != (self.vocab_size, self.eos_id):
+            raise FormatError(
+                str(self.file),
+                0,
+                f"vocabulary of {self.vocab_size} with end-of-document id {self.eos_id}, but its tokenizer has "
+                f"{made.vocab_size} and {made.eos_id}; {way_out(self.path)}",
+            )
+        return made
 
     def place(self, split: Split) -> SplitPlace:
         return self.train if split == "train" else self.valid
@@ -104,15 +119,27 @@ class TokenCache:
 
 def fingerprint_of(corpus_hash: str, tokenizer: str) -> str:
     """Name of the cache of a corpus under a tokenizer (its `identity`)."""
-    return hashlib.sha256(f"{FORMAT}\n{corpus_hash}\n{tokenizer}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{FORMAT_UNSEALED}\n{corpus_hash}\n{tokenizer}".encode()).hexdigest()[:16]
 
 
-def open_cache(folder: Path) -> TokenCache:
-    """Opens a cache and verifies it (see EAGER_BYTES). FormatError names what is damaged and the way out."""
+def open_cache(folder: Path, *, sealed: bool = True) -> TokenCache:
+    """Opens a cache and verifies it (see EAGER_BYTES). FormatError names what is damaged and the way out.
+
+    sealed: False takes one of an earlier version too, whose totals have no checksum.
+    """
     try:
-        return _open(folder)
+        return _open(folder, sealed)
     except FormatError as e:
         raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(folder)}") from None
+
+
+def is_unsealed(folder: Path) -> bool:
+    """Whether a cache was written by an earlier version, without a seal."""
+    try:
+        with _opened(folder / "tokens.h5") as h5:
+            return bool(h5.text("format") == FORMAT_UNSEALED)
+    except FormatError:  # damaged: who opens it says how
+        return False
 
 
 def way_out(folder: Path) -> str:
@@ -120,19 +147,25 @@ def way_out(folder: Path) -> str:
     return f"delete the folder {folder} and run again: it is built anew from the text"
 
 
-def _open(folder: Path) -> TokenCache:
+def _open(folder: Path, sealed: bool) -> TokenCache:
     from mudd_core import _core
 
     path = str(folder / "tokens.h5")
     with _opened(folder / "tokens.h5") as h5:
-        if h5.text("format") != FORMAT:
+        if h5.text("format") not in ((FORMAT,) if sealed else (FORMAT, FORMAT_UNSEALED)):
             raise FormatError(path, 0, f"format {h5.text('format')!r}, this version reads {FORMAT!r}")
+        seal = h5.text("seal") if h5.text("format") == FORMAT else None
+        if seal is not None and seal != seal_of(h5, path):
+            raise FormatError(
+                path, 0, "its totals, hashes or checksums are not those it was written with (seal)"
+            )
         places = {s: _place(path, h5, s) for s in SPLITS}
         cache = TokenCache(
             path=folder,
             fingerprint=h5.text("fingerprint"),
             corpus_hash=h5.text("corpus_hash"),
             content_hash=h5.text("content_hash"),
+            seal=seal,
             tokenizer_name=h5.text("tokenizer"),
             vocab_size=h5.number("vocab_size"),
             eos_id=h5.number("eos_id"),
@@ -142,6 +175,8 @@ def _open(folder: Path) -> TokenCache:
         tokenizer_hash = h5.text("tokenizer_hash")
     if cache.fingerprint != folder.name:
         raise FormatError(path, 0, f"it is the cache {cache.fingerprint} under the name {folder.name}")
+    if cache.fingerprint != fingerprint_of(cache.corpus_hash, cache.tokenizer_name):
+        raise FormatError(path, 0, f"{cache.fingerprint} is not the name of its corpus and tokenizer")
     if not 0 <= cache.eos_id < cache.vocab_size <= 2**31 - 1:
         raise FormatError(path, 0, f"vocabulary of {cache.vocab_size} with end-of-document id {cache.eos_id}")
     if cache.tokenizer_name != "bytes":
@@ -166,7 +201,7 @@ def _place(path: str, h5: Any, split: Split) -> SplitPlace:
             path, max(offset, 0), f"{split}/ids: {count} of {dtype} where {total} ids should lie"
         )
     width = int(np.dtype(dtype).itemsize)
-    crcs = tuple(int(c) for c in h5.read(f"{split}/ids_crc32c"))
+    crcs = tuple(block_crcs(h5, path, f"{split}/ids"))
     if len(crcs) != -(-count * width // BLOCK_BYTES):
         raise FormatError(path, 0, f"{split}/ids_crc32c: {len(crcs)} checksums do not fit {count} ids")
     return SplitPlace(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
+from mudd_core.data.cache_seal import seal_of
 from mudd_core.data.corpus import Corpus, Document, Progress, Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, read_tokenizer_json, train_bpe
 from mudd_core.errors import SaveError, UserError
@@ -55,7 +56,12 @@ def _build(
         summary = _fill(
             root / f"{name}.tmp-{os.getpid()}", name, corpus, tokenizer, vocab_size, identity, progress
         )
-        folder.commit("cache.json", json.dumps(summary, indent=1, ensure_ascii=True) + "\n")
+        text = json.dumps(summary, indent=1, ensure_ascii=True) + "\n"
+        if (root / name).is_dir():  # of an earlier version
+            folder.seal("cache.json", text)
+            folder.replace()
+        else:
+            folder.commit("cache.json", text)
     finally:
         del folder  # what is not committed goes now, not when the traceback does
 
@@ -179,6 +185,7 @@ def _write_h5(
                 h5.set_number(key, value)
             else:
                 h5.set_text(key, value)
+        h5.set_text("seal", seal_of(h5, str(file)))
     with file.open("rb") as written:
         os.fsync(written.fileno())
 

@@ -9,10 +9,9 @@ read and hashed again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -20,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data import corpus as corpora
-from mudd_core.data.cache import TokenCache, fingerprint_of, open_cache, way_out
-from mudd_core.data.cache_build import build_cache
+from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache, way_out
+from mudd_core.data.cache_folder import as_it_is, built, compare, is_current
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenize import identity
 from mudd_core.errors import FormatError, StopRequestedError, UserError
 from mudd_core.paths import url_fault
-from mudd_core.regular_files import open_to_append, read_bytes
+from mudd_core.regular_files import read_bytes
 
 Int32 = npt.NDArray[np.int32]
 
@@ -78,15 +77,32 @@ def _prepare(
     progress: Progress | None,
     before_build: Callable[[], None] | None,
 ) -> TokenCache:
-    if fingerprint is not None:
-        _check_name(fingerprint)
+    if fingerprint is None:
+        return _from_text(root, settings, None, progress, before_build)
+    _check_name(fingerprint)
+    if not is_unsealed(root / fingerprint):
         if (root / fingerprint).is_dir():
             return open_cache(root / fingerprint)
+        return _from_text(root, settings, fingerprint, progress, before_build)
+    try:
+        return _from_text(root, settings, fingerprint, progress, None)
+    except UserError as e:  # the text has changed or is gone, and the run shall go on
+        return as_it_is(root / fingerprint, e)
+
+
+def _from_text(
+    root: Path,
+    settings: DataSettings,
+    fingerprint: str | None,
+    progress: Progress | None,
+    before_build: Callable[[], None] | None,
+) -> TokenCache:
+    """The cache of the text that is there now."""
     tokenizer = identity(settings.tokenizer, settings.vocab_size)
     listing = list_files(settings.path, root)
     settled = listing.is_settled()
     corpus_hash = _noted_hash(root, listing)
-    if corpus_hash is not None and (root / fingerprint_of(corpus_hash, tokenizer)).is_dir():
+    if corpus_hash is not None and is_current(root / fingerprint_of(corpus_hash, tokenizer)):
         return _wanted(open_cache(root / fingerprint_of(corpus_hash, tokenizer)), fingerprint)
     if before_build is not None:
         before_build()
@@ -96,14 +112,9 @@ def _prepare(
     name = fingerprint_of(corpus.hash, tokenizer)
     if fingerprint is not None and name != fingerprint:
         raise UserError(_changed(fingerprint, name))
-    if (root / name).is_dir():  # only the note was missing or out of date
-        cache = open_cache(root / name)
-    else:
-        with _locked(root, f"{name}.lock", told):
-            if (root / name).is_dir():  # another process was faster
-                cache = open_cache(root / name)
-            else:
-                cache = build_cache(root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, told)
+    current = is_current(root / name)  # then only the note was missing or out of date
+    cache = open_cache(root / name) if current else built(root, name, corpus, settings, tokenizer, told)
+    compare(cache, corpus)
     if settled:
         _note_hash(root, listing, corpus.hash)
     if progress is None:
@@ -177,25 +188,6 @@ def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
     }
     with contextlib.suppress(OSError):  # without the note the text is read again, nothing else
         _core.replace_file(str(_note_of(root, listing)), json.dumps(note, indent=1).encode())
-
-
-@contextlib.contextmanager
-def _locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
-    """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        file = open_to_append(root / name)
-    except OSError as e:
-        raise UserError(f"[data.cache_dir] cannot write in {str(root)!r}: {e.strerror}") from None
-    with file as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("waiting for another process that builds this cache", 0, 1)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as e:
-            progress(f"no locks in {root} ({e.strerror}): let one process at a time build there", 0, 1)
-        yield
 
 
 class Batcher:
