@@ -114,9 +114,8 @@ def _plain(word: str, known: Sequence[str]) -> Override:
         if word in known:
             raise UserError(f"[arguments] '{word}' is a command: it is the first argument")
         commands = [name for name in known if not name.startswith("--")]
-        listing = f" Commands: {', '.join(commands)}." if commands else ""
-        hint = nearest(word, commands) or "."
-        raise UserError(f"[arguments] '{word}' is neither a command nor name=value{hint}{listing}")
+        hint = nearest(word, commands) or (f"; commands: {', '.join(commands)}" if commands else "")
+        raise UserError(f"[arguments] '{word}' is neither a command nor name=value{hint}")
     return Override(name.removeprefix("config."), text, word)
 
 
