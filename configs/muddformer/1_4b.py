@@ -1,4 +1,4 @@
-"""MUDDFormer-1.4B of the scaling laws (spec/muddformer.md c.3); MUDDPythia-1.4B has other heads."""
+"""MUDDFormer-1.4B of the scaling laws (docs/maths/muddformer.md, 3.3); MUDDPythia-1.4B has other heads."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""MUDDFormer-2.8B as released (spec/muddformer.md c.2): qk-norm, one norm in the first block, gelu in erf form."""
+"""MUDDFormer-2.8B as released: qk-norm, one norm in the first block, erf gelu (docs/maths/muddformer.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

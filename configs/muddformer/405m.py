@@ -1,4 +1,4 @@
-"""MUDDFormer-405M of the scaling laws (spec/muddformer.md c.3): the widths of Llama2Medium, both norms off."""
+"""MUDDFormer-405M of the scaling laws (docs/maths/muddformer.md, 3.3): the widths of Llama2Medium, both norms off."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""MUDDFormer-6.9B: measured for speed only (spec/muddformer.md c.3); the schedule is that of Pythia-6.9B."""
+"""MUDDFormer-6.9B: measured for speed only (docs/maths/muddformer.md, 3.3); the schedule is that of Pythia-6.9B."""
 
 from dataclasses import replace
 from pathlib import Path

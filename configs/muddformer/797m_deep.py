@@ -1,4 +1,4 @@
-"""The deep, narrow MUDDFormer of 797 M parameters (spec/muddformer.md c.3); both norms on, d_ff is a guess."""
+"""The deep, narrow MUDDFormer of 797 M parameters (docs/maths/muddformer.md, 3.3); both norms on, d_ff is a guess."""
 
 from dataclasses import replace
 from pathlib import Path

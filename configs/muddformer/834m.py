@@ -1,4 +1,4 @@
-"""MUDDFormer-834M of the scaling laws (spec/muddformer.md c.3)."""
+"""MUDDFormer-834M of the scaling laws (docs/maths/muddformer.md, 3.3)."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Llama2Medium, the Transformer++ of 411.6 M parameters that MUDDFormer is compared with (spec/muddformer.md c.1)."""
+"""Llama2Medium, the Transformer++ baseline of MUDDFormer, 411.6 M parameters (docs/maths/muddformer.md, 3.1)."""
 
 from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig, TransformerPPConfig
 

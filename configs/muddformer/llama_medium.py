@@ -1,4 +1,4 @@
-"""LlamaMedium, the base class of the 2Medium configs: 32,000 ids, windows of 4,096 (spec/muddformer.md c.1)."""
+"""LlamaMedium, the base class of the 2Medium configs: 32,000 ids, windows of 4,096 (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path

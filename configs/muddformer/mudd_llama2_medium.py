@@ -1,4 +1,4 @@
-"""MUDDLlama2Medium: Llama2Medium with multiway dynamic dense connections, both norms on (spec/muddformer.md c.1)."""
+"""MUDDLlama2Medium: Llama2Medium with dynamic dense connections, both norms on (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path

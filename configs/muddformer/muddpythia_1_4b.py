@@ -1,4 +1,4 @@
-"""MUDDPythia-1.4B as released: multiway dense connections on Pythia blocks (spec/muddformer.md c.2)."""
+"""MUDDPythia-1.4B as released: multiway dense connections on Pythia blocks (docs/maths/muddformer.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

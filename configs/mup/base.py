@@ -1,4 +1,4 @@
-"""The original's base.py: d_model 1024, its optimizer, batch and length (spec/mup.md c.1)."""
+"""The original's base.py: d_model 1024, its optimizer, batch and length (docs/maths/mup.md, 3.1)."""
 
 from mudd_core.config import Config, DataConfig, EvalConfig, LossConfig, MupConfig, OptimConfig, TrainConfig
 

@@ -1,4 +1,4 @@
-"""The original's dm4096.py: base at width 4096 (spec/mup.md c.2)."""
+"""The original's dm4096.py: base at width 4096 (docs/maths/mup.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The original's huge.py (later dm8192.py): base at width 8192 (spec/mup.md c.2)."""
+"""The original's huge.py (later dm8192.py): base at width 8192 (docs/maths/mup.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

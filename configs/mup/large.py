@@ -1,4 +1,4 @@
-"""The original's large.py (later dm2048.py): base at width 2048 (spec/mup.md c.2)."""
+"""The original's large.py (later dm2048.py): base at width 2048 (docs/maths/mup.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

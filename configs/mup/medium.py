@@ -1,4 +1,4 @@
-"""The original's medium.py (later dm512.py): base at width 512 (spec/mup.md c.2)."""
+"""The original's medium.py (later dm512.py): base at width 512 (docs/maths/mup.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

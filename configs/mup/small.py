@@ -1,4 +1,4 @@
-"""The original's small.py (later dm128.py): base at width 128 (spec/mup.md c.2)."""
+"""The original's small.py (later dm128.py): base at width 128 (docs/maths/mup.md, 3.2)."""
 
 from dataclasses import replace
 from pathlib import Path

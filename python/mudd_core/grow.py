@@ -1,6 +1,6 @@
 """Starting a run from the weights of another one, and growing a TokenFormer's slots on the way.
 
-Spec: spec/tokenformer.md section 5. The slots that are loaded stand first; those behind them are initial values
+Maths: docs/maths/tokenformer.md, 5. The loaded slots come first; the slots behind them are initial values
 (`random`, as the authors' programs do), or have keys of zero (`zero_keys`, the paper's way: with `zoom_dim` held the
 model then computes what it computed before), or keys and values of zero (`zero_both`: they can never learn).
 """

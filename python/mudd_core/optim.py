@@ -33,7 +33,7 @@ def learning_rate(config: Config, t: int) -> float:
 
 
 def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
-    """What the rule multiplies the rate of a parameter with (spec/mup.md b.1; Yang et al. 2022, table 3, Adam).
+    """Return the factor of a parameter's rate under the rule (docs/maths/mup.md, 2.1; Yang et al. 2022, table 3).
 
     mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
     behind the activation. Embeddings, gains and biases keep the rate, and under sp all do.

@@ -58,7 +58,7 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
 
 
 def test_tokenformers_have_the_parameters_of_the_spec() -> None:
-    """spec/tokenformer.md section 4."""
+    """docs/maths/tokenformer.md, 4.1."""
     from mudd_core.assemble import book, resolved_model
 
     sizes = {"124m": 123_569_664, "354m": 354_190_848, "757m": 753_796_608, "1_4b": 1_309_705_728,
@@ -71,11 +71,11 @@ def test_tokenformers_have_the_parameters_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("name", "first", "peak_at"),
     [
-        ("muddformer/mudd_llama2_medium", 0.0, 135),  # spec/muddformer.md d.3
+        ("muddformer/mudd_llama2_medium", 0.0, 135),  # docs/maths/optimizers.md, 7.1
         ("muddformer/muddpythia_1_4b", 0.0, 1430),
-        ("tokenformer/124m", 0.0, 6000),  # spec/tokenformer.md section 4, of both programs
+        ("tokenformer/124m", 0.0, 6000),  # docs/maths/tokenformer.md, 4.2
         ("tokenformer/450m", 0.0, 1430),
-        ("mixtral/mixtral822", 1 / 63, 62),  # spec/moe.md d: (t + 1) / (W + 1)
+        ("mixtral/mixtral822", 1 / 63, 62),  # docs/maths/moe.md, 6.2: (t + 1) / (W + 1)
         ("mixtral/mixtral80", 1 / 8, 7),
     ],
 )

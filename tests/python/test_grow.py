@@ -1,4 +1,4 @@
-"""Growing slots: what is preserved when, what can learn, the command, the optimizer's state (spec section 5)."""
+"""Growing slots: what is preserved, what can learn, the command, the moments (docs/maths/tokenformer.md, 5)."""
 
 from __future__ import annotations
 

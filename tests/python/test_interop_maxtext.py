@@ -20,7 +20,7 @@ BASELINE: dict[str, Any] = {"max_target_length": 24, "logits_via_embedding": Tru
 
 
 def baseline_shapes() -> dict[str, tuple[int, ...]]:
-    """gpt2.yml with two layers of four heads of 8 (spec/tokenformer.md section 3)."""
+    """gpt2.yml with two layers of four heads of 8 (docs/maths/tokenformer.md, 3)."""
     layers, d = "decoder/layers/", 32
     norms = ("pre_self_attention_norm", "mlp/mlp_layer_norm")
     shapes: dict[str, tuple[int, ...]] = {
@@ -116,7 +116,7 @@ def test_settings_that_contradict_how_the_layers_lie_are_named(name: str) -> Non
 
 
 def test_a_muddformer_batch_as_the_program_makes_it() -> None:
-    """Its mask is targets_segmentation, made of ids above 0 unless zero_loss is set (spec/muddformer.md e.2)."""
+    """Its mask is targets_segmentation, made of ids above 0 unless zero_loss is set (docs/maths/muddformer.md, 4.4)."""
     system, config, shapes = CASES["llama"]
     given = muddformer_originals.filled(shapes)
     tokens = np.random.default_rng(3).integers(0, 8, (2, 13))

@@ -276,7 +276,7 @@ def test_a_batch_without_tokens_is_named() -> None:
 
 
 def test_one_stream_with_postnorm_takes_no_residual_norm() -> None:
-    """Only the residual's mixture is normalised (spec a.3), be the stream alone or not."""
+    """Only the residual's mixture is normalised (docs/maths/muddformer.md, 1.3), be the stream alone or not."""
     sizes: dict[str, Any] = {
         "vocab_size": 61,
         "max_seq_len": 24,

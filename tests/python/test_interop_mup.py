@@ -1,4 +1,4 @@
-"""mu-Transformer's weights, rows and gradients: its einsums written out in its own layouts (spec/mup.md a.1 to a.5)."""
+"""mu-Transformer's weights, rows and gradients: its einsums written out in its own layouts (docs/maths/mup.md, 1)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def weights_of(c: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 
 def logits_of(c: dict[str, Any], w: Any, x: Any) -> Any:
-    """Forward as spec a.2 reads, on input ids [B, T]."""
+    """Forward as docs/maths/mup.md, 1.2 reads, on input ids [B, T]."""
 
     def rms(z: Any, gain: str = "", layer: int | None = None) -> Any:
         y = z / torch.sqrt((z * z).mean(-1, keepdim=True) + c["norm_eps"])

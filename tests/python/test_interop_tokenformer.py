@@ -32,7 +32,7 @@ def numbers(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Arra
 
 
 def jax_shapes(bias: bool = False) -> dict[str, tuple[int, ...]]:
-    """Three layers of width 32 with 10 slots (spec section 1)."""
+    """Three layers of width 32 with 10 slots (docs/maths/tokenformer.md, 1)."""
     attention = LAYERS + "self_attention/"
     shapes: dict[str, tuple[int, ...]] = {
         "token_embedder/embedding": (61, 32),

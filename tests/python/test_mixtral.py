@@ -167,7 +167,7 @@ def test_jitter_drops_and_figures_do_not_depend_on_micro_batches_or_threads() ->
 
 @pytest.mark.parametrize("name", ["mixtral/tiny", "mixtral/mixtral822"])
 def test_rows_with_ignored_targets_train_alike_in_any_micro_batch(name: str) -> None:
-    """The benchmark's loss without accumulation: the mean over what counts in the whole batch (spec/moe.md d)."""
+    """The benchmark's loss without accumulation: the mean over a batch's counted targets (docs/maths/moe.md, 6.2)."""
     batch = make_batch(61, 4, 12)
     batch["targets"][1, 5:] = -100
     seen = []

@@ -53,7 +53,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
         return
     assert (model.d_model, model.n_layer, model.vocab_size) == (SIZES[name], 24, 32100)
     assert config.train.batch_size * config.train.seq_len == 2**18 and config.train.steps == 125_000
-    assert f"{288 * SIZES[name] ** 2 + 2 * 32100 * SIZES[name]:,}" in told  # spec/mup.md c.2
+    assert f"{288 * SIZES[name] ** 2 + 2 * 32100 * SIZES[name]:,}" in told  # docs/maths/mup.md, 3.2
 
 
 def test_d_head_alone_is_asked_for_its_scale() -> None:

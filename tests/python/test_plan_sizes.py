@@ -32,7 +32,7 @@ def test_every_config_plans_without_memory(name: str) -> None:
     assert time.process_time() - start < 20
 
 
-# Parameters counted from the shapes in spec/muddformer.md c.4.
+# Parameters counted from the shapes in docs/maths/muddformer.md, 3.4.
 COUNTS = {
     "llama2_medium": 411_616_256,
     "mudd_llama2_medium": 414_095_429,

@@ -12,7 +12,7 @@ import pytest
 import mudd_core as mc
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_python_of_the_readme_runs(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

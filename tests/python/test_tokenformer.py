@@ -63,7 +63,7 @@ def test_paths_are_dropped_in_training_only_and_alike_in_both_executors() -> Non
 
 
 def test_a_packed_row_gives_what_its_documents_give_alone() -> None:
-    """Segments and positions (spec section 6): 0 0 a 0 0 ... of two documents and padding."""
+    """Segments and positions (docs/maths/tokenformer.md, 2.4): 0 0 a 0 0 ... of two documents and padding."""
     for positions in ("learned", "sinusoidal", "rotary", "none"):
         model = mc.Model(dataclasses.replace(SMALL, positions=positions), seed=2)
         rng = np.random.default_rng(1)

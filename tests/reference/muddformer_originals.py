@@ -123,7 +123,7 @@ def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, t
 
 
 def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -> torch.Tensor:
-    """Logits [B, T, V] straight from the JAX program's tensors, from the equations of the spec."""
+    """Logits [B, T, V] straight from the JAX program's tensors, from the equations of docs/maths/muddformer.md."""
     dense, one = config["dense_conn"], torch.ones((), dtype=torch.float64)
 
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:

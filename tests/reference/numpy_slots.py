@@ -1,4 +1,4 @@
-"""Float64 NumPy token-parameter attention (spec/tokenformer.md section 1), forward and backward."""
+"""Float64 NumPy token-parameter attention (docs/maths/tokenformer.md, 1), forward and backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference.numpy_ops import F64, f64, gelu, gelu_backward, linear, linear_ba
 
 
 class Slots(NamedTuple):
-    """Options of token-parameter attention (spec/tokenformer.md section 1)."""
+    """Options of token-parameter attention (docs/maths/tokenformer.md, 1)."""
 
     norm: str = "l2_norm_gelu"
     gelu: str = "tanh"  # or erf

@@ -1,4 +1,4 @@
-"""The TokenFormer authors' two programs straight from their tensors (spec/tokenformer.md), for the interop tests."""
+"""The TokenFormer authors' two programs straight from their tensors (docs/maths/tokenformer.md), for interop tests."""
 
 from __future__ import annotations
 

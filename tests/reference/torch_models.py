@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """Transformer++ (spec/muddformer.md b.1): RMSNorm, RoPE in half layout, SwiGLU, GQA, no biases."""
+    """Transformer++ (docs/maths/transformer.md, 2): RMSNorm, RoPE in half layout, SwiGLU, GQA, no biases."""
 
     vocab_size: int
     layers: int

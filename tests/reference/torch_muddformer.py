@@ -1,4 +1,4 @@
-"""MUDDFormer and its ablations in plain PyTorch (spec/muddformer.md), with mudd_core's parameter names.
+"""MUDDFormer and its ablations in plain PyTorch (docs/maths/muddformer.md), with mudd_core's parameter names.
 
 Written from the equations: all states stacked, weights [B, T, C, l] in full, nothing fused. Beside the parameters of
 torch_models.py: `blocks.<n>.attn.norm_{q,k,v}.*`, `blocks.<n>.attn.{q,k}_norm.gain`, `blocks.<n>.mix.{w1,w2,bias}`,

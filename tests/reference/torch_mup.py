@@ -1,4 +1,4 @@
-"""The muP transformer in plain PyTorch (spec/mup.md a.2 to a.4), with mudd_core's parameter names.
+"""The muP transformer in plain PyTorch (docs/maths/mup.md, 1), with mudd_core's parameter names.
 
 Parameters: `embed`, `blocks.<l>.attn.{q,k,v,o}.{w,b}`, `blocks.<l>.ffn.{gate,up,down}.{w,b}`, `head`, `head_bias`;
 with gains `embed_norm.gain`, `blocks.<l>.{attn.norm,attn.q_norm,attn.k_norm,ffn.norm}.gain`, `final_norm.gain`.
@@ -17,7 +17,7 @@ from reference.torch_models import Batch, Params, _positions, _split, rope
 
 @dataclass(frozen=True)
 class Mup:
-    """Sizes and options as in spec a.1 to a.4; window: what sums of sqrelu and elu are divided by."""
+    """Sizes and options as in docs/maths/mup.md, 1.1 to 1.4; window: what sums of sqrelu and elu are divided by."""
 
     vocab_size: int
     layers: int

@@ -1,4 +1,4 @@
-"""TokenFormer and its dense baseline in plain PyTorch (spec/tokenformer.md), with mudd_core's parameter names.
+"""TokenFormer and its dense baseline in plain PyTorch (docs/maths/tokenformer.md), with mudd_core's parameter names.
 
 Parameters: `embed`, `pos_embed`, `blocks.<l>.attn.{q,k,v,o}.{key,value,key_bias,value_bias}`,
 `blocks.<l>.ffn.{key,...}`, `final_norm.{gain,bias}`, `head`; the baseline has `.w` and `.b` instead of tokens, `up` and
@@ -19,7 +19,7 @@ from reference.torch_models import Batch, Params, _positions, _split, causal_att
 
 @dataclass(frozen=True)
 class Tokenformer:
-    """Sizes and options as in spec sections 1 and 2; slots: of q, k, v, of the output, of the feed-forward."""
+    """Sizes and options as in docs/maths/tokenformer.md, 1 and 2; slots: of qkv, output, feed-forward."""
 
     vocab_size: int
     layers: int

@@ -23,7 +23,7 @@ from mudd_core.errors import UserError
 
 Kind = Literal["stdlib", "folder", "file"]
 
-# Default corpus (design.md, section 6): folders and files of the standard library that stay out.
+# Default corpus (docs/data.md, 1): folders and files of the standard library that stay out.
 STDLIB_FOLDERS_LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
 )
@@ -111,8 +111,8 @@ def _prefix_of(folder: Path | None, root: Path) -> bytes:
 def list_files(path: str, leave_out: Path | None = None) -> Listing:
     """Files of the corpus that `data.path` names.
 
-    "" is the default corpus: the regular `.py` files of the running Python's standard library as design.md
-    section 6 says. A folder gives all regular files below it, without links and names that begin with a dot.
+    "" is the default corpus: the regular `.py` files of the running Python's standard library that
+    docs/data.md, 1 describes. A folder gives all regular files below it, without links and names that begin with a dot.
     leave_out: a folder that is not text (the token caches). A file (a link to one, too) gives itself.
     UserError if there is nothing at `path` or no file in it.
     """

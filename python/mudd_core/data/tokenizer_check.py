@@ -1,4 +1,4 @@
-"""Rules a tokenizer.json must keep before the `tokenizers` library sees it (reliability.md, 6.8).
+"""Rules a tokenizer.json must keep before the `tokenizers` library sees it (docs/data.md, 2).
 
 The file is data from outside: sizes, nesting, ids, merges, lengths and template tokens are checked here, so
 that a bad one ends in a FormatError that names the place and not in a panic of the library. Regular

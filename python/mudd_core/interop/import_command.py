@@ -163,7 +163,7 @@ def _named(settings: Mapping[str, Any], names: Sequence[str], otherwise: str) ->
     return next((printable(name) for name in found if isinstance(name, str) and name), otherwise)
 
 
-# Settings of mu-Transformer that are fields of ours (spec/mup.md c.1).
+# Settings of mu-Transformer that are fields of ours (docs/maths/mup.md, 3.1).
 _MU_OPTIM = {
     "optim_name": "name", "optim_rule": "rule", "lr_base": "lr", "lr_max": "lr", "optim_beta1": "beta1",
     "optim_beta2": "beta2", "optim_eps": "eps", "use_eps_scaling": "eps_scaling", "wd": "weight_decay",

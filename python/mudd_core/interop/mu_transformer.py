@@ -1,4 +1,4 @@
-"""mu-Transformer (Lingle 2024): its parameter names, stacked layers, and rows of tokens (spec/mup.md a.1, a.5).
+"""mu-Transformer (Lingle 2024): its parameter names, stacked layers, and rows of tokens (docs/maths/mup.md, 1.1, 1.5).
 
 Names are the last component of its paths (w_e, w_aq, ...), or the whole paths; tensors of blocks carry the layer as
 their first axis. A batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind

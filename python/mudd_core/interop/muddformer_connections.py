@@ -1,4 +1,4 @@
-"""The connections of the JAX program for MUDDFormer: settings, tensors and shapes (spec/muddformer.md, a, d.2)."""
+"""Connections of the JAX program for MUDDFormer: settings, tensors and shapes (docs/maths/muddformer.md, 1, 4.2)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The authors' JAX program for MUDDFormer and its Transformer++ baseline (spec/muddformer.md, sections a to d).
+"""The authors' JAX program for MUDDFormer and its Transformer++ baseline (docs/maths/muddformer.md, 1 to 4).
 
 Settings are those of its configuration classes; sizes are read off the tensors, whose layers have a name each or,
 without connections, may be stacked (scan_layers). Targets with id 0 carry no loss unless `zero_loss` is set. The
 program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they stay as they are
-(spec/muddformer.md h.18). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the head reads
-the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
+(docs/maths/muddformer.md, 4.3). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the head
+reads the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
 """
 
 from __future__ import annotations

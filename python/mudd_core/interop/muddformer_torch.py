@@ -1,13 +1,13 @@
 """The authors' PyTorch program: the released MUDDFormer and MUDDPythia models, with or without their connections.
 
-Settings are those of its config.json (spec/muddformer.md b, c.2), weights have torch's [out, in]. The first block has
-one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without connections (dense
-false) the three projections are one tensor, wqkv; the unused connection tensors that such a model still carries are
-passed over. The program computes no loss: as in the JAX one, targets with id 0 carry none.
+Settings are those of its config.json (docs/maths/muddformer.md, 2 and 3.2), weights have torch's [out, in]. The first
+block has one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without connections
+(dense false) the three projections are one tensor, wqkv; the unused connection tensors that such a model still carries
+are passed over. The program computes no loss: as in the JAX one, targets with id 0 carry none.
 
 The program rounds its rotary tables (to bfloat16 in MUDDFormer's, to float16 in MUDDPythia's, whatever its dtype is);
-here they are exact, as rotated queries and keys are beside the JAX program (spec/muddformer.md h.18). So logits of an
-fp32 run of the program differ from ours by a few thousandths, or a ten-thousandth with MUDDPythia. Not taken, because
+here they are exact, as are rotated queries and keys beside the JAX program (docs/maths/muddformer.md, 4.3). So logits
+of an fp32 run of the program differ from ours by a few thousandths, or a ten-thousandth with MUDDPythia. Refused, as
 no released model has it: a sliding window shorter than the context, stacked states, one norm for all streams (sepln
 false), one stream (dense_type l), Pythia blocks in a row (use_parallel_residual false) or without biases.
 """

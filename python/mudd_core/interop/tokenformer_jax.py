@@ -1,4 +1,4 @@
-"""The authors' JAX program for TokenFormer and its baseline gpt2.yml (spec/tokenformer.md, sections 1 to 3).
+"""The authors' JAX program for TokenFormer and its baseline gpt2.yml (docs/maths/tokenformer.md, 1 to 3).
 
 Layers are stacked along axis 1 of every tensor (scan_layers), or have a name each; keys lie as [d, ..., slots].
 Settings are those of its yml files; sizes are read off the tensors. Positions of padding (segment 0 of the target)

@@ -1,4 +1,4 @@
-"""Where the parameters of a block lie in the JAX program for TokenFormer, and their shapes (spec/tokenformer.md 1, 3).
+"""Names and shapes of a block's parameters in the JAX program for TokenFormer (docs/maths/tokenformer.md, 6).
 
 Layers have a name each here (interop/maxtext.py stacks them); keys lie as [d, ..., slots].
 """

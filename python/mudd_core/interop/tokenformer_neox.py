@@ -1,4 +1,4 @@
-"""The authors' GPT-NeoX program for TokenFormer (spec/tokenformer.md section 2, "How N differs").
+"""The authors' GPT-NeoX program for TokenFormer (docs/maths/tokenformer.md, 2.2).
 
 Names are those of the modules in a row: 0 the embedding and, where they are learned, the positions; 1 a transposition,
 2 to L + 1 the layers, L + 3 the final norm, L + 4 an untied head; in front of them `sequential.`, as the program writes

@@ -1,6 +1,6 @@
 """GPT-2: LayerNorm, learned positions, gelu_new (tanh form), biases, tied head, no dropout.
 
-Source of the maths: spec/lm_pipeline.md 6.1 (the transformers library's model).
+Maths: docs/maths/transformer.md, 3 (the transformers library's model).
 """
 
 from __future__ import annotations

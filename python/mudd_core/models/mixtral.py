@@ -1,6 +1,6 @@
 """Mixtral: Transformer++ whose feed-forward block is a mixture of experts behind a top-k router.
 
-Source of the maths: Jiang et al. 2024; losses and capacity as the MLPerf reference and transformers. Shape letters: B
+Maths: docs/maths/moe.md; losses and capacity as the MLPerf reference and transformers. Shape letters: B
 samples, T positions, D width, E experts, k experts of a token, F inner width of an expert.
 """
 

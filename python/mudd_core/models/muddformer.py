@@ -1,6 +1,6 @@
 """MUDDFormer: multiway dynamic dense connections (Xiao et al. 2025, arXiv 2502.12170), and its ablations.
 
-Source of the maths: spec/muddformer.md. State 0 is the embedding, state n + 1 the output of block n. After every block
+Maths: docs/maths/muddformer.md. State 0 is the embedding, state n + 1 the output of block n. After every block
 one fused op mixes all states so far into the next block's query, key, value and residual inputs; the last one into
 what the head reads. Shape letters: B samples, T positions, D width, F feed-forward width.
 """

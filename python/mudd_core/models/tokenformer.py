@@ -1,7 +1,7 @@
 """TokenFormer (Wang et al. 2024): the projections and the feed-forward are attention to learned tokens, the slots.
 
-Source of the maths: spec/tokenformer.md; the defaults are those of the authors' JAX program, with the fields of the
-config set as in spec section 2 it is their NeoX program, and `block="dense"` is their baseline (section 3).
+Maths: docs/maths/tokenformer.md; the defaults are those of the authors' JAX program, with the fields of the
+config set as in its section 2.2 it is their NeoX program, and `block="dense"` is their baseline (section 3).
 Shape letters: B samples, T positions, D width, n slots.
 """
 

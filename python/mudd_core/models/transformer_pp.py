@@ -1,6 +1,6 @@
 """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads; biases by option.
 
-Source of the maths: spec/muddformer.md b.1. Shape letters: B samples, T positions, D width, H query heads, G key and
+Maths: docs/maths/transformer.md, 2. Shape letters: B samples, T positions, D width, H query heads, G key and
 value heads, hd head width, F feed-forward width.
 """
 

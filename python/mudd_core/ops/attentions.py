@@ -31,7 +31,7 @@ def attention(
     gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
     are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
     activation of the scores s: softmax; sqrelu relu(s)^2 / divisor, elu (elu(s) + 1) / divisor, divisor 0 meaning T;
-    norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (spec/mup.md a.2).
+    norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
     """
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
     cached = k_cache is not None

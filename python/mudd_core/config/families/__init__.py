@@ -1,4 +1,4 @@
-"""The frozen config of each model family; `family` names the page in models/. How to add one: docs/adding.md."""
+"""The frozen config of each model family; `family` names the module in models/. How to add one: docs/adding.md."""
 
 from __future__ import annotations
 

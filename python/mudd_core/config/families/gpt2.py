@@ -1,4 +1,4 @@
-"""Config of GPT-2; the page is models/gpt2.py."""
+"""Config of GPT-2: models/gpt2.py, docs/maths/transformer.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config of the Mixtral mixture of experts; the page is models/mixtral.py."""
+"""Config of the Mixtral mixture of experts: models/mixtral.py, docs/maths/moe.md."""
 
 from __future__ import annotations
 

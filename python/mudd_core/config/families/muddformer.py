@@ -1,4 +1,4 @@
-"""Config of MUDDFormer and its ablations; the page is models/muddformer.py, the maths spec/muddformer.md."""
+"""Config of MUDDFormer and its ablations: models/muddformer.py, docs/maths/muddformer.md."""
 
 from __future__ import annotations
 

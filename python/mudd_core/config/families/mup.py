@@ -1,4 +1,4 @@
-"""Config of the muP transformer; the page is models/mup.py, the maths spec/mup.md."""
+"""Config of the muP transformer: models/mup.py, docs/maths/mup.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config of TokenFormer and its baseline; the page is models/tokenformer.py."""
+"""Config of TokenFormer and its baseline: models/tokenformer.py, docs/maths/tokenformer.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mudd_core.config.families.heads import attention_weights, head_faults, head
 from mudd_core.config.fields import LONGEST, opt
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
-# eps of each normalisation in the JAX program (spec section 1).
+# eps of each normalisation in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
 
 

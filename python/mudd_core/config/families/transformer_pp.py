@@ -1,4 +1,4 @@
-"""Config of Transformer++; the page is models/transformer_pp.py."""
+"""Config of Transformer++: models/transformer_pp.py, docs/maths/transformer.md."""
 
 from __future__ import annotations
 

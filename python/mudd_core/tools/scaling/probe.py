@@ -1,4 +1,4 @@
-"""What happens inside a muP transformer on a fixed batch: the statistics of spec/mup.md d.1.
+"""What happens inside a muP transformer on a fixed batch: the statistics of docs/maths/mup.md, 4.1.
 
 The graph is the model function's own, recorded over the weights that are trained; what the model sows is kept. Scores
 and probabilities are never stored by the attention kernel: the op gives them here, column by column, for unit values.
