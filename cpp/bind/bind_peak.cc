@@ -6,10 +6,12 @@
 namespace py = pybind11;
 
 void bind_peak(py::module_& m) {
-  m.def(
-      "peak_gflops", &mudd::peak_gflops, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
-      "GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (50 ms).");
-  m.def("bf16_peak_gflops", &mudd::bf16_peak_gflops, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
+  m.def("peak_gflops", &mudd::peak_gflops, py::arg("threads"), py::arg("tries") = 20,
+        py::call_guard<py::gil_scoped_release>(),
+        "GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (2 ms a "
+        "try).");
+  m.def("bf16_peak_gflops", &mudd::bf16_peak_gflops, py::arg("threads"), py::arg("tries") = 20,
+        py::call_guard<py::gil_scoped_release>(),
         "The same for bf16 operands and fp32 sums, by the units that the active level has for them.");
   m.def("read_gbps", &mudd::read_gbps, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
         "GB/s that `threads` threads read from memory, measured (512 MiB are touched for a moment).");

@@ -318,7 +318,7 @@ class TrainStep:
         """
         Planes of the moments in the store, the first one first.
         """
-def bf16_peak_gflops(threads: int) -> float:
+def bf16_peak_gflops(threads: int, tries: int = 20) -> float:
     """
     The same for bf16 operands and fp32 sums, by the units that the active level has for them.
     """
@@ -386,9 +386,9 @@ def op_names() -> list[str]:
     """
     Names of all ops.
     """
-def peak_gflops(threads: int) -> float:
+def peak_gflops(threads: int, tries: int = 20) -> float:
     """
-    GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (50 ms).
+    GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (2 ms a try).
     """
 def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
     """

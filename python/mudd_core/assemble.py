@@ -11,6 +11,7 @@ from mudd_core import memory, start_warnings
 from mudd_core.config import Config, ModelConfig
 from mudd_core.errors import UserError
 from mudd_core.flops import flops_per_token, peak_flops
+from mudd_core.peak import TRIES, Peak
 from mudd_core.records import DATA_FACT, SEAL_FACT, Engine
 
 
@@ -19,7 +20,7 @@ class Parts:
     """What the loop works on.
 
     facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
-    whole validation. bytes_per_target: bytes of validation text over them. peak_flops: measured, per second.
+    whole validation. bytes_per_target: bytes of validation text over them. peak: of the units that the run uses.
     warnings: for the user, once.
     """
 
@@ -30,7 +31,7 @@ class Parts:
     n_targets: int
     bytes_per_target: float
     flops_per_token: float
-    peak_flops: float
+    peak: Peak
     validation_batches: Callable[[], Iterable[Any]]
     warnings: tuple[str, ...] = ()
 
@@ -146,7 +147,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         n_targets=0,
         bytes_per_target=0.0,
         flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
-        peak_flops=peak_flops(train.precision),
+        peak=Peak(lambda: peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
     )

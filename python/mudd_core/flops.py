@@ -20,9 +20,12 @@ def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:
     return 6.0 * matrix_weights(model, vocab_size) + 6.0 * model.n_layer * seq_len * attention_width
 
 
-def peak_flops(precision: str) -> float:
-    """Measure the operations a second that the threads in use reach, on the units that train.precision uses."""
+def peak_flops(precision: str, tries: int = 20) -> float:
+    """Measure the operations a second that the threads in use reach, on the units that train.precision uses.
+
+    tries: of about 2 ms each.
+    """
     from mudd_core import _core
 
     rate = _core.bf16_peak_gflops if precision == "bf16" else _core.peak_gflops
-    return 1e9 * rate(_core.num_threads())
+    return 1e9 * rate(_core.num_threads(), tries)

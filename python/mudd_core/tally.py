@@ -21,7 +21,7 @@ class Tally:
         train = config.train
         self._config = config
         self._tokens_per_step = train.batch_size * train.seq_len
-        self._flops_per_token, self._peak_flops = parts.flops_per_token, parts.peak_flops
+        self._flops_per_token, self._peak = parts.flops_per_token, parts.peak
         self.step_done = self.saved_step = 0
         self.guard = UpdateGuard(train)
         self.last_validation: Validation | None = None
@@ -50,6 +50,7 @@ class Tally:
         self.step_done += 1
         self._train_seconds += seconds
         self.clock.took_step(seconds)
+        self._peak.took_step()
         # The rate over the steps since the last row: one step is too short to be measured well.
         steps_since, seconds_before = self._logged_at
         elapsed = self._train_seconds - seconds_before
@@ -62,7 +63,7 @@ class Tally:
             lr=lr,
             grad_norm=report.grad_norm,
             tokens_per_second=rate,
-            peak_share=rate * self._flops_per_token / self._peak_flops,
+            peak_share=self._peak.fraction(rate * self._flops_per_token),
             seconds=self.seconds,
             skipped=not kept(report),
             rewinds=len(self.guard.rewinds),

@@ -40,4 +40,5 @@ TEST_CASE("measured limits are positive and leave the thread count alone") {
   CHECK(num_threads() == 3);
   set_num_threads(0);
   CHECK_THROWS_AS(peak_gflops(0), Error);
+  CHECK_THROWS_AS(peak_gflops(1, 0), Error);
 }

@@ -12,6 +12,7 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.assemble import Parts
 from mudd_core.config import Config
+from mudd_core.peak import Peak
 
 
 @dataclass
@@ -91,7 +92,7 @@ def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, st
             n_targets=60,
             bytes_per_target=2.0,
             flops_per_token=1e3,
-            peak_flops=1e12,
+            peak=Peak(lambda: 1e12),
             validation_batches=lambda: iter([1, 2, 3]),
         )
 

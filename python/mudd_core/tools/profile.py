@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
+from mudd_core.flops import peak_flops
 from mudd_core.regular_files import write_file
 
 Key = Callable[["Timing"], str]
@@ -61,10 +62,15 @@ class Limits:
         """The roofline: no faster than its FLOPs at the peak, nor than its tensors once through memory."""
         return max(timing.flops / self.flops, timing.bytes / self.bytes)
 
+    def best_of(self, again: Limits, found: Profile) -> Limits:
+        """The higher of two measurements and of what the nodes reached: other work may have slowed both down."""
+        reached = [t.flops / t.seconds for t in found.timings if t.seconds > 0]
+        return Limits(max(self.flops, again.flops, *reached), max(self.bytes, again.bytes))
 
-def measured_limits(threads: int) -> Limits:
-    """Of this machine at the active level; takes about a quarter of a second and 512 MiB."""
-    return Limits(1e9 * _core.peak_gflops(threads), 1e9 * _core.read_gbps(threads))
+
+def measured_limits(precision: str) -> Limits:
+    """Of this machine, on the units that the precision uses; takes about a quarter of a second and 512 MiB."""
+    return Limits(peak_flops(precision), 1e9 * _core.read_gbps(_core.num_threads()))
 
 
 def profile(engine: Any, *, steps: int = 5, warmup: int = 2) -> Profile:

@@ -30,8 +30,9 @@ def main(words: Sequence[str]) -> int:
     check_memory(shape, config, "profiling")
     model, engine, _ = book(shape, config)
     model.store.initialize(config.train.seed)
-    limits = profile.measured_limits(_core.num_threads())
+    before = profile.measured_limits(config.train.precision)
     found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
+    limits = before.best_of(profile.measured_limits(config.train.precision), found)
     print(
         f"{config.name}: {environment_text(config.train.precision)}; "
         f"peak {limits.flops / 1e9:,.0f} GFLOP/s, memory {limits.bytes / 1e9:,.1f} GB/s"

@@ -68,25 +68,26 @@ double summed_rate(int threads, int tries, double work, Body body) {
 }
 
 // GFLOP/s of a loop whose rounds have so many operations each.
-double loop_gflops(int threads, double operations, float (*loop)(int64_t rounds)) {
+double loop_gflops(int threads, int tries, double operations, float (*loop)(int64_t rounds)) {
+  check(tries >= 1 && tries <= 1000, "peak", "tries: expected 1 to 1000, got ", tries);
   const Threads exactly(threads);
   const auto start = std::chrono::steady_clock::now();
   int64_t rounds = 1 << 14;  // of about 2 ms
   while (loop(rounds) < 0 || seconds_since(start) < 2e-3) rounds *= 2;
-  return summed_rate(threads, 20, 1e-9 * operations * static_cast<double>(rounds),
+  return summed_rate(threads, tries, 1e-9 * operations * static_cast<double>(rounds),
                      [&](int64_t) { return loop(rounds); });
 }
 
 }  // namespace
 
-double peak_gflops(int threads) {
+double peak_gflops(int threads, int tries) {
   const PeakKernels& kernels = choose(peak_rows());
-  return loop_gflops(threads, 2.0 * kPeakFmas * kernels.lanes, kernels.multiply_add);
+  return loop_gflops(threads, tries, 2.0 * kPeakFmas * kernels.lanes, kernels.multiply_add);
 }
 
-double bf16_peak_gflops(int threads) {
+double bf16_peak_gflops(int threads, int tries) {
   const UnitKernels& kernels = choose(unit_rows());
-  return loop_gflops(threads, static_cast<double>(kernels.operations), kernels.multiply_add);
+  return loop_gflops(threads, tries, static_cast<double>(kernels.operations), kernels.multiply_add);
 }
 
 double read_gbps(int threads) {

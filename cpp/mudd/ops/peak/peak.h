@@ -43,10 +43,10 @@ std::span<const KernelRow<PeakKernels>> peak_rows();
 std::span<const KernelRow<UnitKernels>> unit_rows();
 
 // GFLOP/s of `threads` threads that only multiply and add in registers (two operations each), each at its best of
-// 20 tries of about 2 ms. Error if threads is not in [1, kMaxThreads].
-double peak_gflops(int threads);
+// `tries` tries of about 2 ms. Error if threads is not in [1, kMaxThreads] or tries is not in [1, 1000].
+double peak_gflops(int threads, int tries = 20);
 // The same for bf16 operands and fp32 sums, by the units of the active level.
-double bf16_peak_gflops(int threads);
+double bf16_peak_gflops(int threads, int tries = 20);
 // GB/s (10^9 bytes) that `threads` threads read together from 512 MiB; best of five.
 double read_gbps(int threads);
 
