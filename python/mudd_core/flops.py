@@ -1,7 +1,7 @@
-"""Floating-point operations of a training step by formula, for the share of the measured peak.
+"""Floating-point operations of a training step by formula, for the percentage of the measured peak.
 
-Per token: 6 times the weights that enter a matrix product (two forward, four backward; the head once, tied or
-not; an embedding's lookup is none), plus 6 L T d for causal attention over windows of T tokens.
+Per token: 6 times the weights that enter a matmul (two forward, four backward; the head once, tied or
+not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mudd_core.config import ModelConfig, head_width
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
-    """Weights that enter a matrix product for a token, the head included."""
+    """Weights that enter a matmul for a token, the head included."""
     return model.matrix_weights() + vocab_size * model.d_model
 
 

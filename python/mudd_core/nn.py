@@ -1,7 +1,7 @@
 """Building blocks of model functions: declare parameters by name and role, call ops.
 
 Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. Nothing
-here computes; see ops.py for the formulas.
+here computes; the formulas are in the docstrings of ops/ and in docs/maths/.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
 def sow(name: str, value: Any) -> None:
     """Record the value under `<part>.<name>` when a capture is active (tools/scaling/probe.py).
 
-    A function in place of the value is called then, and only then: for values that a fused op does not store.
+    value: a value, or a function that makes one, for values that a fused op never stores. The function is called only
+    during a capture.
     """
     sown = getattr(current(), "sown", None)
     if sown is not None:

@@ -11,7 +11,7 @@ from typing import Any
 Scalar = int | float | bool | str
 
 
-LONGEST = 1_600_000  # tokens of a window: so far angles of positions are reduced exactly (base/math.h)
+LONGEST = 1_600_000  # tokens of a sequence: up to here angles of positions are reduced exactly (base/math.h)
 
 
 def opt(
@@ -26,11 +26,11 @@ def opt(
     later: bool = False,
     flags: tuple[str, ...] = (),
 ) -> Any:
-    """A config field.
+    """Declare a config field: its default and what help, checks and resume need.
 
-    text: its meaning, one sentence. unit: what it counts. low, high: inclusive bounds. choices: the words that are
-    taken. free: may change on resume. later: newer than saved runs, so its default is not in the hash. flags: names
-    for `--name v`.
+    text: its meaning, one sentence. unit: what the number counts. low, high: inclusive bounds. choices: the accepted
+    strings. free: the field may change on resume. later: the field is newer than some saved runs, so the config hash
+    leaves it out while it has its default. flags: names beside its own that the command line takes (`--<flag> VALUE`).
     """
     return dataclasses.field(
         default=default,

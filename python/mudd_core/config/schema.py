@@ -17,7 +17,7 @@ class DataConfig:
     path: str = opt("", "text file or folder; empty = the sources of Python's standard library")
     tokenizer: str = opt("bpe", "bpe = trained once on the corpus, bytes, or a path of a tokenizer.json")
     vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
-    cache_dir: str = opt("", "where token caches stand; empty = runs/cache", free=True)
+    cache_dir: str = opt("", "folder of the token caches; empty = runs/cache", free=True)
     recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)
     recipe_tokenizer: str = opt("", "tokenizer that the recipe names; a run without it says so", free=True)
 
@@ -29,22 +29,22 @@ class TrainConfig:
     steps: int = opt(
         1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
     )
-    batch_size: int = opt(8, "windows in one update", "windows", low=1)
+    batch_size: int = opt(8, "sequences in one update", "sequences", low=1)
     seq_len: int = opt(
-        256, "length of a window", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
+        256, "length of a sequence", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
     )
     logical_shards: int = opt(
         8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
     )
     micro_batch: int = opt(
-        0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = chosen",
+        0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = all shards",
         "shards", low=0, free=True,
     )  # fmt: skip
     recompute: bool = opt(
         False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
     )
     precision: str = opt(
-        "fp32", "bf16: activations and operands of products in 16 bits; sums, norms, softmax, loss, gradients of "
+        "fp32", "bf16: activations and operands of matmuls in 16 bits; sums, norms, softmax, loss, gradients of "
         "weights, weights and moments stay fp32 (float32 and bfloat16 are read as other names of the two)",
         choices=("fp32", "bf16"), flags=("dtype",),
     )  # fmt: skip
@@ -105,13 +105,13 @@ class OptimConfig:
     )  # fmt: skip
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
     beta1: float = opt(
-        0.9, "decay of the first moment; lion: share of the moment in the direction", low=0.0, high=1.0,
+        0.9, "decay of the first moment; lion: weight of the moment in the direction", low=0.0, high=1.0,
         flags=("adamw_beta1",),
     )  # fmt: skip
     beta2: float = opt(
         0.95, "decay of the second moment; lion: of its moment", low=0.0, high=1.0, flags=("adamw_beta2",)
     )
-    momentum: float = opt(0.9, "sgd: share of its moment that stays", low=0.0, high=1.0)
+    momentum: float = opt(0.9, "sgd: fraction of its moment that stays", low=0.0, high=1.0)
     eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
     moment_dtype: str = opt(
         "fp32", "how the first moment is stored; bf16 is rounded after the update was formed",
@@ -122,7 +122,9 @@ class OptimConfig:
         choices=("sp", "mup", "abs_mup"),
     )  # fmt: skip
     eps_scaling: bool = opt(False, "the rule scales eps as it scales the rate")
-    weight_decay: float = opt(0.1, "share of a weight taken away", low=0.0, flags=("weight_decay_rate",))
+    weight_decay: float = opt(
+        0.1, "fraction of a weight removed, times a rate", low=0.0, flags=("weight_decay_rate",)
+    )
     decay_mode: str = opt(
         "coupled", "decay times the weight's own learning rate, or independent: times the schedule's factor only",
         choices=("coupled", "independent"),
@@ -138,7 +140,7 @@ class OptimConfig:
         "between peak (t + 1) / (W + 1)",
         choices=("next", "zero", "floor", "between"),
     )  # fmt: skip
-    final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "share", low=0.0, high=1.0)
+    final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
 
 
@@ -160,7 +162,7 @@ class EvalConfig:
         0, "batches of every validation, that of `validate` too; 0 = all", "batches", low=0, free=True
     )
     batch_size: int = opt(
-        0, "windows in one validation batch; 0 = train.batch_size", "windows", low=0, free=True
+        0, "sequences in one validation batch; 0 = train.batch_size", "sequences", low=0, free=True
     )
 
 
@@ -171,7 +173,7 @@ class SampleConfig:
     temperature: float = opt(0.8, "divides the logits; 0 = always the likeliest token", low=0.0, free=True)
     top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
     top_p: float = opt(
-        0.95, "keep the likeliest tokens up to this mass; 1 = all", "share", low=0.0, high=1.0, free=True
+        0.95, "keep the likeliest tokens up to this mass; 1 = all", "fraction", low=0.0, high=1.0, free=True
     )  # above 0: check.py
     max_tokens: int = opt(200, "tokens to write", "tokens", low=1, free=True)
     seed: int = opt(0, "seed of the draws", low=0, high=_SEEDS, free=True)

@@ -33,7 +33,7 @@ class GPT2Config:
     init_std: float = opt(0.02, "standard deviation of the initial matrices and embeddings", low=0.0)
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matrix product for every token."""
+        """Weights of the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.d_ff)
 
     def score_scale(self, layer: int) -> float:

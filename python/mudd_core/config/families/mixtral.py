@@ -15,7 +15,7 @@ class MixtralConfig:
     family: str = opt("mixtral", "model family", choices=("mixtral",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
@@ -64,7 +64,7 @@ class MixtralConfig:
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0)
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matrix product for every token: top_k experts of each layer."""
+        """Weights of the blocks that enter a matmul for every token: top_k experts of each layer."""
         experts = 3 * self.d_model * self.d_ff * self.top_k + self.d_model * self.n_expert
         return self.n_layer * (attention_weights(self) + experts)
 

@@ -17,7 +17,7 @@ class MUDDFormerConfig:
     family: str = opt("muddformer", "model family", choices=("muddformer",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=511)
@@ -33,7 +33,7 @@ class MUDDFormerConfig:
         choices=("llama", "pythia"),
     )  # fmt: skip
     rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
-    rope_fraction: float = opt(1.0, "share of each head that is rotated", "share", low=0.0, high=1.0)
+    rope_fraction: float = opt(1.0, "fraction of each head that is rotated", "fraction", low=0.0, high=1.0)
     norm_eps: float = opt(1e-6, "added to the mean square (variance) in norms", low=0.0)
     qk_norm: bool = opt(False, "RMSNorm of each query and key head with one learned gain, before rotation")
     first_norms: int = opt(
@@ -108,7 +108,7 @@ class MUDDFormerConfig:
         return (width // 64 + 1) * 64 if self.hidden_round else width
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks and generators that enter a matrix product for every token."""
+        """Weights of the blocks and generators that enter a matmul for every token."""
         matrices = 3 if self.block == "llama" else 2
         inner = sum(self.ffn_width(layer) for layer in range(self.n_layer))
         return (

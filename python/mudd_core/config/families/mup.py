@@ -15,13 +15,13 @@ DEFAULT_HEAD = 128
 class MupConfig:
     """mu-Transformer (Lingle 2024): a Transformer whose initial values and rates follow its width.
 
-    Field names are the original's. Rates by width are optim.rule; here stand the initial values and the logit scale.
+    Field names are the original's. optim.rule gives the rates; initial values and the logit scale are fields here.
     """
 
     family: str = opt("mup", "model family", choices=("mup",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
@@ -38,7 +38,7 @@ class MupConfig:
     kv_mqa: bool = opt(False, "one key and value head for all queries")
     rotary_base: float = opt(10000.0, "base of the rotary wavelengths; 0 = no positions at all", low=0.0)
     attn_act_name: str = opt(
-        "softmax", "activation of the scores; the norm_ ones are divided by their sum, the others by the window",
+        "softmax", "activation of the scores; the norm_ ones are divided by their sum, the others by max_seq_len",
         choices=("softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"),
     )  # fmt: skip
     ff_act_name: str = opt(
@@ -80,7 +80,7 @@ class MupConfig:
         return self.qk_scale or 1.0 / DEFAULT_HEAD
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matrix product for every token."""
+        """Weights of the blocks that enter a matmul for every token."""
         matrices = 3 if self.ff_act_name == "swiglu" else 2
         return self.n_layer * (attention_weights(self) + matrices * self.d_model * self.d_ff)
 
@@ -105,8 +105,8 @@ class MupConfig:
 
 
 def ask_for_scale(d_head: int) -> str:
-    """The message to who changes d_head alone."""
+    """Return the message for a config that changes d_head alone."""
     return (
         f"model.qk_scale: d_head is {d_head} now, and muP scales query times key by 1 / d_head = {1 / d_head:g}; "
-        f"the scale does not follow by itself, so say model.qk_scale={1 / d_head:g}"
+        f"the scale does not follow, so set model.qk_scale={1 / d_head:g}"
     )

@@ -19,7 +19,7 @@ class TokenFormerConfig:
     family: str = opt("tokenformer", "model family", choices=("tokenformer",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
@@ -50,7 +50,7 @@ class TokenFormerConfig:
     proj_bias: bool = opt(False, "biases on keys and values of the output projection")
     ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
     drop_path: float = opt(
-        0.0, "probability that a sample skips a layer's branch in training", "share", low=0.0, high=1.0
+        0.0, "probability that a sample skips a layer's branch in training", "fraction", low=0.0, high=1.0
     )
     keep_scores: bool = opt(
         True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
@@ -65,7 +65,7 @@ class TokenFormerConfig:
         choices=("none", "sinusoidal", "learned", "rotary"),
     )  # fmt: skip
     rope_base: float = opt(10000.0, "rotary: base of the wavelengths", low=1.0)
-    rope_fraction: float = opt(0.25, "rotary: rotated share of each head", "share", low=0.0, high=1.0)
+    rope_fraction: float = opt(0.25, "rotary: rotated fraction of each head", "fraction", low=0.0, high=1.0)
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
     gain_offset: float = opt(
         1.0,
@@ -95,7 +95,7 @@ class TokenFormerConfig:
         return self.slot_eps if self.slot_eps >= 0 else _EPS.get(self.normalize_type, 1e-8)
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matrix product for every token."""
+        """Weights of the blocks that enter a matmul for every token."""
         if self.block == "dense":
             return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.inner())
         heads = self.n_head * head_width(self)

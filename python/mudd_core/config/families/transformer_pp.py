@@ -15,7 +15,7 @@ class TransformerPPConfig:
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest window the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
@@ -31,7 +31,7 @@ class TransformerPPConfig:
     mlp_bias: bool = opt(False, "the three projections of the feed-forward block have biases")
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matrix product for every token."""
+        """Weights of the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 3 * self.d_model * self.d_ff)
 
     def faults(self) -> list[str]:
