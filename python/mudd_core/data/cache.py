@@ -232,11 +232,16 @@ def _read_checked(file: Path, split: Split, name: str) -> npt.NDArray[Any]:
 
     with _opened(file) as h5:
         values: npt.NDArray[Any] = h5.read(f"{split}/{name}")
-        wanted = h5.read(f"{split}/{name}_crc32c")
+        wanted = block_crcs(h5, str(file), f"{split}/{name}")
         offset = h5.place(f"{split}/{name}")[0]
     got = _core.crc32c_blocks(values)
+    if len(got) != len(wanted):
+        raise FormatError(
+            str(file), 0, f"{split}/{name}_crc32c: {len(wanted)} checksums, expected {len(got)}; "
+            f"{way_out(file.parent)}"
+        )  # fmt: skip
     for i, (g, w) in enumerate(zip(got, wanted, strict=True)):
-        if g != int(w):
+        if g != w:
             raise FormatError(str(file), offset + i * BLOCK_BYTES, f"{split}/{name}: block {i} is damaged; "
                               f"{way_out(file.parent)}")  # fmt: skip
     values.flags.writeable = False
