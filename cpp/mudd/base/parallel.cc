@@ -12,6 +12,12 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define MUDD_NOT_WATCHED __attribute__((no_sanitize("thread")))
+#else
+#define MUDD_NOT_WATCHED
+#endif
 
 namespace mudd {
 namespace {
@@ -50,6 +56,23 @@ struct Failure {
   }
 };
 
+// The two barriers of a parallel region, for ThreadSanitizer: it does not see those of libgomp, which is not
+// instrumented. Order between tasks is not stated, so that a race between two of them is found.
+struct Barriers {
+#if defined(__SANITIZE_THREAD__)
+  void before() { __tsan_release(&begin); }
+  void enter() { __tsan_acquire(&begin); }
+  void leave() { __tsan_release(&end); }
+  void after() { __tsan_acquire(&end); }
+  char begin = 0, end = 0;
+#else
+  void before() {}
+  void enter() {}
+  void leave() {}
+  void after() {}
+#endif
+};
+
 void run_alone(int64_t n_tasks, detail::TaskFn fn, void* context) {
   FloatState state;
   for (int64_t i = 0; i < n_tasks; ++i) fn(context, i, 0);
@@ -67,7 +90,8 @@ int num_threads() {
   return asked > 0 ? asked : default_threads();
 }
 
-void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
+// Not watched by ThreadSanitizer: libgomp hands the variables of the region over where it cannot see. Tasks are.
+MUDD_NOT_WATCHED void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
   static const bool registered = [] {
     pthread_atfork(nullptr, nullptr, in_child);
     return true;
@@ -82,8 +106,11 @@ void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
   if (workers == 1 || omp_in_parallel()) return run_alone(n_tasks, fn, context);
   Failure failure;
   std::atomic<int64_t> next{0};
+  Barriers barriers;
+  barriers.before();
 #pragma omp parallel num_threads(workers)
   {
+    barriers.enter();
     FloatState state;
     const int worker = omp_get_thread_num();
     for (int64_t i = next++; i < n_tasks; i = next++) {
@@ -94,7 +121,9 @@ void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
         failure.keep();
       }
     }
+    barriers.leave();
   }
+  barriers.after();
   if (failure.raised.load()) std::rethrow_exception(failure.first);
 }
 

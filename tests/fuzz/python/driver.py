@@ -1,0 +1,184 @@
+"""Fuzzes the readers in Python: driver.py [--seconds S] [--seed K] [--target NAME] [--failures DIR] [FILE...]
+
+Each target runs in a process of its own, first its corpus, then mutated inputs for S seconds; inputs that reach new
+lines join the pool. With FILEs only these are run. MUDD_FUZZ_MODULES may name a folder with `_core` and `_h5` to take
+instead of the installed ones, MUDD_FUZZ_PRELOAD the libraries of their sanitizers. The same seed gives the same inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib.util
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parents[2] / "python"
+CORPUS = HERE.parent / "corpus"
+NAMES = ("manifest", "json", "tokenizer", "cache", "cache_fields", "settings", "metrics", "batch", "weights")
+RUN_SECONDS = 10
+MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
+
+
+def take_modules(folder: str) -> None:
+    """Put the extension modules of a folder in the place of the package's own."""
+    import mudd_core
+
+    for name in ("_core", "_h5"):
+        file = next(Path(folder).glob(f"{name}.*.so"))
+        spec = importlib.util.spec_from_file_location(f"mudd_core.{name}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        setattr(mudd_core, name, module)
+
+
+class Coverage:
+    """Pairs of lines of mudd_core that ran one after the other."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[int, int, int]] = set()
+        self.fresh = False
+        self._package = str(PACKAGE / "mudd_core")
+
+    def trace(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        """For sys.settrace."""
+        if not frame.f_code.co_filename.startswith(self._package):
+            return None
+        previous, code = 0, hash(frame.f_code)
+
+        def line(frame: FrameType, _event: str, _arg: Any) -> Any:
+            nonlocal previous
+            edge = (code, previous, frame.f_lineno)
+            previous = frame.f_lineno
+            if edge not in self.seen:
+                self.seen.add(edge)
+                self.fresh = True
+            return line
+
+        return line
+
+
+class Session:
+    """The runs of one target in this process."""
+
+    def __init__(self, name: str, seed: int, folder: Path) -> None:
+        from readers import TARGETS
+
+        self.name, self.seed, self.folder = name, seed, folder
+        self.target = TARGETS[name]
+        self.coverage = Coverage()
+        self.runs = self.accepted = 0
+        self._watched = 0.0
+
+    def run(self, data: bytes) -> bool:
+        """Whether the input reached new lines. Leaves a broken rule as an exception."""
+        self.runs += 1
+        (self.folder / "running").write_bytes(data)  # for who finds us dead
+        now = time.monotonic()
+        if now - self._watched > 1:
+            faulthandler.dump_traceback_later(RUN_SECONDS + 1, exit=True)
+            self._watched = now
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.coverage.fresh = False
+        sys.settrace(self.coverage.trace)
+        try:
+            self.target.run(data, self.folder)
+            self.accepted += 1
+        except self.target.refusals:
+            pass
+        finally:
+            sys.settrace(None)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        if self.runs > 50 and grown > MEMORY_SLACK + 4 * len(data) // 1024:
+            raise AssertionError(f"a run took {grown} KiB of memory")
+        return self.coverage.fresh
+
+    def fuzz(self, seconds: float) -> None:
+        """The corpus, then mutations of it."""
+        pool = [file.read_bytes() for file in sorted((CORPUS / self.name).iterdir())]
+        for data in pool:
+            self.run(data)
+        draw = random.Random(self.seed)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            data = self.target.change(draw.choice(pool), draw.choice(pool), draw)
+            if self.target.repair is not None and draw.randrange(4):
+                data = self.target.repair(data)
+            if self.run(data):
+                pool.append(data)
+        print(
+            f"fuzz {self.name}: clean; {self.runs} runs in {seconds:.1f} s ({self.accepted} accepted), "
+            f"{len(self.coverage.seen)} edges, {len(pool)} inputs in the pool, seed {self.seed}",
+            flush=True,
+        )
+
+
+def run_here(name: str, seed: int, seconds: float, folder: Path, files: list[str]) -> int:
+    """One target in this process."""
+    sys.path.insert(0, str(PACKAGE))
+    if modules := os.environ.get("MUDD_FUZZ_MODULES"):
+        take_modules(modules)
+    session = Session(name, seed, folder)
+    try:
+        for file in files:
+            session.run(Path(file).read_bytes())
+        if not files:
+            session.fuzz(seconds)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def run_apart(name: str, args: argparse.Namespace) -> bool:
+    """One target in a process of its own, whose death is a failure with an input."""
+    base = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=base))
+    words = [sys.executable, __file__, "--inside", str(folder), "--target", name, "--seed", str(args.seed)]
+    env = {**os.environ, "LD_PRELOAD": os.environ.get("MUDD_FUZZ_PRELOAD", "")}
+    words += ["--seconds", str(args.seconds)]
+    status = subprocess.run([*words, *args.files], env=env).returncode
+    if status != 0:
+        (folder / "running").touch()
+        kept = Path(args.failures) / f"{name}-{args.seed}"
+        shutil.copyfile(folder / "running", kept)
+        print(
+            f"fuzz {name}: FAILED (code {status}) with seed {args.seed}; the input is {kept}", file=sys.stderr
+        )
+    shutil.rmtree(folder)
+    return status == 0
+
+
+def main() -> int:
+    """Exit code: 0 if every target is clean."""
+    sys.path.insert(0, str(HERE))
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--seconds", type=float, default=5.0, help="of each target")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--target", choices=NAMES, help="only this one")
+    p.add_argument("--failures", default=".", help="folder for inputs that break a rule")
+    p.add_argument("--inside", help=argparse.SUPPRESS)
+    p.add_argument("files", nargs="*")
+    args = p.parse_args()
+    if args.inside:
+        return run_here(args.target, args.seed, args.seconds, Path(args.inside), args.files)
+    names = [args.target] if args.target else NAMES
+    clean = [run_apart(name, args) for name in names]  # all of them run
+    return 0 if all(clean) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

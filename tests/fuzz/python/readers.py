@@ -1,0 +1,233 @@
+"""The readers in Python as fuzz targets: each takes bytes and a folder, and returns or raises what it promises."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import json
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mutation import change_bytes, change_json
+
+from mudd_core.errors import FormatError, UserError
+
+Change = Callable[[bytes, bytes, random.Random], bytes]
+
+
+@dataclass(frozen=True)
+class Target:
+    """run: may raise only `refusals`. repair: makes checksums of a mutated input fit again."""
+
+    run: Callable[[bytes, Path], None]
+    change: Change = change_json
+    refusals: tuple[type[Exception], ...] = (FormatError, UserError)
+    repair: Callable[[bytes], bytes] | None = None
+
+
+def require(holds: bool, what: str) -> None:
+    """AssertionError also under -O."""
+    if not holds:
+        raise AssertionError(what)
+
+
+def run_manifest(data: bytes, folder: Path) -> None:
+    """manifest.json: what is read is written again and reads the same."""
+    from mudd_core.checkpoint.manifest import decode, encode
+
+    manifest = decode(data, str(folder))
+    try:
+        again = encode(manifest)
+    except ValueError:  # numbers of the state beyond JSON
+        return
+    require(decode(again, str(folder)) == manifest, "a manifest that is written again reads the same")
+
+
+def seal_manifest(data: bytes) -> bytes:
+    """With a checksum that fits, in place of the last member."""
+    from mudd_core import _core
+
+    head = data.rpartition(b',\n "manifest_crc32c"')[0] or data.rstrip().removesuffix(b"}").rstrip()
+    if b"manifest_crc32c" in head[-60:]:
+        head = head.rpartition(b",")[0]
+    return head + f',\n "manifest_crc32c": "{_core.crc32c(head):08x}"\n}}\n'.encode()
+
+
+def run_json(data: bytes, folder: Path) -> None:
+    """The JSON files of a work directory: config.json, run.json, summary.json."""
+    from mudd_core.config import Config, check_config
+    from mudd_core.run_store import RunStore, read_saved_config
+
+    run = folder / "run"
+    run.mkdir(exist_ok=True)
+    for name in ("config.json", "run.json", "summary.json"):
+        (run / name).write_bytes(data)
+    store = RunStore(run)
+    store.config = Config()
+    try:
+        for ask in (store.saved_facts, store.summary):
+            with contextlib.suppress(FormatError, UserError):
+                ask()
+        check_config(read_saved_config(run))
+    finally:
+        store.close()
+
+
+def run_tokenizer(data: bytes, _folder: Path) -> None:
+    """tokenizer.json: the check, and for the form that needs no trial the library itself."""
+    from mudd_core.data.tokenize import JsonTokenizer
+    from mudd_core.data.tokenizer_trial import has_own_form
+
+    tokenizer = JsonTokenizer(data, "tokenizer.json")
+    require(0 <= tokenizer.eos_id < tokenizer.vocab_size, "the end of a document is in the vocabulary")
+    if has_own_form(json.loads(data)):
+        ids = tokenizer.encode("the river é\n\t x_1 = 2 " + data[:200].decode("utf-8", "ignore"))
+        require(all(0 <= i < tokenizer.vocab_size for i in ids), "ids are in the vocabulary")
+        tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))
+
+
+def run_cache(data: bytes, folder: Path) -> None:
+    """tokens.h5 through the wrapper of HDF5, and all that is asked of an opened cache."""
+    from mudd_core.data.cache import fingerprint_of
+
+    _open_cache(data, folder / fingerprint_of("corpus", "bytes"))
+
+
+def _open_cache(data: bytes, cache: Path) -> None:
+    from mudd_core.data.cache import SPLITS, open_cache
+
+    cache.mkdir(exist_ok=True)
+    (cache / "tokens.h5").write_bytes(data)
+    opened = open_cache(cache, sealed=False)
+    for split in SPLITS:
+        ids = opened.tokens(split)
+        require(ids.size == 0 or int(ids.max()) < opened.vocab_size, "ids are in the vocabulary")
+        opened.document_starts(split)
+
+
+def run_cache_fields(data: bytes, folder: Path) -> None:
+    """A cache whose attributes and arrays come from JSON: what is right for HDF5 and wrong for us."""
+    from mudd_core import _h5
+    from mudd_core.data.cache import fingerprint_of
+    from mudd_core.data.cache_seal import seal_of
+
+    file = folder / "made.h5"
+    file.unlink(missing_ok=True)
+    try:
+        fields = json.loads(data)
+        texts = fields["texts"]
+        name = fingerprint_of(texts["corpus_hash"], texts["tokenizer"])
+        with _h5.File.create(str(file)) as h5:
+            for dataset, (kind, values) in fields["arrays"].items():
+                array = np.array(values, dtype=kind)
+                h5.create_dataset(dataset, array.dtype, array.size)
+                h5.write(dataset, array)
+            for attribute, number in fields["numbers"].items():
+                h5.set_number(attribute, number)
+            for attribute, text in {"fingerprint": name, **texts}.items():
+                h5.set_text(attribute, text)
+            if fields["sealed"]:
+                h5.set_text("seal", seal_of(h5, str(file)))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, RuntimeError):
+        return  # no file that HDF5 can hold, or that could be sealed
+    _open_cache(file.read_bytes(), folder / name)
+
+
+def run_settings(data: bytes, _folder: Path) -> None:
+    """The settings of an original program beside the shapes of its weights, up to where memory is taken."""
+    from mudd_core import interop
+
+    try:
+        given = json.loads(data)
+        page = importlib.import_module(f"mudd_core.interop.{given['system']}").SYSTEM
+        settings = dict(given["settings"])
+        arrays = {str(name): np.broadcast_to(np.float32(0), shape) for name, shape in given["shapes"].items()}
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, ImportError):
+        return  # not a file of settings
+    if hasattr(page, "reading"):
+        page, arrays = page.reading(settings, arrays)
+    config = interop._model_config(page, settings, arrays)
+    for name, shape in itertools.islice(page.shapes(config, settings).items(), 1000):
+        if name in arrays and arrays[name].shape == tuple(shape):
+            continue
+
+
+def run_metrics(data: bytes, folder: Path) -> None:
+    """metrics.jsonl: reading, and cutting back to a step on resume."""
+    from mudd_core.metrics import MetricsLog, read_rows
+
+    file = folder / "metrics.jsonl"
+    file.write_bytes(data)
+    rows = list(read_rows(file))
+    MetricsLog(file, resumed_step=5).close()
+    kept = [row for row in rows if row["step"] <= 5]
+    require(len(list(read_rows(file))) == len(kept), "a resume keeps the rows up to its step")
+
+
+def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
+    """The tree of one line."""
+    lines = data.split(b"\n")
+    at = draw.randrange(len(lines))
+    lines[at] = change_json(lines[at], draw.choice(other.split(b"\n")), draw)
+    return b"\n".join(lines) + b"\n" * draw.randrange(2)
+
+
+def run_batch(data: bytes, _folder: Path) -> None:
+    """Batches of users: arrays of any shape, type, stride and order, described by JSON."""
+    from mudd_core.batch_check import checked_batch
+    from mudd_core.config import TransformerPPConfig
+
+    try:
+        described = json.loads(data)
+        batch = {name: _array(one) for name, one in described.items()}
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError):
+        return
+    config = TransformerPPConfig(vocab_size=50, max_seq_len=16, d_model=16, n_layer=1, n_head=2, d_ff=32)
+    arrays, optional = checked_batch(batch, config)
+    for name, array in arrays.items():
+        require(array.dtype == np.int32 and array.flags.c_contiguous, "arrays are int32 and contiguous")
+        require(array.shape == arrays["inputs"].shape, "arrays are of one shape")
+        require(name == "targets" or name in optional or int(array.min()) >= 0, "ids are in the vocabulary")
+        require(name in optional or int(array.max()) < 50, "ids are in the vocabulary")
+
+
+def _array(one: Any) -> Any:
+    """{"values", "dtype", "order", "to": a shape to broadcast to, "slice": steps}, or plain JSON as it is."""
+    if not isinstance(one, dict) or "values" not in one:
+        return one
+    array = np.array(one["values"], dtype=one.get("dtype"), order=one.get("order", "C"))
+    if "to" in one:
+        array = np.broadcast_to(array, one["to"])
+    return array[tuple(slice(None, None, step) for step in one.get("slice", []))]
+
+
+def run_weights(data: bytes, folder: Path) -> None:
+    """A folder of safetensors with its index; the bytes are those of the index."""
+    from mudd_core.checkpoint import load_weights
+
+    header = b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+    (folder / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    (folder / "model.safetensors.index.json").write_bytes(data)
+    with warnings.catch_warnings():  # that the files are not ours
+        warnings.simplefilter("ignore")
+        load_weights(folder)
+
+
+WRONG_VALUES = (ValueError, TypeError)  # what a caller's mistake raises; FormatError is none of them
+TARGETS = {
+    "manifest": Target(run_manifest, repair=seal_manifest),
+    "json": Target(run_json),
+    "tokenizer": Target(run_tokenizer),
+    "cache": Target(run_cache, change_bytes),
+    "cache_fields": Target(run_cache_fields),
+    "settings": Target(run_settings, refusals=(ValueError,)),
+    "metrics": Target(run_metrics, change_lines),
+    "batch": Target(run_batch, refusals=WRONG_VALUES),
+    "weights": Target(run_weights),
+}

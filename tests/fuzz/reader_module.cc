@@ -1,0 +1,14 @@
+// The module _core with only what the readers in Python call, for the fuzz targets in Python.
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+void bind_base(py::module_& m);
+void bind_io(py::module_& m);
+void bind_data(py::module_& m);
+
+PYBIND11_MODULE(_core, m) {
+  bind_base(m);
+  bind_io(m);
+  bind_data(m);
+}
