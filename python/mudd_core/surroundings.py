@@ -17,12 +17,12 @@ ENVIRONMENT = (
 
 
 # How many processes a launcher has started: SLURM, MPICH and its kin, Open MPI.
-_PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 
 
 def require_one_process() -> None:
     """UserError if a launcher has started several processes: each of them would train the same run."""
-    for name in _PROCESS_COUNTS:
+    for name in PROCESS_COUNTS:
         count = os.environ.get(name, "").lstrip("0")
         if count.isdecimal() and count != "1":
             raise UserError(

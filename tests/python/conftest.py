@@ -13,11 +13,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mudd_core.data import TokenCache, prepare, synthetic
+from mudd_core.surroundings import PROCESS_COUNTS
 from text_settings import Settings, quiet
 from tiny_run import write_text
 
 # What a terminal's program has: a shell's background job ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job of a cluster may run the tests; what it says of its tasks is not meant for the runs of the tests.
+for name in PROCESS_COUNTS:
+    os.environ.pop(name, None)
 MEMORY = Path("/dev/shm")
 # Times say nothing on a busy machine; the same examples every time, so that a failure is the change's.
 settings.register_profile(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shlex
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
+from mudd_core.checkpoint import manifest
 from mudd_core.config import config_hash, load_config
 from mudd_core.errors import UserError
 from mudd_core.longer import advice, may_extend
@@ -64,6 +67,24 @@ def test_fields_newer_than_a_run_keep_its_hash_and_may_be_absent() -> None:
         assert config_hash(load_config("tiny.py", [word])) == config_hash(config)
     assert config_hash(load_config("tiny.py", ["train.spike=off"])) == config_hash(config)
     assert config_hash(load_config("tiny.py", ["train.spike=skip"])) != config_hash(config)
+
+
+def test_a_run_that_is_older_than_these_fields_resumes(tmp_path: Path) -> None:
+    whole = unbroken(tmp_path / "whole")
+    with make(tmp_path / "old", FakeEngine(), "train.stop_at=7") as trainer:
+        trainer.fit()
+    file = tmp_path / "old" / "config.json"
+    saved = json.loads(file.read_text())
+    for name in ("rewind", "spike", "extend"):
+        del saved["train"][name]
+    file.write_text(json.dumps(saved))
+    folder = tmp_path / "old" / "checkpoints" / "step-7"
+    found = manifest.read_manifest(folder)
+    new = ("rewinds", "anchor", "spike_losses", "spike_norms")
+    state = {name: value for name, value in found.state.items() if name not in new}
+    (folder / "manifest.json").write_bytes(manifest.encode(dataclasses.replace(found, state=state)))
+    with make(tmp_path / "old", FakeEngine()) as trainer:
+        assert trainer.fit().final_hash == whole
 
 
 def test_the_advice_names_the_command() -> None:
