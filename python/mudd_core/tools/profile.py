@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
+from mudd_core.errors import SaveError
 from mudd_core.flops import peak_flops
 from mudd_core.regular_files import write_file
 
@@ -177,4 +178,7 @@ def write_trace(found: Profile, limits: Limits, path: Path) -> None:
         for tid, phase in ((1, "forward"), (2, "backward"))
     ]
     text = json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"})
-    write_file(path, gzip.compress(text.encode(), mtime=0))
+    try:
+        write_file(path, gzip.compress(text.encode(), mtime=0))
+    except SaveError as error:
+        raise SaveError(f"[profile] --trace: {error}") from error
