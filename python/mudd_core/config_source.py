@@ -37,7 +37,10 @@ def of_facts(facts: dict[str, Any]) -> ConfigSource | None:
     raw = facts.get(MEMBER)
     if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict):
         return None
-    return ConfigSource(list(raw.get("words") or []), {str(k): str(v) for k, v in raw["files"].items()})
+    words = raw.get("words")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return None
+    return ConfigSource(words, {str(k): str(v) for k, v in raw["files"].items()})
 
 
 @contextmanager

@@ -381,3 +381,13 @@ def test_the_environment_is_left_as_it_was() -> None:
     assert printed() == ["None", "None", "2000"]
     assert printed(GOMP_SPINCOUNT="77") == ["77", "None", "77"]
     assert printed(OMP_WAIT_POLICY="passive") == ["None", "passive", "0"]
+
+
+def test_a_current_folder_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["report", "--workdir=runs/none"]) == 2
+    assert "the current folder is gone" in capsys.readouterr().err

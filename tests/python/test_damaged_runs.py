@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from fake_runs import config_of, make
-from mudd_core import checkpoint
+from mudd_core import checkpoint, config_source
 from mudd_core.checkpoint import load_weights, manifest
 from mudd_core.errors import FormatError
 from mudd_core.members import build
 from mudd_core.metrics import read_rows
 from mudd_core.records import Summary, Validation
 from mudd_core.run_store import RunStore, read_object
+from mudd_core.tools.scaling.transfer import run_once
 
 DEEP = "[" * 200_000
 
@@ -167,3 +168,15 @@ def test_null_is_a_number_that_is_not_finite(tmp_path: Path) -> None:
     raw = {"step": 1, "val_loss": None, "val_bits_per_byte": 2, "targets": 3, "seconds": 0.5}
     found = build(Validation, raw, tmp_path)
     assert np.isnan(found.val_loss) and found.val_bits_per_byte == 2.0
+
+
+def test_words_that_are_none_tell_of_no_source() -> None:
+    for words in (3, {"a": 1}, [1], None):
+        assert config_source.of_facts({"config_source": {"files": {}, "words": words}}) is None
+
+
+def test_a_damaged_result_of_a_scaling_run(tmp_path: Path) -> None:
+    for text in ("", "abc", "abc def", "a b c"):
+        (tmp_path / "done.txt").write_text(text)
+        with pytest.raises(FormatError, match=r"done\.txt at byte 0: expected a config's hash and a loss"):
+            run_once(config_of(), tmp_path)

@@ -115,7 +115,13 @@ def _run(words: Sequence[str]) -> int:
 
 def _check_text(words: Sequence[str]) -> None:
     """UserError for bytes that are no UTF-8, in an argument or in the folder that its paths begin at."""
-    for text in (*words, os.getcwd()):
+    try:
+        here = os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"[arguments] the current folder is gone ({error.strerror}); cd to another one"
+        ) from error
+    for text in (*words, here):
         if text != text.encode("utf-8", "replace").decode():
             raise UserError(f"[arguments] expected UTF-8, got {text!a}; rename the file or the folder")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.config import Config, config_hash
-from mudd_core.errors import DivergedError, StopRequestedError, UserError
+from mudd_core.errors import DivergedError, FormatError, StopRequestedError, UserError
 from mudd_core.regular_files import read_text, write_text
 from mudd_core.tools.chart import COLORS, Chart, axis
 
@@ -48,7 +48,7 @@ def run_once(config: Config, folder: Path) -> float:
     done = folder / "done.txt"
     mine = config_hash(config)
     if done.is_file():
-        saved, text = read_text(done).split()
+        saved, text = _read_done(done)
         if saved != mine:
             raise UserError(f"[mup transfer] {done} is of another config; give another --out")
         print(f"{config.name:<14} loss {float(text):.4f}  (done before)", flush=True)
@@ -66,6 +66,18 @@ def run_once(config: Config, folder: Path) -> float:
     _core.replace_file(str(done), f"{mine} {loss!r}\n".encode())
     print(f"{config.name:<14} loss {loss:.4f}", flush=True)
     return loss
+
+
+def _read_done(file: Path) -> tuple[str, str]:
+    """(hash of the config, loss as it is written); FormatError where the file does not have both."""
+    try:
+        config, text = read_text(file).split()
+        float(text)
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            str(file), 0, f"expected a config's hash and a loss ({error}); delete it"
+        ) from error
+    return config, text
 
 
 def best(losses: Losses, width: int, exponents: Sequence[int]) -> int:
