@@ -13,8 +13,8 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
-#include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/peak/peak.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/peak/peak.h"
 
 using namespace mudd;
 

@@ -18,8 +18,8 @@
 
 #include "mudd/base/isa.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/peak/peak.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/peak/peak.h"
 #include "one_dnn.h"
 
 using namespace mudd;

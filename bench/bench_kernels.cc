@@ -1,6 +1,6 @@
 // Table of kernel rows at every level this CPU has, one thread. Each line carries GFLOP/s and the share of the
 // peak of the row's own level (products), or GB/s (ops that move data).
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "rows.h"
 
 using namespace mudd;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "mudd/ops/peak/peak.h"
+#include "mudd/kernels/peak/peak.h"
 
 namespace mudd::bench {
 

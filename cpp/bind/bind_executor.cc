@@ -8,7 +8,7 @@
 #include "bind/numpy.h"
 #include "bind/store.h"
 #include "mudd/graph/executor.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/kernels/convert/convert.h"
 
 namespace py = pybind11;
 using namespace mudd;

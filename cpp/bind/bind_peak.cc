@@ -1,7 +1,7 @@
 // The measured limits of this CPU.
 #include <pybind11/pybind11.h>
 
-#include "mudd/ops/peak/peak.h"
+#include "mudd/kernels/peak/peak.h"
 
 namespace py = pybind11;
 

@@ -6,7 +6,7 @@
 
 #include "bind/numpy.h"
 #include "bind/store.h"
-#include "mudd/train/init.h"
+#include "mudd/params/init.h"
 
 namespace py = pybind11;
 using namespace mudd;

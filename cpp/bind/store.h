@@ -6,7 +6,7 @@
 #include <string>
 
 #include "mudd/base/busy.h"
-#include "mudd/train/param_store.h"
+#include "mudd/params/param_store.h"
 
 namespace mudd::bind {
 

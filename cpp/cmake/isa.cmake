@@ -1,6 +1,6 @@
 # Kernels are built once per instruction-set level, each level an object library with its own flags.
-# add_op(folder) finds kernel-inl.h (built for every level over Vec) and <level>.cc files (hand-written for
-# one level) in cpp/mudd/ops/<folder>. No link-time optimisation and no shared inline functions across levels.
+# add_levels(folder) finds kernel-inl.h (built for every level over Vec) and <level>.cc files (hand-written for
+# one level) in cpp/mudd/<folder>. No link-time optimisation and no shared inline functions across levels.
 # Unit levels (bf16 units and their emulations) have only <level>.cc files: every other op runs there as on avx512.
 
 set(MUDD_LEVELS portable emu16)
@@ -33,13 +33,13 @@ function(mudd_level_source level source)
   set_property(GLOBAL APPEND PROPERTY MUDD_SOURCES_${level} ${source})
 endfunction()
 
-function(add_op op)
-  set(folder ${PROJECT_SOURCE_DIR}/cpp/mudd/ops/${op})
-  set_property(GLOBAL APPEND PROPERTY MUDD_OPS ${op})
+function(add_levels place)
+  set(folder ${PROJECT_SOURCE_DIR}/cpp/mudd/${place})
+  get_filename_component(op ${place} NAME)
   if(EXISTS ${folder}/kernel-inl.h)
     foreach(level ${MUDD_LEVELS})
       set(file ${CMAKE_BINARY_DIR}/levels/${op}_${level}.cc)
-      file(CONFIGURE OUTPUT ${file} CONTENT "#include \"mudd/ops/${op}/kernel-inl.h\"\n" @ONLY)
+      file(CONFIGURE OUTPUT ${file} CONTENT "#include \"mudd/${place}/kernel-inl.h\"\n" @ONLY)
       mudd_level_source(${level} ${file})
     endforeach()
   endif()
@@ -63,7 +63,7 @@ function(mudd_level_library name level)
                          -fno-exceptions -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized ${MUDD_FLAGS_${level}})
 endfunction()
 
-# After all add_op calls: one object library mudd_level_<level> each.
+# After all add_levels calls: one object library mudd_level_<level> each.
 function(mudd_finish_levels)
   set(objects "")
   foreach(level ${MUDD_LEVELS} ${MUDD_UNIT_LEVELS})

@@ -1,11 +1,11 @@
 // levels: adamw rows against the double reference over many steps; sweeps, packs, threads bit-equal.
-#include "mudd/ops/adamw/adamw.h"
+#include "mudd/optim/adamw/adamw.h"
 
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/adamw/reference.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/optim/adamw/reference.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 using namespace mudd;
 using namespace mudd::test;

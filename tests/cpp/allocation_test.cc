@@ -11,7 +11,7 @@
 #include <new>
 
 #include "compare.h"
-#include "mudd/train/init.h"
+#include "mudd/params/init.h"
 #include "mudd/train/step.h"
 
 namespace {

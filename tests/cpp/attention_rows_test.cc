@@ -7,7 +7,7 @@
 #include "compare.h"
 #include "head_node.h"
 #include "mudd/ops/attention/attention.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/kernels/convert/convert.h"
 
 using namespace mudd;
 using namespace mudd::test;

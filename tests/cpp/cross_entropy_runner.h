@@ -7,7 +7,7 @@
 #include "compare.h"
 #include "mudd/graph/node.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 namespace mudd::test::loss {
 

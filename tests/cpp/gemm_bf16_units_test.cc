@@ -6,7 +6,7 @@
 #include "compare.h"
 #include "gemm_operands.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 using namespace mudd;
 using namespace mudd::test;

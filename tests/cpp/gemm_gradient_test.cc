@@ -3,7 +3,7 @@
 #include "compare.h"
 #include "gemm_chain.h"
 #include "gemm_operands.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 using namespace mudd;
 using namespace mudd::test;

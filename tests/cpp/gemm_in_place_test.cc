@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gemm_operands.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compare.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 
 namespace mudd::test {
 

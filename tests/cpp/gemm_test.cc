@@ -8,8 +8,8 @@
 #include "gemm_operands.h"
 #include "mudd/base/parallel.h"
 #include "mudd/ops/activation/reference.h"
-#include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/gemm/reference.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/gemm/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -1,5 +1,5 @@
 // Initial values: by element index, by name and seed, moments, threads, refusals.
-#include "mudd/train/init.h"
+#include "mudd/params/init.h"
 
 #include "compare.h"
 #include "mudd/base/check.h"

@@ -5,12 +5,12 @@
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/adamw/adamw.h"
-#include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/lion/lion.h"
-#include "mudd/ops/lion/reference.h"
-#include "mudd/ops/sgd/reference.h"
-#include "mudd/ops/sgd/sgd.h"
+#include "mudd/optim/adamw/adamw.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/optim/lion/lion.h"
+#include "mudd/optim/lion/reference.h"
+#include "mudd/optim/sgd/reference.h"
+#include "mudd/optim/sgd/sgd.h"
 
 using namespace mudd;
 using namespace mudd::test;

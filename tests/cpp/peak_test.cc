@@ -1,8 +1,8 @@
 // levels: the loops that measure peak do what they count, and the numbers are plausible.
-#include "mudd/ops/peak/peak.h"
+#include "mudd/kernels/peak/peak.h"
 #include "compare.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/peak/reference.h"
+#include "mudd/kernels/peak/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -1,10 +1,10 @@
 // levels: squared norms and finiteness against the double reference, threads bit-equal.
-#include "mudd/ops/reduce/reduce.h"
+#include "mudd/kernels/reduce/reduce.h"
 
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/reduce/reference.h"
+#include "mudd/kernels/reduce/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

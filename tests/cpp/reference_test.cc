@@ -2,7 +2,7 @@
 #include <Eigen/Dense>
 
 #include "compare.h"
-#include "mudd/ops/gemm/reference.h"
+#include "mudd/kernels/gemm/reference.h"
 #include "mudd/ops/rms_norm/reference.h"
 
 using namespace mudd;

@@ -32,6 +32,10 @@ constexpr int64_t size_of(DType t) {
 
 const char* name_of(DType t);
 
+// Which way a stored matrix [rows, cols] is packed as the right operand of a product:
+// plain sums over rows (y = x W), transposed sums over columns (dx = dy W^T, logits = h E^T).
+enum class Pack : uint8_t { plain, transposed };
+
 // Where numbers begin and of which type they are, f32 or bf16; made from a plain pointer. What kernels of every
 // level see is always inlined: no copy of it may come from a file built with a level's instructions.
 #define MUDD_ALWAYS_INLINE [[gnu::always_inline]]

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "mudd/base/check.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/ops/convert/convert.h"
-#include "mudd/ops/reduce/reduce.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/gradient_sums.h"
 #include "mudd/graph/planner.h"
-#include "mudd/train/param_store.h"
+#include "mudd/params/param_store.h"
 
 namespace mudd {
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/planner.h"
-#include "mudd/train/param_store.h"
+#include "mudd/params/param_store.h"
 
 namespace mudd {
 

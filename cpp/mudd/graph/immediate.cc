@@ -4,7 +4,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/graph/executor.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/kernels/convert/convert.h"
 
 namespace mudd {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/node.h"
 
 namespace mudd {

@@ -14,13 +14,9 @@
 #include <vector>
 
 #include "mudd/base/types.h"
-#include "mudd/graph/row_gradient.h"
+#include "mudd/base/row_gradient.h"
 
 namespace mudd {
-
-// Which way a stored matrix [rows, cols] is packed as the right operand of a product:
-// plain sums over rows (y = x W), transposed sums over columns (dx = dy W^T, logits = h E^T).
-enum class Pack : uint8_t { plain, transposed };
 
 // Cuts of the samples of one graph run into logical shards (contracts 2): shard s holds the samples
 // [sample_begin[s], sample_begin[s+1]). Sums over tokens run in order inside a shard, then by a

@@ -1,7 +1,7 @@
 // Where buffers live in the arena.
 #include <algorithm>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/planner.h"
 
 namespace mudd {

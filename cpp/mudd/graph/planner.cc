@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/check.h"
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/graph_facts.h"
 
 namespace mudd {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "mudd/base/check.h"
-#include "mudd/ops/reduce/reduce.h"
+#include "mudd/kernels/reduce/reduce.h"
 #include "mudd/train/stop.h"
 
 namespace mudd {

@@ -10,8 +10,8 @@
 
 #include "mudd/base/shard_tree.h"
 #include "mudd/graph/executor.h"
-#include "mudd/ops/reduce/reduce.h"
-#include "mudd/train/update.h"
+#include "mudd/kernels/reduce/reduce.h"
+#include "mudd/optim/update.h"
 
 namespace mudd {
 

@@ -1,7 +1,7 @@
 #include "mudd/ops/activation/activation.h"
 
 #include "mudd/graph/node.h"
-#include "mudd/graph/wide_rows.h"
+#include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {
 

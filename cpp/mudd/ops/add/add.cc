@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mudd/graph/node.h"
-#include "mudd/graph/wide_rows.h"
+#include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {
 

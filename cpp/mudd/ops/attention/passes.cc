@@ -6,10 +6,10 @@
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
 #include "mudd/graph/row_sums.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/graph/wide_rows.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/attention/node.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/kernels/convert/convert.h"
 
 namespace mudd {
 

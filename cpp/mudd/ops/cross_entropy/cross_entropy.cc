@@ -4,7 +4,7 @@
 
 #include "mudd/base/rounding.h"
 #include "mudd/base/shard_tree.h"
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {

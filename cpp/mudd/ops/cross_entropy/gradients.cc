@@ -4,7 +4,7 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/shard_tree.h"
-#include "mudd/graph/row_tasks.h"
+#include "mudd/base/row_tasks.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {

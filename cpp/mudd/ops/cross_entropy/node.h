@@ -8,7 +8,7 @@
 #include "mudd/graph/node.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/cross_entropy/loss_cut.h"
-#include "mudd/ops/gemm/right_operand.h"
+#include "mudd/graph/right_operand.h"
 
 namespace mudd {
 

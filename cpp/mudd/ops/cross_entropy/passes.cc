@@ -3,7 +3,7 @@
 
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/parallel.h"
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/depth_mix/node.h"
 

@@ -4,10 +4,10 @@
 #include <array>
 
 #include "mudd/base/check.h"
-#include "mudd/graph/arena.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/gemm/right_operand.h"
-#include "mudd/ops/gemm/sink_gradient.h"
+#include "mudd/base/arena.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/graph/right_operand.h"
+#include "mudd/graph/sink_gradient.h"
 
 namespace mudd {
 namespace {

@@ -1,11 +1,11 @@
 // Forward and backward of depth_mix, block of rows by block of rows.
 #include <algorithm>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/row_sums.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/depth_mix/node.h"
 
 namespace mudd {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/ops/grouped_gemm/node.h"
 
 namespace mudd {

@@ -6,9 +6,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/node.h"
-#include "mudd/ops/gemm/right_operand.h"
+#include "mudd/graph/right_operand.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
 #include "mudd/ops/grouped_gemm/slots.h"
 

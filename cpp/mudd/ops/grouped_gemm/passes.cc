@@ -3,9 +3,9 @@
 #include <array>
 
 #include "mudd/base/parallel.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/convert/convert.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/grouped_gemm/node.h"
 
 namespace mudd {

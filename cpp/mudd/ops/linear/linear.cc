@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "mudd/base/parallel.h"
-#include "mudd/graph/arena.h"
+#include "mudd/base/arena.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
-#include "mudd/graph/wide_rows.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/activation/activation.h"
-#include "mudd/ops/gemm/gemm.h"
-#include "mudd/ops/gemm/right_operand.h"
-#include "mudd/ops/gemm/sink_gradient.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/graph/right_operand.h"
+#include "mudd/graph/sink_gradient.h"
 
 namespace mudd {
 

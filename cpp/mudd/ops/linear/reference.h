@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "mudd/ops/activation/reference.h"
-#include "mudd/ops/gemm/reference.h"
+#include "mudd/kernels/gemm/reference.h"
 
 namespace mudd::reference {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/moe_route/node.h"
 
 namespace mudd {

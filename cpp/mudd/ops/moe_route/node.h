@@ -3,7 +3,7 @@
 #pragma once
 
 #include "mudd/graph/node.h"
-#include "mudd/ops/gemm/right_operand.h"
+#include "mudd/graph/right_operand.h"
 #include "mudd/ops/moe_route/capacity.h"
 #include "mudd/ops/moe_route/moe_route.h"
 

@@ -1,9 +1,9 @@
 // The passes of moe_route: products of the router, its noise, and the work on rows in between.
 #include "mudd/base/parallel.h"
 #include "mudd/base/rng.h"
-#include "mudd/graph/row_tasks.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/gemm/sink_gradient.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/graph/sink_gradient.h"
 #include "mudd/ops/moe_route/node.h"
 
 namespace mudd {

@@ -9,7 +9,7 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
-#include "mudd/ops/gemm/gemm.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/pattention/pattention.h"
 
 namespace mudd {

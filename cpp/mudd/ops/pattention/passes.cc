@@ -5,10 +5,10 @@
 
 #include "mudd/base/rng.h"
 #include "mudd/graph/row_sums.h"
-#include "mudd/graph/wide_rows.h"
-#include "mudd/ops/convert/convert.h"
-#include "mudd/ops/gemm/right_operand.h"
-#include "mudd/ops/gemm/sink_gradient.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/convert/convert.h"
+#include "mudd/graph/right_operand.h"
+#include "mudd/graph/sink_gradient.h"
 #include "mudd/ops/pattention/node.h"
 
 namespace mudd {

@@ -6,7 +6,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
-#include "mudd/graph/wide_rows.h"
+#include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {
 

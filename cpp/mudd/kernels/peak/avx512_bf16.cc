@@ -1,0 +1,1 @@
+#include "mudd/kernels/peak/dot-inl.h"

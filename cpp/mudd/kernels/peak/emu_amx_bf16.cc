@@ -1,0 +1,1 @@
+#include "mudd/kernels/peak/tiles-inl.h"

@@ -1,0 +1,113 @@
+#include "mudd/kernels/peak/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "mudd/base/parallel.h"
+#include "mudd/base/arena.h"
+
+namespace mudd {
+
+std::span<const KernelRow<PeakKernels>> peak_rows() {
+  static const KernelRow<PeakKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/kernels/peak/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+std::span<const KernelRow<UnitKernels>> unit_rows() {
+  static const KernelRow<UnitKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/kernels/peak/kernels_bf16.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+// Exactly `threads` threads while it lives.
+class Threads {
+ public:
+  explicit Threads(int threads) : before_(num_threads()) {
+    check(threads >= 1 && threads <= kMaxThreads, "peak", "threads: expected 1 to ", kMaxThreads, ", got ",
+          threads);
+    set_num_threads(threads);
+  }
+  ~Threads() { set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Sum over threads of each one's best rate: `work` units by the seconds of body(task), tried `tries` times by all
+// threads side by side. Timing inside the threads keeps their start, and other programs, out of the number.
+template <class Body>
+double summed_rate(int threads, int tries, double work, Body body) {
+  std::vector<double> best(static_cast<size_t>(threads), 0.0);
+  parallel_for(threads, [&](int64_t task, int) {
+    for (int i = 0; i < tries; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      const float result = body(task);
+      const double rate = work / std::max(1e-9, seconds_since(start));
+      check(std::isfinite(result), "peak", "the loop gave a number that is not finite");
+      best[static_cast<size_t>(task)] = std::max(best[static_cast<size_t>(task)], rate);
+    }
+  });
+  double sum = 0;
+  for (double b : best) sum += b;
+  return sum;
+}
+
+// GFLOP/s of a loop whose rounds have so many operations each.
+double loop_gflops(int threads, int tries, double operations, float (*loop)(int64_t rounds)) {
+  check(tries >= 1 && tries <= 1000, "peak", "tries: expected 1 to 1000, got ", tries);
+  const Threads exactly(threads);
+  const auto start = std::chrono::steady_clock::now();
+  int64_t rounds = 1 << 14;  // of about 2 ms
+  while (loop(rounds) < 0 || seconds_since(start) < 2e-3) rounds *= 2;
+  return summed_rate(threads, tries, 1e-9 * operations * static_cast<double>(rounds),
+                     [&](int64_t) { return loop(rounds); });
+}
+
+}  // namespace
+
+double peak_gflops(int threads, int tries) {
+  const PeakKernels& kernels = choose(peak_rows());
+  return loop_gflops(threads, tries, 2.0 * kPeakFmas * kernels.lanes, kernels.multiply_add);
+}
+
+double bf16_peak_gflops(int threads, int tries) {
+  const UnitKernels& kernels = choose(unit_rows());
+  return loop_gflops(threads, tries, static_cast<double>(kernels.operations), kernels.multiply_add);
+}
+
+double read_gbps(int threads) {
+  const Threads exactly(threads);
+  const PeakKernels& kernels = choose(peak_rows());
+  const int64_t floats = int64_t{1} << 27, share = floats / threads / 128 * 128;
+  const Arena arena(floats * 4);  // huge pages, as the weights have them
+  auto* memory = reinterpret_cast<float*>(arena.data());
+  std::fill_n(memory, floats, 1.0f);
+  // By the clock on the wall: a thread that reads while another has not begun would have the bus for itself.
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<float> sums(static_cast<size_t>(threads));
+    const auto start = std::chrono::steady_clock::now();
+    parallel_for(threads,
+                 [&](int64_t t, int) { sums[static_cast<size_t>(t)] = kernels.read(memory + t * share, share); });
+    best = std::max(best, 4e-9 * static_cast<double>(share * threads) / seconds_since(start));
+    for (float sum : sums) check(sum > 0, "peak", "read: the sum of ones is ", sum);
+  }
+  return best;
+}
+
+}  // namespace mudd

@@ -1,0 +1,40 @@
+// peak_bf16 by tdpbf16ps or its emulation: four registers of sums hide the latency.
+#pragma once
+
+#include <algorithm>
+
+#include "mudd/base/simd/tiles.h"
+#include "mudd/kernels/peak/peak.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+constexpr int64_t kSums = 4 * kTileRows * kTileWords;
+
+float multiply_add_tiles(int64_t rounds) {
+  const TileSession session;
+  Tiles t;
+  float room[kSums];
+  std::fill_n(room, kSums, kPeakPair);
+  t.load<4>(room, kTileWords);
+  t.load<5>(room, kTileWords);
+  t.load<6>(room, kTileWords);
+  t.load<7>(room, kTileWords);
+  zero_sums(t);
+  for (int64_t r = 0; r < rounds; ++r) {
+    t.dot<0, 4, 6>();
+    t.dot<1, 4, 7>();
+    t.dot<2, 5, 6>();
+    t.dot<3, 5, 7>();
+  }
+  store_sums(t, room, 2 * kTileWords);
+  float sum = 0;
+  for (float x : room) sum += x;
+  return sum;
+}
+
+}  // namespace
+
+const UnitKernels peak_bf16 = {2 * 2 * kTileWords * kSums, multiply_add_tiles};
+
+}  // namespace mudd::MUDD_ISA

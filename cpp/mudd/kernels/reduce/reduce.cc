@@ -1,0 +1,89 @@
+#include "mudd/kernels/reduce/reduce.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "mudd/base/parallel.h"
+#include "mudd/base/shard_tree.h"
+#include "mudd/base/row_tasks.h"
+#include "mudd/kernels/convert/wide_rows.h"
+
+namespace mudd {
+
+std::span<const KernelRow<ReduceKernels>> reduce_rows() {
+  static const KernelRow<ReduceKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/kernels/reduce/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+namespace {
+
+const ReduceKernels& kernels() {
+  static const ReduceKernels& best = choose(reduce_rows());
+  return best;
+}
+
+int64_t blocks_of(const GradientPlanes& g) { return (g.n + kNormBlock - 1) / kNormBlock; }
+
+double block_square(const GradientPlanes& g, int64_t block) {
+  const int64_t begin = block * kNormBlock, n = std::min(kNormBlock, g.n - begin);
+  const float* planes[kMaxPlanes] = {};
+  float copies[kMaxPlanes][kNormBlock];  // of planes that are given by their rows
+  for (int p = 0; p < g.n_planes; ++p) {
+    if (g.rows[p]) g.rows[p]->copy(begin, n, copies[p]);
+    planes[p] = g.rows[p] ? copies[p] : g.planes[p] + begin;
+  }
+  return kernels().squares(n, planes, g.n_planes);
+}
+
+}  // namespace
+
+int64_t norm_blocks(std::span<const GradientPlanes> gradients) {
+  int64_t n = 0;
+  for (const GradientPlanes& g : gradients) n += blocks_of(g);
+  return n;
+}
+
+double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums) {
+  constexpr int64_t kBlocksPerTask = 16;
+  for (const GradientPlanes& g : gradients)
+    check(g.n_planes >= 1 && g.n_planes <= kMaxPlanes, "squared_norm", "n_planes: expected 1 to ", kMaxPlanes,
+          ", got ", g.n_planes);
+  const int64_t blocks = norm_blocks(gradients);
+  parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
+    int64_t at = task * kBlocksPerTask;
+    const int64_t end = std::min(at + kBlocksPerTask, blocks);
+    int64_t first = 0;  // number of the first block of this gradient
+    for (const GradientPlanes& g : gradients) {
+      const int64_t after = first + blocks_of(g);
+      for (; at < std::min(after, end); ++at) block_sums[at] = block_square(g, at - first);
+      if (at == end) return;
+      first = after;
+    }
+  });
+  double total = 0;
+  for (int64_t i = 0; i < blocks; ++i) total += block_sums[i];
+  return total;
+}
+
+bool all_finite(const Tensor& x) {
+  std::atomic<bool> finite{true};
+  parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    const WideRows rows(x, begin, end);
+    for (int64_t r = begin; r < end; ++r)
+      if (!kernels().finite(x.cols, rows.row(r))) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load();
+}
+
+double shard_sum(const double* values, int n) {
+  shard_tree::Counter<double> sums;
+  double total = 0;
+  for (int i = 0; i < n; ++i) total = sums.add(i, n, values[i]);
+  return total;
+}
+
+}  // namespace mudd

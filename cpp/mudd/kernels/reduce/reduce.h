@@ -1,0 +1,55 @@
+// reduce: the sums of a training step that must not depend on threads (contracts 2 and 7).
+//
+// squared_norm  sum of squares of gradients: fp32 inside fixed blocks of 4,096 elements (four chains of lanes),
+//               the blocks combined in double in their order.
+// all_finite    whether a value has neither NaN nor infinity.
+// shard_sum     doubles of the shards by the balanced binary tree.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/base/kernel_table.h"
+#include "mudd/base/types.h"
+#include "mudd/base/row_gradient.h"
+
+namespace mudd {
+
+constexpr int64_t kNormBlock = 4096;
+constexpr int kMaxPlanes = 4;
+
+// A gradient of n elements that is the sum of up to four planes (the uses of a tied parameter), added in order.
+struct GradientPlanes {
+  const float* planes[kMaxPlanes] = {};
+  const RowGradient* rows[kMaxPlanes] = {};  // a plane that is given by its rows; null: planes[i]
+  int n_planes = 0;
+  int64_t n = 0;
+};
+
+struct ReduceKernels {
+  // Sum of squares of elements [0, n) of the planes' sum.
+  float (*squares)(int64_t n, const float* const* planes, int n_planes);
+  // Whether all elements are finite.
+  bool (*finite)(int64_t n, const float* x);
+};
+
+#define MUDD_KERNEL(name, level)   \
+  namespace level {                \
+  extern const ReduceKernels name; \
+  }
+#include "mudd/kernels/reduce/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<ReduceKernels>> reduce_rows();
+
+// Doubles that squared_norm needs in `block_sums`.
+int64_t norm_blocks(std::span<const GradientPlanes> gradients);
+// NaN or infinity when any element is (or its square overflows fp32).
+double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums);
+
+// x: fp32 or bf16 rows.
+bool all_finite(const Tensor& x);
+
+// Sum over shards by a balanced binary tree: ((v0 + v1) + (v2 + v3)) + ....
+double shard_sum(const double* values, int n);
+
+}  // namespace mudd

@@ -1,9 +1,0 @@
-// gemm_bf16 by vdpbf16ps, emulated.
-#include "mudd/ops/gemm/dot-inl.h"
-#include "mudd/ops/gemm/row-inl.h"
-
-namespace mudd::MUDD_ISA {
-
-const GemmKernels gemm_bf16 = row_of_unit<DotUnit>();
-
-}  // namespace mudd::MUDD_ISA

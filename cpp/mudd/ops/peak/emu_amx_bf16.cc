@@ -1,1 +1,0 @@
-#include "mudd/ops/peak/tiles-inl.h"

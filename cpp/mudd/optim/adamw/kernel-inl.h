@@ -1,0 +1,33 @@
+// Built once per level over Vec; see adamw.h for the contract and the order of roundings.
+#include "mudd/optim/adamw/adamw.h"
+#include "mudd/optim/update-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
+template <class Moment>
+bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads, int n_grads,
+            const UpdateFactors& f) {
+  const Vec beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
+  const Vec beta2 = Vec::set1(f.beta2), rest2 = Vec::set1(f.one_minus_beta2), decay = Vec::set1(f.decay);
+  const Vec step = Vec::set1(f.step_size), root = Vec::set1(f.root_scale), eps = Vec::set1(f.eps);
+  FiniteCheck check;
+  over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
+    const Vec mean = fma(rest1, g, beta1 * load(m + i, lanes));
+    const Vec square = fma(rest2 * g, g, beta2 * load(v + i, lanes));
+    store(m + i, mean, lanes);
+    store(v + i, square, lanes);
+    const Vec old = load(w + i, lanes);
+    const Vec decayed = fnma(decay, old, old);
+    const Vec next = fnma(step, mean / fma(sqrt(square), root, eps), decayed);
+    store(w + i, next, lanes);
+    check.see(next, as_stored(m, mean), square, lanes);
+  });
+  return check.passed();
+}
+
+}  // namespace
+
+const UpdateKernels adamw_f32 = {update<float>, update<bf16>};
+
+}  // namespace mudd::MUDD_ISA

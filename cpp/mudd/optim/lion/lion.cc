@@ -1,0 +1,35 @@
+#include "mudd/optim/lion/lion.h"
+
+#include <cmath>
+
+#include "mudd/base/check.h"
+#include "mudd/optim/update_node.h"
+
+namespace mudd {
+
+std::span<const KernelRow<UpdateKernels>> lion_rows() {
+  static const KernelRow<UpdateKernels> rows[] = {
+#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
+#include "mudd/optim/lion/kernels.inc"
+#undef MUDD_KERNEL
+  };
+  return rows;
+}
+
+std::unique_ptr<Node> make_lion(const Attributes& a) {
+  a.only("lr,beta1,beta2,decay");
+  UpdateParameter p;
+  UpdateScalars s;
+  p.lr = a.number("lr", 1e-4);
+  p.decay = a.number("decay", 0.0);
+  s.beta1 = a.number("beta1", 0.9);
+  s.beta2 = a.number("beta2", 0.99);
+  check(std::isfinite(p.lr) && std::isfinite(p.decay), "lion", "lr, decay: expected finite numbers");
+  check(s.beta1 >= 0 && s.beta1 < 1 && s.beta2 >= 0 && s.beta2 < 1, "lion",
+        "beta1, beta2: expected numbers in [0, 1), got ", s.beta1, ", ", s.beta2);
+  return make_update_node(
+      "lion", lion_rows(), update_factors(Optimizer::lion, p, s),
+      {static_cast<float>(1 - p.decay), 0, static_cast<float>(1 - s.beta2), 0, static_cast<float>(s.beta2)});
+}
+
+}  // namespace mudd

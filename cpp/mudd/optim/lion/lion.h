@@ -1,0 +1,30 @@
+// lion: the update of Chen et al. 2023, arXiv 2302.06675 (spec/mup.md b.2). The training step runs it over all
+// parameters in its sweep (optim/update.h); as a node it is one update on arrays.
+//
+// Per element, in this order of fp32 roundings:
+//   d = fma(1 - beta1, g, beta1 * m)        g the summed gradient times grad_scale, as in adamw
+//   m = fma(1 - beta2, g, beta2 * m)
+//   w = fma(-decay, w, w)
+//   w = fma(-lr, sign(d), w)                sign(0) = 0
+//
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, beta1, beta2, decay
+// (share of w taken away, not multiplied by lr). Backward, dy and dm the gradients of the outputs (the sign is
+// flat):
+//   dw = (1 - decay) dy,   dgradient = (1 - beta2) dm,   dmoment = beta2 dm.
+#pragma once
+
+#include "mudd/base/kernel_table.h"
+#include "mudd/optim/update.h"
+
+namespace mudd {
+
+#define MUDD_KERNEL(name, level)   \
+  namespace level {                \
+  extern const UpdateKernels name; \
+  }
+#include "mudd/optim/lion/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<UpdateKernels>> lion_rows();
+
+}  // namespace mudd

@@ -1,0 +1,28 @@
+// sgd: gradient descent with Nesterov momentum, as torch.optim.SGD(nesterov=True) (Sutskever et al. 2013). The
+// training step runs it over all parameters in its sweep (optim/update.h); as a node it is one update on arrays.
+//
+// Per element, in this order of fp32 roundings:
+//   m = fma(momentum, m, g)                 g the summed gradient times grad_scale, as in adamw
+//   w = fma(-decay, w, w)                   decoupled, unlike torch's weight_decay
+//   w = fma(-lr, fma(momentum, m, g), w)
+//
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, momentum, decay
+// (share of w taken away, not multiplied by lr). Backward, dy and dm the gradients of the outputs:
+//   dw = (1 - decay) dy,   dgradient = dm - lr (1 + momentum) dy,   dmoment = momentum dm - lr momentum^2 dy.
+#pragma once
+
+#include "mudd/base/kernel_table.h"
+#include "mudd/optim/update.h"
+
+namespace mudd {
+
+#define MUDD_KERNEL(name, level)   \
+  namespace level {                \
+  extern const UpdateKernels name; \
+  }
+#include "mudd/optim/sgd/kernels.inc"
+#undef MUDD_KERNEL
+
+std::span<const KernelRow<UpdateKernels>> sgd_rows();
+
+}  // namespace mudd

@@ -1,0 +1,117 @@
+#include "mudd/params/param_store.h"
+
+#include "mudd/base/check.h"
+#include "mudd/kernels/gemm/gemm.h"
+
+namespace mudd {
+namespace {
+
+constexpr const char* kRoles[] = {"embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix"};
+
+}  // namespace
+
+const char* name_of(Role role) { return kRoles[static_cast<int>(role)]; }
+
+Role parse_role(const std::string& name) {
+  for (int i = 0; i < 8; ++i)
+    if (name == kRoles[i]) return static_cast<Role>(i);
+  fail("parameter", "role: expected embedding, matrix, gain, bias, head, router, slots or mix, got '", name, "'");
+}
+
+int64_t Parameter::size() const {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+int ParamStore::declare(const Parameter& parameter) {
+  const int known = find(parameter.name);
+  if (known >= 0) {
+    check(at(known).shape == parameter.shape && at(known).role == parameter.role, "parameter", parameter.name,
+          ": declared twice with different shapes or roles");
+    return known;
+  }
+  check(!allocated(), "parameter", parameter.name, ": declared after the parameters were allocated");
+  for (int64_t d : parameter.shape)
+    check(d >= 1, "parameter", parameter.name, ": expected a shape of whole numbers from 1 on, got ", d);
+  parameters_.push_back(parameter);
+  parameters_.back().offset = plane_elements_;
+  plane_elements_ += (parameter.size() + 15) / 16 * 16;
+  return count() - 1;
+}
+
+int ParamStore::find(const std::string& name) const {
+  for (int i = 0; i < count(); ++i)
+    if (parameters_[i].name == name) return i;
+  return -1;
+}
+
+int64_t ParamStore::elements() const {
+  int64_t n = 0;
+  for (const Parameter& p : parameters_) n += p.size();
+  return n;
+}
+
+void ParamStore::allocate(bool booked_only) {
+  check(!allocated(), "parameter", "the parameters are allocated already");
+  booked_only_ = booked_only;
+  planes_.emplace_back(plane_bytes(), booked_only_);
+  dtypes_.push_back(DType::f32);
+  packs_.resize(parameters_.size());
+}
+
+int ParamStore::add_plane(DType dtype) {
+  check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
+        name_of(dtype));
+  planes_.emplace_back(plane_elements_ * size_of(dtype), booked_only_);
+  dtypes_.push_back(dtype);
+  return planes() - 1;
+}
+
+void ParamStore::request_pack(int i, Pack how) {
+  Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
+  if (pack.data()) return;
+  pack = Arena(at(i).stack() * packed_stride(i, how), booked_only_);
+  if (!booked_only_) pack_master(i, how);
+}
+
+int64_t ParamStore::packed_stride(int i, Pack how) const {
+  const Parameter& p = at(i);
+  return how == Pack::plain ? mudd::packed_bytes(p.matrix_rows(), p.cols(), compute_)
+                            : mudd::packed_bytes(p.cols(), p.matrix_rows(), compute_);
+}
+
+void ParamStore::pack_master(int i, Pack how) {
+  const Parameter& p = at(i);
+  for (int64_t s = 0; s < p.stack(); ++s)
+    pack_weight(master(i) + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(), how == Pack::transposed,
+                packed(i, how) + s * packed_stride(i, how), compute_);
+}
+
+std::byte* ParamStore::packed(int i, Pack how) const {
+  const Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
+  return pack.data();
+}
+
+void ParamStore::repack(int i) {
+  for (Pack how : {Pack::plain, Pack::transposed})
+    if (packed(i, how)) pack_master(i, how);
+}
+
+void ParamStore::repack_all() {
+  for (int i = 0; i < count(); ++i) repack(i);
+}
+
+int64_t ParamStore::state_bytes() const {
+  int64_t bytes = 0;
+  for (int p = 1; p < planes(); ++p) bytes += planes_[p].bytes();
+  return bytes;
+}
+
+int64_t ParamStore::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const Packs& p : packs_) bytes += p.plain.bytes() + p.transposed.bytes();
+  return bytes;
+}
+
+}  // namespace mudd

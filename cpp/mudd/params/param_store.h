@@ -1,0 +1,105 @@
+// ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master; others (moments) are made
+// when an optimizer asks, each with its own dtype. Keeps the packed copies that GEMMs read; whoever writes a
+// master must repack it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mudd/base/busy.h"
+#include "mudd/base/arena.h"
+#include "mudd/base/types.h"
+
+namespace mudd {
+
+// What a parameter is for; decay, init and rates derive from it (contracts 11).
+enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix };
+const char* name_of(Role role);
+Role parse_role(const std::string& name);
+
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  Role role = Role::matrix;
+  int64_t fan_in = 0, fan_out = 0;
+  std::string init =
+      "normal";             // normal | uniform | constant | zeros | ones | last_column (ones there, zeros else)
+  double init_scale = 0.0;  // std of normal, half width of uniform, value of constant
+  // Per-parameter factors of the optimizer (contracts 12).
+  double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
+  bool decay_independent = false;  // decay times the schedule's factor only, not times any learning rate
+  bool trainable = true;
+  int64_t offset = 0;  // elements from the start of a plane, a multiple of 16
+
+  int64_t size() const;
+  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
+  int64_t rows() const { return size() / cols(); }
+  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated by itself.
+  int64_t stack() const { return shape.size() == 3 ? shape[0] : 1; }
+  int64_t matrix_rows() const { return rows() / stack(); }
+};
+
+class ParamStore {
+ public:
+  // compute: type of the packed copies, and of the graphs over this store (f32 or bf16; the masters are fp32).
+  explicit ParamStore(DType compute = DType::f32) : compute_(compute) {}
+  DType compute() const { return compute_; }
+
+  // Returns the index. A second declaration of the same name must agree in shape and role.
+  int declare(const Parameter& parameter);
+  int find(const std::string& name) const;  // -1 when there is none
+  int count() const { return static_cast<int>(parameters_.size()); }
+  const Parameter& at(int i) const { return parameters_[i]; }
+  Parameter& at(int i) { return parameters_[i]; }
+  int64_t elements() const;  // of all parameters, without padding
+
+  // Ends declaring: allocates the master plane (zeros). booked_only: this store and the executors over it only
+  // book addresses, so that models of any size can be planned; nothing of them may be read, written or run.
+  void allocate(bool booked_only = false);
+  bool booked_only() const { return booked_only_; }
+  bool allocated() const { return !planes_.empty(); }
+  float* master(int i) const { return plane(0, i); }
+
+  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new.
+  int add_plane(DType dtype = DType::f32);
+  int planes() const { return static_cast<int>(planes_.size()); }
+  DType plane_dtype(int p) const { return dtypes_[p]; }
+  std::byte* plane_data(int p, int i) const {
+    return planes_[p].data() + parameters_[i].offset * size_of(dtypes_[p]);
+  }
+  float* plane(int p, int i) const { return reinterpret_cast<float*>(plane_data(p, i)); }  // of an f32 plane
+
+  // Packed copies for compute(): request before use, then packed() gives the panels, repack() refreshes from the
+  // master. The matrices of a stack lie packed_stride() bytes apart.
+  void request_pack(int i, Pack how);
+  std::byte* packed(int i, Pack how) const;  // nullptr when not requested
+  int64_t packed_stride(int i, Pack how) const;
+  void repack(int i);
+  void repack_all();
+
+  int64_t plane_bytes() const { return plane_elements_ * 4; }
+  int64_t state_bytes() const;  // of all planes but the master
+  int64_t packed_bytes() const;
+
+  // For who runs a graph over this store, or writes it, where several threads may try (the bindings).
+  BusyFlag& busy() { return busy_; }
+
+ private:
+  struct Packs {
+    Arena plain, transposed;
+  };
+  void pack_master(int i, Pack how);
+
+  DType compute_;
+  std::vector<Parameter> parameters_;
+  std::vector<Arena> planes_;
+  std::vector<DType> dtypes_;
+  std::vector<Packs> packs_;
+  int64_t plane_elements_ = 0;
+  bool booked_only_ = false;
+  BusyFlag busy_;
+};
+
+}  // namespace mudd
