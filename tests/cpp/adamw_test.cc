@@ -4,8 +4,8 @@
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
-#include "mudd/optim/adamw/reference.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/optim/adamw/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -6,8 +6,8 @@
 
 #include "compare.h"
 #include "head_node.h"
-#include "mudd/ops/attention/attention.h"
 #include "mudd/kernels/convert/convert.h"
+#include "mudd/ops/attention/attention.h"
 
 using namespace mudd;
 using namespace mudd::test;

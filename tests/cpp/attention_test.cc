@@ -5,9 +5,9 @@
 #include "compare.h"
 #include "head_node.h"
 #include "mudd/base/parallel.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/attention/attention.h"
 #include "mudd/ops/attention/reference.h"
-#include "mudd/kernels/convert/convert.h"
 
 using namespace mudd;
 using namespace mudd::test;

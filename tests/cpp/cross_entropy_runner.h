@@ -6,8 +6,8 @@
 
 #include "compare.h"
 #include "mudd/graph/node.h"
-#include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/ops/cross_entropy/cross_entropy.h"
 
 namespace mudd::test::loss {
 

@@ -4,9 +4,9 @@
 
 #include "compare.h"
 #include "gemm_operands.h"
-#include "mudd/ops/activation/reference.h"
 #include "mudd/kernels/gemm/gemm.h"
 #include "mudd/kernels/gemm/reference.h"
+#include "mudd/ops/activation/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -7,9 +7,9 @@
 #include "gemm_chain.h"
 #include "gemm_operands.h"
 #include "mudd/base/parallel.h"
-#include "mudd/ops/activation/reference.h"
 #include "mudd/kernels/gemm/gemm.h"
 #include "mudd/kernels/gemm/reference.h"
+#include "mudd/ops/activation/reference.h"
 
 using namespace mudd;
 using namespace mudd::test;

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "mudd/base/types.h"
 #include "mudd/base/row_gradient.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "mudd/base/check.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/check.h"
 #include "mudd/graph/graph_facts.h"
 
 namespace mudd {

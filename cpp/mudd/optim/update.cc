@@ -7,8 +7,8 @@
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
-#include "mudd/optim/adamw/adamw.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/optim/adamw/adamw.h"
 #include "mudd/optim/lion/lion.h"
 #include "mudd/optim/sgd/sgd.h"
 

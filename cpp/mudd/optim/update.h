@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "mudd/base/types.h"
 #include "mudd/base/row_gradient.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "mudd/base/busy.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/busy.h"
 #include "mudd/base/types.h"
 
 namespace mudd {

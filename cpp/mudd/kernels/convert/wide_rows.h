@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "mudd/base/types.h"
 #include "mudd/base/row_tasks.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "mudd/base/parallel.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/parallel.h"
 
 namespace mudd {
 

@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "mudd/base/parallel.h"
-#include "mudd/base/shard_tree.h"
 #include "mudd/base/row_tasks.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {

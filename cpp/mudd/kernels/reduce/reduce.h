@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "mudd/base/kernel_table.h"
-#include "mudd/base/types.h"
 #include "mudd/base/row_gradient.h"
+#include "mudd/base/types.h"
 
 namespace mudd {
 

@@ -5,11 +5,11 @@
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
-#include "mudd/graph/row_sums.h"
 #include "mudd/base/row_tasks.h"
+#include "mudd/graph/row_sums.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/attention/node.h"
-#include "mudd/kernels/convert/convert.h"
 
 namespace mudd {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "mudd/base/arena.h"
 #include "mudd/base/rounding.h"
 #include "mudd/base/shard_tree.h"
-#include "mudd/base/arena.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "mudd/base/parallel.h"
-#include "mudd/base/shard_tree.h"
 #include "mudd/base/row_tasks.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {

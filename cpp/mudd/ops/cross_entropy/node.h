@@ -6,9 +6,9 @@
 #include <array>
 
 #include "mudd/graph/node.h"
+#include "mudd/graph/right_operand.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/cross_entropy/loss_cut.h"
-#include "mudd/graph/right_operand.h"
 
 namespace mudd {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "mudd/base/parallel.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/parallel.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/depth_mix/node.h"
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "mudd/base/check.h"
 #include "mudd/base/arena.h"
-#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/base/check.h"
 #include "mudd/graph/right_operand.h"
 #include "mudd/graph/sink_gradient.h"
+#include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "mudd/base/arena.h"
-#include "mudd/graph/row_sums.h"
 #include "mudd/base/row_tasks.h"
-#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/graph/row_sums.h"
 #include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/depth_mix/node.h"
 
 namespace mudd {

@@ -4,8 +4,8 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/row_tasks.h"
-#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/grouped_gemm/node.h"
 
 namespace mudd {

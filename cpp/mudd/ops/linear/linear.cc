@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "mudd/base/parallel.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
-#include "mudd/graph/row_sums.h"
-#include "mudd/kernels/convert/wide_rows.h"
-#include "mudd/ops/activation/activation.h"
-#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/graph/right_operand.h"
+#include "mudd/graph/row_sums.h"
 #include "mudd/graph/sink_gradient.h"
+#include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/ops/activation/activation.h"
 
 namespace mudd {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "mudd/ops/activation/reference.h"
 #include "mudd/kernels/gemm/reference.h"
+#include "mudd/ops/activation/reference.h"
 
 namespace mudd::reference {
 

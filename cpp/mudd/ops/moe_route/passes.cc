@@ -2,8 +2,8 @@
 #include "mudd/base/parallel.h"
 #include "mudd/base/rng.h"
 #include "mudd/base/row_tasks.h"
-#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/graph/sink_gradient.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/moe_route/node.h"
 
 namespace mudd {

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "mudd/base/rng.h"
-#include "mudd/graph/row_sums.h"
-#include "mudd/kernels/convert/wide_rows.h"
-#include "mudd/kernels/convert/convert.h"
 #include "mudd/graph/right_operand.h"
+#include "mudd/graph/row_sums.h"
 #include "mudd/graph/sink_gradient.h"
+#include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/pattention/node.h"
 
 namespace mudd {

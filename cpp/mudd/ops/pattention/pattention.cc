@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "mudd/base/math.h"
 #include "mudd/base/arena.h"
+#include "mudd/base/math.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/pattention/node.h"
 
