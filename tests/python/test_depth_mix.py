@@ -68,6 +68,14 @@ def test_a_stream_that_nobody_reads_has_gradient_zero() -> None:
     zero = ops.depth_mix_backward((dy[0] * 0, dy[1], dy[2] * 0, dy[3]), *inputs)
     for a, b in zip(absent, zero, strict=True):
         assert (a is None and b is None) or np.array_equal(a, b)
+    leaves = [None if i is None else torch.tensor(i, dtype=torch.float64, requires_grad=True) for i in inputs]
+    _, second, _, fourth = depth_mix(leaves)
+    torch.autograd.backward((second, fourth), [torch.tensor(d, dtype=torch.float64) for d in (dy[1], dy[3])])
+    for index, (gradient, leaf) in enumerate(zip(absent, leaves, strict=True)):
+        if leaf is not None:
+            exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+            scale = max(1.0, float(np.abs(exact).max()))
+            np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-5 * scale, err_msg=str(index))
 
 
 def test_rows_never_depend_on_their_number_or_on_threads() -> None:
@@ -95,10 +103,19 @@ def test_sums_over_tokens_follow_the_shards() -> None:
     plain = ops.depth_mix_backward(dy, *inputs, direct=True, post_norm=True)
     with tape.shards(8, 4):
         cut = ops.depth_mix_backward(dy, *inputs, direct=True, post_norm=True)
+    each = [
+        ops.depth_mix_backward(
+            tuple(d[i : i + 2] for d in dy), *inputs[:8], *(x[i : i + 2] for x in inputs[8:]),
+            direct=True, post_norm=True,
+        )
+        for i in range(0, 8, 2)
+    ]  # fmt: skip
     for index, (a, b) in enumerate(zip(plain, cut, strict=True)):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(a).max())
-        assert index < 8 or np.array_equal(a, b)
-    assert not np.array_equal(plain[1], cut[1])
+        parts = [gradients[index] for gradients in each]
+        tree = np.concatenate(parts) if index >= 8 else (parts[0] + parts[1]) + (parts[2] + parts[3])
+        assert np.array_equal(b, tree), index
+        assert index < 8 or np.array_equal(a, b), index
+    assert not np.array_equal(plain[1], cut[1])  # so that the comparison with the tree can fail
 
 
 X = np.ones((2, 3, 8), np.float32)

@@ -9,6 +9,8 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import _core, ops
+from mudd_core.config import Config, TrainConfig
+from mudd_core.engine import Engine
 from mudd_core.recording import Recorder
 from small_models import CASES, make, make_batch
 
@@ -247,3 +249,22 @@ def test_numbers_of_a_run_have_bounds(run: int, cache_length: int) -> None:
 def test_shapes_of_parameters_have_bounds() -> None:
     with pytest.raises(ValueError, match="from 1 on"):
         _core.ParamStore().declare("w", (-2, -3), role="matrix", fan_in=1, fan_out=1, init="ones")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "place"),
+    [
+        ("embed", "embedding (forward)"),
+        ("blocks.0.attn.q.w", "blocks.0.attn.q:linear (forward)"),
+        ("blocks.1.ffn.down.w", "blocks.1.ffn.down:linear (forward)"),
+        ("final_norm.gain", "final_norm:rms_norm (forward)"),
+    ],
+)
+def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -> None:
+    model, cfg, _ = make("llama_gqa")
+    train = TrainConfig(steps=2, batch_size=4, seq_len=9, logical_shards=4, micro_batch=2)
+    engine = Engine(Config("t", model.config, train=train), model)
+    batch = make_batch(cfg.vocab_size, 4, 9)
+    model.set_parameter(parameter, np.full(model.parameters[parameter].shape, np.inf, np.float32))
+    assert not engine.train_step(0, 1e-3, batch).finite
+    assert engine.first_nonfinite(0) == place

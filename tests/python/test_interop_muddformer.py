@@ -187,8 +187,14 @@ def test_settings_that_are_left_out_follow_from_the_tensors() -> None:
 def test_zero_loss_counts_every_target() -> None:
     given = orig.filled(orig.jax_shapes(orig.JAX_MUDD))
     batch = {"tokens": tokens()}
-    counted = interop.load_original("muddformer_jax", {**orig.JAX_MUDD, "zero_loss": True}, given).loss(batch)
-    assert counted != interop.load_original("muddformer_jax", orig.JAX_MUDD, given).loss(batch)
+    weights = {key: torch.tensor(x, dtype=torch.float64) for key, x in given.items()}
+    logits = orig.jax_logits(orig.JAX_MUDD, weights, tokens()[:, :-1]).flatten(0, 1)
+    targets = torch.tensor(tokens()[:, 1:]).flatten()
+    assert (targets == 0).any()
+    for zero_loss in (True, False):
+        model = interop.load_original("muddformer_jax", {**orig.JAX_MUDD, "zero_loss": zero_loss}, given)
+        want = torch.nn.functional.cross_entropy(logits, targets, ignore_index=-100 if zero_loss else 0)
+        assert model.loss(batch) == pytest.approx(float(want), rel=LOSS)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from mudd_core.errors import UserError
 from mudd_core.expert_load import WINDOW, ExpertLoad, StepFigures
 from mudd_core.metrics import read_rows
 from mudd_core.progress import fit, step_fields
+from reference import numpy_moe
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOSS
@@ -101,14 +102,17 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     for key, view in model.parameters.items():
         whole.set_parameter(key, view)
     assert whole.loss(batch, shards=4) == pytest.approx(model.loss(batch), rel=1e-12)
-    assert whole.loss(batch, shards=4) != pytest.approx(model.loss(batch, shards=4), rel=1e-6)
+    alone = [model.loss({key: array[i : i + 1] for key, array in batch.items()}) for i in range(4)]
+    assert model.loss(batch, shards=4) == pytest.approx(np.mean(alone), rel=LOSS)
+    assert whole.loss(batch, shards=4) != pytest.approx(np.mean(alone), rel=10 * LOSS)  # another quantity
     train = TrainConfig(steps=2, batch_size=4, seq_len=9, micro_batch=1)
     with pytest.raises(UserError, match="aux_scope"):
         Engine(Config(model=whole.config, train=train), whole)
     with tape.shards(4, 2):
-        figures = [np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1]
-        sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), *figures, balance=1.0)
-    assert sums.shape == (2,) and sums[0] != sums[1]
+        figures = np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1
+        sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), figures, balance=1.0)
+    exact = [6 * numpy_moe.balance([half], 4, 2, "pooled")[0] for half in (figures[:2], figures[2:])]
+    np.testing.assert_allclose(sums, exact, rtol=LOSS)  # times the counted targets of the shard
 
 
 def test_decoding_drops_nothing_and_says_so() -> None:
