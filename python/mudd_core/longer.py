@@ -41,7 +41,8 @@ def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequenc
     steps = asked.train.steps
     if steps <= saved.train.steps or not done:
         return ""
-    kept = [word for word in command if word.partition("=")[0] != "--workdir"]
+    replaced = ("--workdir", "train.steps", "--config.train.steps")
+    kept = [word for word in command if word.partition("=")[0] not in replaced]
     new = shlex.join(
         [
             *kept,

@@ -34,7 +34,10 @@ class Recovery:
         where = ""
         if not report.finite and (obstacle or train.debug_nonfinite):
             where = self._engine.first_nonfinite(self._guard.batch_index(step))
-        self._journal.skipped(step + 1, reason, where if train.debug_nonfinite else "")
+        if report.spoilt:
+            self._journal.say(f"step {step + 1}: {reason}")
+        else:
+            self._journal.skipped(step + 1, reason, where if train.debug_nonfinite else "")
         if obstacle:
             raise DivergedError(self._last_words(step, report, reason, where, obstacle))
         return ends

@@ -93,7 +93,7 @@ def test_the_advice_names_the_command() -> None:
     command = ["python3", "launch.py", "--config=tiny.py", "--workdir=runs/a b", "train.steps=250"]
     text = advice(Path("runs/a b"), saved, asked, 100, command)
     assert shlex.split(text.splitlines()[-1]) == [
-        "python3", "launch.py", "--config=tiny.py", "train.steps=250", "--workdir=runs/a b-to-250",
+        "python3", "launch.py", "--config=tiny.py", "--workdir=runs/a b-to-250",
         "train.steps=150", "train.seed=1", "start.load_parameters_path=runs/a b", "start.keep_optimizer=true",
     ]  # fmt: skip
     assert advice(Path("runs/a"), saved, saved, 100, command) == ""
