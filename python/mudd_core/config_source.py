@@ -92,7 +92,7 @@ def resumed(file: str, words: Sequence[str], workdir: Path | None) -> tuple[Conf
 def _known(
     folder: Path, path: Path, words: Sequence[str], *, named: bool
 ) -> tuple[Config, ConfigSource] | None:
-    from mudd_core.run_store import read_facts, read_saved_config
+    from mudd_core.run_files import read_facts, read_saved_config
 
     try:
         if not (folder / "run.json").is_file() or not (folder / "config.json").is_file():

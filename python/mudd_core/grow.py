@@ -78,7 +78,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
 
     state: read the optimizer's moments too; UserError where there are none.
     """
-    from mudd_core.run_store import read_saved_config
+    from mudd_core.run_files import read_saved_config
 
     path = local(path, "[start] load_parameters_path")
     run, step = _run_and_step(path, state)

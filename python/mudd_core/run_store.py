@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import secrets
 import sys
 import time
@@ -19,17 +18,16 @@ from mudd_core.config import (
     Difference,
     config_hash,
     differences,
-    from_dict,
     merge_for_resume,
     to_dict,
 )
 from mudd_core.config_source import ConfigSource
 from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.longer import extended
-from mudd_core.members import build, member
+from mudd_core.members import build
 from mudd_core.metrics import Board, LineFile, MetricsLog, Row, read_rows
-from mudd_core.records import DATA_FACT, Summary, Tensors, Validation
-from mudd_core.regular_files import read_text
+from mudd_core.records import Summary, Tensors, Validation
+from mudd_core.run_files import read_facts, read_object, read_saved_config
 from mudd_core.take_over import locked
 from mudd_core.workdir import write_json
 
@@ -239,35 +237,3 @@ class RunStore:
                         log.close()
         finally:
             self.dir.close()
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
-    try:
-        value = json.loads(read_text(path, links=False))
-    except OSError as error:
-        raise UserError(f"[workdir] {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(str(path), 0, f"not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise FormatError(str(path), 0, "expected a JSON object")
-    return value
-
-
-def read_facts(workdir: Path) -> dict[str, Any]:
-    """What run.json of a run says: run_id and, where the run has text, the fingerprint of its token cache."""
-    file = workdir / "run.json"
-    facts = read_object(file)
-    member(facts, "run_id", str, file)
-    for name, kind in ((DATA_FACT, str), ("vocab_size", int)):
-        if facts.get(name) is not None:
-            member(facts, name, kind, file)
-    return facts
-
-
-def read_saved_config(workdir: Path) -> Config:
-    """The config saved with a run; UserError where the folder holds none."""
-    file = workdir / "config.json"
-    if not file.is_file():
-        raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
-    return from_dict(read_object(file))

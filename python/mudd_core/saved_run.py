@@ -52,7 +52,7 @@ def _saved_with(
     path: Path, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
     """The saved config with the words applied. fallback: tells which words exist where there is no run."""
-    from mudd_core.run_store import read_saved_config
+    from mudd_core.run_files import read_saved_config
 
     if not (path / "config.json").is_file():
         split_words(words, fallback, known)  # a misspelt option may be why there is none
@@ -75,7 +75,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
     from mudd_core.records import DATA_FACT, SEAL_FACT
-    from mudd_core.run_store import read_facts
+    from mudd_core.run_files import read_facts
     from mudd_core.saved_state import take_weights
 
     facts = read_facts(path)

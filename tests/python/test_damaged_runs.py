@@ -18,7 +18,8 @@ from mudd_core.errors import FormatError
 from mudd_core.members import build
 from mudd_core.metrics import read_rows
 from mudd_core.records import Summary, Validation
-from mudd_core.run_store import RunStore, read_object
+from mudd_core.run_files import read_object
+from mudd_core.run_store import RunStore
 from mudd_core.tools.scaling.transfer import run_once
 
 DEEP = "[" * 200_000

@@ -17,7 +17,7 @@ from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
 from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.metrics import read_rows
-from mudd_core.run_store import read_saved_config
+from mudd_core.run_files import read_saved_config
 from mudd_core.workdir import Workdir
 from text_settings import Settings, quiet
 

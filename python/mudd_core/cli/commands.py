@@ -89,7 +89,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
     from mudd_core import longer
     from mudd_core.config_source import changed_file, of_facts
-    from mudd_core.run_store import read_saved_config
+    from mudd_core.run_files import read_saved_config
 
     note, store.source = "", request.source
     if file := changed_file(of_facts(store.saved_facts()), request.source):

@@ -78,7 +78,7 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
     from mudd_core import checkpoint
     from mudd_core.assemble import resolved_model
     from mudd_core.model import Model
-    from mudd_core.run_store import read_facts
+    from mudd_core.run_files import read_facts
     from mudd_core.saved_state import take_weights
 
     facts = read_facts(workdir)
@@ -100,7 +100,7 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
 def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
     """The tokenizer.json of a run: the one its config names, or the one in its token cache; None for bytes."""
     from mudd_core.records import DATA_FACT
-    from mudd_core.run_store import read_facts
+    from mudd_core.run_files import read_facts
 
     fingerprint = read_facts(workdir).get(DATA_FACT) or ""
     places = [Path(config.data.tokenizer)] if config.data.tokenizer.endswith(".json") else []

@@ -62,7 +62,8 @@ def seal_manifest(data: bytes) -> bytes:
 def run_json(data: bytes, folder: Path) -> None:
     """The JSON files of a work directory: config.json, run.json, summary.json."""
     from mudd_core.config import Config, check_config
-    from mudd_core.run_store import RunStore, read_saved_config
+    from mudd_core.run_files import read_saved_config
+    from mudd_core.run_store import RunStore
 
     run = folder / "run"
     run.mkdir(exist_ok=True)
