@@ -113,7 +113,7 @@ MUDD_NOT_WATCHED void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* contex
     barriers.enter();
     FloatState state;
     const int worker = omp_get_thread_num();
-    for (int64_t i = next++; i < n_tasks; i = next++) {
+    for (int64_t i = claim(next); i < n_tasks; i = claim(next)) {
       if (failure.raised.load(std::memory_order_relaxed)) continue;
       try {
         fn(context, i, worker);

@@ -5,6 +5,7 @@
 // (FTZ and DAZ), and gets its caller's floating-point state back afterwards (contracts 6).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
@@ -18,6 +19,10 @@ namespace detail {
 using TaskFn = void (*)(void* context, int64_t task, int worker);
 void run_tasks(int64_t n_tasks, TaskFn fn, void* context);
 }  // namespace detail
+
+// The next task of several workers. Orders nothing between their tasks, so that ThreadSanitizer finds a race of
+// two.
+inline int64_t claim(std::atomic<int64_t>& next) { return next.fetch_add(1, std::memory_order_relaxed); }
 
 // Upper bound of `worker` in parallel_for: scratch is booked per worker where a task needs some.
 constexpr int kMaxThreads = 256;

@@ -28,7 +28,7 @@ void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_
   std::atomic<int64_t> next{0};
   parallel_for(std::min(slots, tasks), [&](int64_t slot, int) {
     auto* own = reinterpret_cast<float*>(scratch + slot * bytes);
-    for (int64_t task = next++; task < tasks; task = next++) body(task, own);
+    for (int64_t task = claim(next); task < tasks; task = claim(next)) body(task, own);
   });
 }
 

@@ -161,7 +161,7 @@ class GradientTasks {
     auto whole = wholes_.begin();
     Grid cut = grid(*whole);
     int64_t before = 0;  // blocks of the products before `whole`
-    for (int64_t task = next_++; task < blocks_; task = next_++) {
+    for (int64_t task = claim(next_); task < blocks_; task = claim(next_)) {
       while (task - before >= cut.tasks()) {
         before += cut.tasks();
         cut = grid(*++whole);

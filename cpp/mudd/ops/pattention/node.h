@@ -167,7 +167,7 @@ void Pattention::over_blocks(std::byte* slots, int64_t slot_bytes, Body body) co
   }
   std::atomic<int64_t> next{0};
   parallel_for(std::min(cut_.slots, blocks), [&](int64_t slot, int) {
-    for (int64_t b = next++; b < blocks; b = next++)
+    for (int64_t b = claim(next); b < blocks; b = claim(next))
       body(b * cut_.step, std::min(rows_, (b + 1) * cut_.step), slots + slot * slot_bytes);
   });
 }
