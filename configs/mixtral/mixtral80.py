@@ -1,4 +1,4 @@
-"""The benchmark's dry run: one block of Mixtral-8x7B, 4 windows of 512 tokens, 30 updates."""
+"""The benchmark's dry run: one block of Mixtral-8x7B, 4 sequences of 512 tokens, 30 updates."""
 
 from dataclasses import replace
 from pathlib import Path

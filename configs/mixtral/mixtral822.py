@@ -1,4 +1,4 @@
-"""Mixtral-8x22B as the MLPerf benchmark trains it (docs/maths/moe.md, 6): 256 windows of 32,768 tokens, 250 updates.
+"""Mixtral-8x22B as the MLPerf benchmark trains it (docs/maths/moe.md, 6): 256 sequences of 32,768 tokens, 250 updates.
 
 Capacity is off, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
 """

@@ -1,4 +1,4 @@
-"""Mixtral-8x7B, windows of 4,096 tokens."""
+"""Mixtral-8x7B, sequences of 4,096 tokens."""
 
 from dataclasses import replace
 from pathlib import Path

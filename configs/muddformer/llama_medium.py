@@ -1,4 +1,4 @@
-"""LlamaMedium, the base class of the 2Medium configs: 32,000 ids, windows of 4,096 (docs/maths/muddformer.md, 3.1)."""
+"""LlamaMedium, base class of the 2Medium configs: 32,000 ids, sequences of 4,096 (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from mudd_core.config import Config, DataConfig, read_config
 
 
 def get_config() -> Config:
-    """8 windows on each of 8 devices; the schedule of the base file."""
+    """8 sequences on each of 8 devices; the schedule of the base file."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     return replace(
         base,

@@ -8,7 +8,7 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenF
 
 
 def get_config() -> Config:
-    """123,569,664 parameters, 600,000 updates of 512 windows of 1,024 tokens."""
+    """123,569,664 parameters, 600,000 updates of 512 sequences of 1,024 tokens."""
     return Config(
         name="tokenformer-124m",
         model=TokenFormerConfig(

@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenF
 
 
 def get_config() -> Config:
-    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 windows of 2,048 tokens."""
+    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 sequences of 2,048 tokens."""
     return Config(
         name="tokenformer-150m",
         model=TokenFormerConfig(

@@ -47,6 +47,8 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_published_sizes_have_their_number_of_parameters(name: str) -> None:
     shape = mc.load_config(f"muddformer/{name}.py").model
+    page = (CONFIGS.parent / "docs/maths/muddformer.md").read_text()
+    assert f"| {COUNTS[name]:,} |" in page
     assert mc.Model(shape, booked_only=True).n_parameters == COUNTS[name]
 
 
