@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 def make_model(s: Shape, family: str, window: int) -> Any:
     """The bench model with room for `window` tokens."""
-    from mudd_core.model import Model
+    from mudd_core.engine.model import Model
 
     longer = dataclasses.replace(s, T=window)
     model = Model(run_config(longer, family, 0).model, initialize=False)

@@ -36,7 +36,7 @@ _LAUNCH = """
 import os, runpy, sys, time
 root, config, folder, name = sys.argv[1:5]
 sys.path.insert(0, root + "/python")
-from mudd_core import engine
+from mudd_core.engine import engine
 
 def stop(*args, **kwargs):
     print("first step", time.time(), flush=True)

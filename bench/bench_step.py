@@ -89,8 +89,8 @@ def make_engine(
     recompute: bool = False,
 ) -> Any:
     """Model with the given (or the bench's own) weights, and its engine."""
-    from mudd_core.engine import Engine
-    from mudd_core.model import Model
+    from mudd_core.engine.engine import Engine
+    from mudd_core.engine.model import Model
 
     config = run_config(s, family, micro_batch, precision, recompute)
     model = Model(config.model, initialize=False, precision=precision)

@@ -11,12 +11,12 @@ namespace py = pybind11;
 
 namespace {
 
-// FormatError(file, offset, reason) lives in mudd_core.errors, so that Python code raises the same class.
+// FormatError(file, offset, reason) lives in mudd_core.base.errors, so that Python code raises the same class.
 void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);
   } catch (const mudd::FormatError& e) {
-    const py::object type = py::module_::import("mudd_core.errors").attr("FormatError");
+    const py::object type = py::module_::import("mudd_core.base.errors").attr("FormatError");
     PyErr_SetObject(type.ptr(), type(e.file(), e.offset(), e.reason()).ptr());
   } catch (const mudd::TypeMistake& e) {
     PyErr_SetString(PyExc_TypeError, e.what());

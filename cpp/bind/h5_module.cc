@@ -42,7 +42,7 @@ void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);
   } catch (const mudd::FormatError& e) {
-    const py::object type = py::module_::import("mudd_core.errors").attr("FormatError");
+    const py::object type = py::module_::import("mudd_core.base.errors").attr("FormatError");
     PyErr_SetObject(type.ptr(), type(e.file(), e.offset(), e.reason()).ptr());
   } catch (const mudd::h5::WriteError& e) {
     PyErr_SetString(PyExc_OSError, e.what());

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mudd_core.config import GPT2Config as GPT2Config
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
     from mudd_core.config import load_config as load_config
-    from mudd_core.model import Model as Model
+    from mudd_core.engine.model import Model as Model
+    from mudd_core.graph.tape import Tensor as Tensor
+    from mudd_core.graph.tape import precision as precision
     from mudd_core.ops import custom as custom
-    from mudd_core.tape import Tensor as Tensor
-    from mudd_core.tape import precision as precision
-    from mudd_core.trainer import Trainer as Trainer
+    from mudd_core.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
 
@@ -50,15 +50,15 @@ _load_openmp()
 _HOME = {
     "Config": "config",
     "GPT2Config": "config",
-    "Model": "model",
-    "Tensor": "tape",
-    "Trainer": "trainer",
+    "Model": "engine.model",
+    "Tensor": "graph.tape",
+    "Trainer": "run.trainer",
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
     "load_config": "config",
     "num_threads": "_core",
-    "precision": "tape",
+    "precision": "graph.tape",
     "set_num_threads": "_core",
 }
 _MODULES = ("interop", "nn", "ops")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mudd_core import ops
-from mudd_core.recording import current, part, prefix
+from mudd_core.graph.recording import current, part, prefix
 
 __all__ = [
     "bias",

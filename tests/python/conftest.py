@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mudd_core.base.surroundings import PROCESS_COUNTS
 from mudd_core.data import TokenCache, prepare, synthetic
-from mudd_core.surroundings import PROCESS_COUNTS
 from text_settings import Settings, quiet
 from tiny_run import write_text
 

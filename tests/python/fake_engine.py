@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.assemble import Parts
 from mudd_core.config import Config
-from mudd_core.peak import Peak
+from mudd_core.run.components import Components
+from mudd_core.run.peak import Peak
 
 
 @dataclass
@@ -80,11 +80,11 @@ class FakeEngine:
         return "blocks.1.ffn.up"
 
 
-def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None], Parts]:
+def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None], Components]:
     """What Trainer(assemble=...) takes."""
 
-    def assemble(config: Config, model: Any, fingerprint: str | None) -> Parts:
-        return Parts(
+    def assemble(config: Config, model: Any, fingerprint: str | None) -> Components:
+        return Components(
             model=model,
             tokenizer=object(),
             engine=engine,

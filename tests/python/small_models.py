@@ -16,7 +16,7 @@ from mudd_core.config import (
     TokenFormerConfig,
     TransformerPPConfig,
 )
-from mudd_core.model import Model
+from mudd_core.engine.model import Model
 from reference import torch_models as tm
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
-from mudd_core.errors import UserError
 from mudd_core.tools.bakeoff import Contestant, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.contest import cost, parameters, total_cost
 from mudd_core.tools.bakeoff.presets import PRESETS, base, contest

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, TrainConfig
 from mudd_core.data import Batcher, TokenCache
-from mudd_core.engine import Engine
-from mudd_core.errors import FormatError, UserError
+from mudd_core.engine.engine import Engine
 from small_models import make
 
 

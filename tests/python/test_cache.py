@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from mudd_core import _core, _h5
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
 from mudd_core.data.listing import list_files
-from mudd_core.errors import FormatError, UserError
 from text_settings import Settings, age, quiet, watched_opens
 
 

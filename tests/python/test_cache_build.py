@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from mudd_core import _core
+from mudd_core.base.errors import SaveError, StopRequestedError, UserError
 from mudd_core.data import TokenCache, prepare
-from mudd_core.errors import SaveError, StopRequestedError, UserError
 from text_settings import SOURCES, Settings, quiet
 
 
@@ -100,7 +100,7 @@ def limited(*args, old=cache_build._write_h5):
     resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
     return old(*args)
 cache_build._write_h5 = limited
-from mudd_core.errors import SaveError
+from mudd_core.base.errors import SaveError
 try: loader.prepare(Settings, progress=lambda *a: None)
 except SaveError as e: assert "cannot be written" in str(e) and "File too large" in str(e), e
 else: raise SystemExit("no error")

@@ -14,13 +14,13 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
 from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.data.cache_seal import seal_of
-from mudd_core.errors import FormatError, UserError
-from mudd_core.saved_run import load_run
-from mudd_core.trainer import Trainer
+from mudd_core.run.saved_run import load_run
+from mudd_core.run.trainer import Trainer
 from text_settings import Settings, quiet
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from mudd_core import memory
-from mudd_core.assemble import check_memory, expected_vocabulary, planned_bytes, resolved_model
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.errors import UserError
-from mudd_core.memory_advice import advice
-from mudd_core.workdir import Workdir
+from mudd_core.engine import memory
+from mudd_core.run.components import check_memory, expected_vocabulary, planned_bytes, resolved_model
+from mudd_core.run.memory_advice import advice
+from mudd_core.run.workdir import Workdir
 from tiny_run import ROOT
 
 LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")

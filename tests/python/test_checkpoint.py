@@ -13,8 +13,8 @@ import pytest
 
 from checkpoint_cases import RUN, STATE, faults, same, save, tiny_tensors
 from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.checkpoint import load
-from mudd_core.errors import FormatError, SaveError, UserError
 
 
 def test_round_trip_and_into(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from checkpoint_cases import RUN, STATE, same, save, tiny_tensors
 from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.checkpoint import manifest as manifests
-from mudd_core.errors import FormatError, UserError
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "checkpoint_v1"
 

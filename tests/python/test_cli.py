@@ -20,13 +20,13 @@ import mudd_core
 from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import cli
+from mudd_core.base.errors import DivergedError, FormatError, SaveError, UserError
+from mudd_core.base.surroundings import environment_text
 from mudd_core.cli import argv, commands, names
 from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
-from mudd_core.errors import DivergedError, FormatError, SaveError, UserError
-from mudd_core.records import Summary
-from mudd_core.sample import write_text
-from mudd_core.surroundings import environment_text
+from mudd_core.run.records import Summary
+from mudd_core.run.sample import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mudd_core as mc
+from mudd_core.base.errors import UserError
 from mudd_core.config import (
     Config,
     GPT2Config,
@@ -32,8 +33,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.describe import field_help, listing
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.errors import UserError
-from mudd_core.optim import learning_rate
+from mudd_core.engine.rates import learning_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.py"))
@@ -59,7 +59,7 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
 
 def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     """docs/maths/tokenformer.md, 4.1."""
-    from mudd_core.assemble import book, resolved_model
+    from mudd_core.run.components import book, resolved_model
 
     sizes = {"124m": 123_569_664, "354m": 354_190_848, "757m": 753_796_608, "1_4b": 1_309_705_728,
              "gpt2_baseline": 123_689_472}  # fmt: skip

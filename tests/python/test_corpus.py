@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mudd_core.base.errors import UserError
 from mudd_core.data import corpus, prepare, synthetic
-from mudd_core.errors import UserError
 from text_settings import Settings, quiet
 
 

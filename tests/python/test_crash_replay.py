@@ -19,7 +19,7 @@ import pytest
 import crash_states
 from checkpoint_cases import RUN, STATE, faults, same, save, tiny_tensors
 from mudd_core import checkpoint
-from mudd_core.errors import SaveError
+from mudd_core.base.errors import SaveError
 
 
 def keep_last(directory: Path, keep: int, saved_step: int) -> None:

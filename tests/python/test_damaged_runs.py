@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from fake_runs import config_of, make
-from mudd_core import checkpoint, config_source
+from mudd_core import checkpoint
+from mudd_core.base.errors import FormatError
+from mudd_core.base.members import build
 from mudd_core.checkpoint import load_weights, manifest
-from mudd_core.errors import FormatError
-from mudd_core.members import build
-from mudd_core.metrics import read_rows
-from mudd_core.records import Summary, Validation
-from mudd_core.run_files import read_object
-from mudd_core.run_store import RunStore
+from mudd_core.run import config_source
+from mudd_core.run.files import read_object
+from mudd_core.run.metrics import read_rows
+from mudd_core.run.records import Summary, Validation
+from mudd_core.run.store import RunStore
 from mudd_core.tools.scaling.transfer import run_once
 
 DEEP = "[" * 200_000

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import mudd_core as mc
-from mudd_core import ops, tape
+from mudd_core import ops
+from mudd_core.graph import tape
 from op_case import normal
 from reference.torch_muddformer import depth_mix
 

@@ -10,8 +10,8 @@ import pytest
 import mudd_core as mc
 from mudd_core import _core, ops
 from mudd_core.config import Config, TrainConfig
-from mudd_core.engine import Engine
-from mudd_core.recording import Recorder
+from mudd_core.engine.engine import Engine
+from mudd_core.graph.recording import Recorder
 from small_models import CASES, make, make_batch
 
 Results = tuple[float, dict[str, Any]]
@@ -70,7 +70,7 @@ def test_arena_grows_linearly_with_length() -> None:
     import dataclasses
     import itertools
 
-    from mudd_core.model import Model
+    from mudd_core.engine.model import Model
 
     ours, _ = CASES["llama_gqa"]
     model = Model(dataclasses.replace(ours, max_seq_len=8192))
@@ -102,7 +102,7 @@ def test_rows_of_a_table_never_change_bits(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama_gqa", "gpt2"])
 def test_steps_with_rows_of_a_table_never_change_bits(name: str) -> None:
     from mudd_core.config import Config, OptimConfig, TrainConfig
-    from mudd_core.engine import Engine
+    from mudd_core.engine.engine import Engine
 
     def steps(gradient_rows: bool, micro_batch: int) -> dict[str, Any]:
         model = many_words(name)
@@ -141,7 +141,7 @@ def test_an_activation_is_kept_once() -> None:
 
 
 def test_a_custom_op_runs_in_both_executors() -> None:
-    from mudd_core.tape import Tensor
+    from mudd_core.graph.tape import Tensor
 
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
     gain = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
@@ -181,7 +181,7 @@ def test_a_custom_op_runs_in_both_executors() -> None:
 
 
 def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors() -> None:
-    from mudd_core.tape import Tensor
+    from mudd_core.graph.tape import Tensor
 
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
     gain = np.linspace(0.5, 2, 8, dtype=np.float32)

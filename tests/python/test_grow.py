@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import checkpoint, cli, grow
+from mudd_core import checkpoint, cli
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, OptimConfig, StartConfig, TokenFormerConfig, TrainConfig
-from mudd_core.errors import UserError
+from mudd_core.run import grow
 from mudd_core.tools.grow_command import PRESERVED
 from small_models import make_batch
 

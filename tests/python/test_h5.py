@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mudd_core import _h5
+from mudd_core.base.errors import FormatError
 from mudd_core.data import TokenCache
-from mudd_core.errors import FormatError
 from text_settings import SOURCES
 
 

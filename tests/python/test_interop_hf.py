@@ -18,9 +18,9 @@ import torch
 import mudd_core as mc
 from checkpoint_cases import faults
 from mudd_core import interop
+from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.cli import main
 from mudd_core.config import Config, MUDDFormerConfig, OptimConfig, TrainConfig, TransformerPPConfig
-from mudd_core.errors import FormatError, SaveError, UserError
 from mudd_core.interop import export_command, hf_settings, import_command
 
 transformers = pytest.importorskip("transformers")

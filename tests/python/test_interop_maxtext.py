@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
-from mudd_core.model import Model
 from reference import muddformer_originals, tokenformer_originals
 
 Array = np.ndarray[Any, Any]

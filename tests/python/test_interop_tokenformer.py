@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mudd_core.config import TokenFormerConfig
+from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
-from mudd_core.model import Model
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.torch_tokenformer import Tokenformer

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from mudd_core import checkpoint
-from mudd_core.errors import FormatError
+from mudd_core.base.errors import FormatError
 from tiny_run import TinyRun
 
 # Point, and whether a temporary folder is left behind.

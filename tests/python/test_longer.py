@@ -11,10 +11,10 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
+from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest
 from mudd_core.config import config_hash, load_config
-from mudd_core.errors import UserError
-from mudd_core.longer import advice, may_extend
+from mudd_core.run.longer import advice, may_extend
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mudd_core import memory
-from mudd_core.errors import UserError
-from mudd_core.units import bytes_text, flops_text
+from mudd_core.base.errors import UserError
+from mudd_core.base.units import bytes_text, flops_text
+from mudd_core.engine import memory
 
 
 def group(folder: Path, limit_name: str, limit: str, usage_name: str, usage: int, cache: str) -> None:

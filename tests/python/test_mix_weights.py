@@ -14,8 +14,8 @@ import torch
 
 import mudd_core as mc
 from mudd_core import cli
-from mudd_core.errors import UserError
-from mudd_core.model import Model
+from mudd_core.base.errors import UserError
+from mudd_core.engine.model import Model
 from mudd_core.tools import heatmap, mix_weights
 from reference import torch_models as tm
 from small_models import CASES, make, make_batch

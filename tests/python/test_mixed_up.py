@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.argument_check import run_config
+from mudd_core.engine.argument_check import run_config
 
 CONFIG = mc.load_config(
     "tiny.py",

@@ -11,13 +11,15 @@ import pytest
 import torch
 
 import mudd_core as mc
-from mudd_core import expert_load, ops, tape
+from mudd_core import ops
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig, check_config
-from mudd_core.engine import Engine
-from mudd_core.errors import UserError
-from mudd_core.expert_load import WINDOW, ExpertLoad, StepFigures
-from mudd_core.metrics import read_rows
-from mudd_core.progress import fit, step_fields
+from mudd_core.engine import expert_load
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.expert_load import WINDOW, ExpertLoad, StepFigures
+from mudd_core.graph import tape
+from mudd_core.run.metrics import read_rows
+from mudd_core.run.progress import fit, step_fields
 from reference import numpy_moe
 from reference import torch_models as tm
 from reference import torch_training as tt

@@ -12,7 +12,7 @@ import torch
 
 import mudd_core as mc
 from mudd_core.config import MUDDFormerConfig, TransformerPPConfig
-from mudd_core.model import Model
+from mudd_core.engine.model import Model
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS

@@ -13,13 +13,13 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import _h5, ops
+from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
-from mudd_core.errors import UserError
-from mudd_core.model import Model
-from mudd_core.optim import assign_scales
-from mudd_core.plan_report import plan_text
+from mudd_core.engine.model import Model
+from mudd_core.engine.rates import assign_scales
+from mudd_core.run.plan_report import plan_text
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
 from mudd_core.tools.scaling.probe import STATISTICS, Probe

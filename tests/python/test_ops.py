@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import ops, tape
+from mudd_core import ops
 from mudd_core._core import op_names
+from mudd_core.graph import tape
 from op_case import Case, integers, normal
 from op_cases import cases
 

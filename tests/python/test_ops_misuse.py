@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mudd_core import _core, ops, tape
+from mudd_core import _core, ops
+from mudd_core.graph import tape
 from mudd_core.ops import call
 
 X = np.ones((2, 3, 8), np.float32)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mudd_core.config import Config, OptimConfig, TrainConfig
-from mudd_core.engine import Engine
-from mudd_core.model import Model
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.model import Model
 from reference import numpy_updates
 from reference import torch_training as tt
 from small_models import CASES, make, make_batch

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local, url_fault
 from mudd_core.checkpoint import load_weights
 from mudd_core.cli import main
 from mudd_core.config import Config, DataConfig
 from mudd_core.data import prepare
-from mudd_core.errors import UserError
 from mudd_core.interop import load_original
-from mudd_core.paths import local, url_fault
 
 URL = "gs://bucket/run"
 TRAIN = ["train", "--config=tiny.py"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of
 from mudd_core import _core
-from mudd_core.flops import peak_flops
-from mudd_core.peak import Peak
+from mudd_core.engine.flops import peak_flops
+from mudd_core.run.peak import Peak
+from mudd_core.run.trainer import Trainer
 from mudd_core.tools.profile import Limits, Profile, Timing
-from mudd_core.trainer import Trainer
 
 
 def test_measurements_are_spread_over_the_first_steps_and_the_best_counts() -> None:
@@ -28,7 +28,7 @@ def test_no_run_is_above_what_was_measured() -> None:
 
 def test_rows_of_a_run_are_at_most_the_peak() -> None:
     trainer = Trainer(config_of(), assemble=fake_assembly(FakeEngine()))
-    trainer._tally._peak = Peak(lambda: 1e-3)  # a machine that had no time for the measurement
+    trainer._state._peak = Peak(lambda: 1e-3)  # a machine that had no time for the measurement
     shares = [trainer.step().peak_share for _ in range(5)]
     assert all(0 < share <= 1 for share in shares) and shares[0] == 1
 

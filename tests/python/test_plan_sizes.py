@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import _core, memory
-from mudd_core.assemble import book, expected_vocabulary, resolved_model
+from mudd_core import _core
 from mudd_core.config.aliases import ALIASES
-from mudd_core.flops import matrix_weights
-from mudd_core.plan_report import _last_share, plan_text
+from mudd_core.engine import memory
+from mudd_core.engine.flops import matrix_weights
+from mudd_core.run.components import book, expected_vocabulary, resolved_model
+from mudd_core.run.plan_report import _last_share, plan_text
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.py"))

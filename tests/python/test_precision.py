@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.model import Model
+from mudd_core.engine.model import Model
 from small_models import CASES, make, make_batch
 from test_executors import same
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.engine import Engine
-from mudd_core.errors import SaveError
-from mudd_core.flops import flops_per_token
+from mudd_core.base.errors import SaveError
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.flops import flops_per_token
 from mudd_core.tools import profile_command
 from mudd_core.tools.profile import Limits, Profile, Timing, by_op, by_part, profile, table, write_trace
 

@@ -14,9 +14,9 @@ from fake_engine import FakeEngine
 from fake_runs import make as make_run
 from fake_runs import rows_of
 from mudd_core import _core, checkpoint
-from mudd_core.errors import DivergedError
-from mudd_core.run_store import RunStore
-from mudd_core.trainer import Trainer
+from mudd_core.base.errors import DivergedError
+from mudd_core.run.store import RunStore
+from mudd_core.run.trainer import Trainer
 
 STREAK = frozenset(range(12, 22))  # ten batches in a row: max_skips; the checkpoint before them is of step 10
 CALLS = 38  # of a run of 25 updates over them: 22, then 15 from step 10 on
@@ -59,7 +59,7 @@ def test_the_state_after_it_is_that_of_the_other_batches(tmp_path: Path) -> None
     other = FakeEngine()
     with make(None, other) as trainer:
         for step in range(25):
-            trainer._tally.guard.batch_index = lambda at: at if at < 10 else at + 12  # type: ignore[method-assign]
+            trainer._state.guard.batch_index = lambda at: at if at < 10 else at + 12  # type: ignore[method-assign]
             trainer.step()
             assert trainer.step_done == step + 1
         assert trainer.final_hash() == got

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mudd_core import checkpoint
+from mudd_core.base.errors import DivergedError
 from mudd_core.config import load_config
-from mudd_core.errors import DivergedError
-from mudd_core.trainer import Trainer
+from mudd_core.run.trainer import Trainer
 from tiny_run import CONFIG
 
 
@@ -40,7 +40,7 @@ def test_a_bad_moment_is_taken_back_with_the_packed_weights(
     assert (whole.rewinds, whole.step) == (1, 10)
     # A run that has the batches in the same order: 0 to 3, then 6 to 11.
     with trainer_of(tmp_path / "other", tiny_text, *words) as trainer:
-        trainer._tally.guard.batch_index = lambda at: at if at < 4 else at + 2  # type: ignore[method-assign]
+        trainer._state.guard.batch_index = lambda at: at if at < 4 else at + 2  # type: ignore[method-assign]
         other = trainer.fit()
     assert other.final_hash == whole.final_hash
 

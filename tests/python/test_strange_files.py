@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from fake_runs import make
-from mudd_core import _core, checkpoint, regular_files
+from mudd_core import _core, checkpoint
+from mudd_core.base import regular_files
+from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
-from mudd_core.errors import FormatError, SaveError, UserError
-from mudd_core.metrics import read_rows
-from mudd_core.run_files import read_saved_config
-from mudd_core.workdir import Workdir
+from mudd_core.run.files import read_saved_config
+from mudd_core.run.metrics import read_rows
+from mudd_core.run.workdir import Workdir
 from text_settings import Settings, quiet
 
 FILES = [".lock", ".lease", "config.json", "run.json", "metrics.jsonl", "events.jsonl", "summary.json"]

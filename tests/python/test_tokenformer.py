@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import mudd_core as mc
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TokenFormerConfig, TrainConfig
-from mudd_core.engine import Engine
-from mudd_core.errors import UserError
+from mudd_core.engine.engine import Engine
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOSS
@@ -159,7 +159,7 @@ def test_bad_configs_are_named(options: dict[str, Any], message: str) -> None:
 
 def test_tokens_shared_by_two_projections_of_one_op_get_both_gradients() -> None:
     from mudd_core import _core, ops
-    from mudd_core.recording import Recorder
+    from mudd_core.graph.recording import Recorder
 
     rng = np.random.default_rng(2)
     x, key, other, value = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mudd_core.base.errors import FormatError
 from mudd_core.data import synthetic, tokenizer_trial
 from mudd_core.data.tokenize import JsonTokenizer, train_bpe
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
-from mudd_core.errors import FormatError
 
 TEXTS = [synthetic.text(2000, seed).encode() for seed in range(4)]
 OWN: dict[str, Any] = json.loads(train_bpe(TEXTS, len(TEXTS), 300))

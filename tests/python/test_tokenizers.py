@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import synthetic
 from mudd_core.data.tokenize import (
     END_OF_TEXT,
@@ -23,7 +24,6 @@ from mudd_core.data.tokenize import (
     read_tokenizer_json,
     train_bpe,
 )
-from mudd_core.errors import FormatError, UserError
 
 TEXTS = [synthetic.text(3000, seed).encode() for seed in range(8)]
 TRAINED = train_bpe(TEXTS, len(TEXTS), 400)

@@ -1,6 +1,6 @@
 // The one error format: "[where] what: expected ..., got ...".
 // Error is the user's mistake (ValueError in Python), TypeMistake a wrong type (TypeError),
-// FormatError a malformed file (mudd_core.errors.FormatError), StateError a wrong moment (RuntimeError).
+// FormatError a malformed file (mudd_core.base.errors.FormatError), StateError a wrong moment (RuntimeError).
 #pragma once
 
 #include <cstdint>

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest, read_manifest
 from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE, find_step, scan, step_folder
-from mudd_core.errors import FormatError, UserError
 
 
 @dataclass(frozen=True)

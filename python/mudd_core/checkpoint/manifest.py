@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.checkpoint.steps import MANIFEST
-from mudd_core.errors import FormatError, UserError
 
 FORMAT = "mudd_core checkpoint"
 VERSION = (1, 0)

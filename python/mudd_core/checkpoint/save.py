@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mudd_core import _core
+from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.load import verify_sealed, verify_step
 from mudd_core.checkpoint.steps import MANIFEST, find_step, list_steps, new_id, scan, step_folder
-from mudd_core.errors import FormatError, SaveError, UserError
 
 # Bytes that names, headers and the manifest may take for each tensor, and for the whole.
 _NEED_PER_TENSOR = 1024

@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from mudd_core import _core
-from mudd_core.errors import UserError
+from mudd_core.base.errors import UserError
 
 MANIFEST = "manifest.json"
 SET_ASIDE = (

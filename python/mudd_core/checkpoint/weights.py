@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_text
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
-from mudd_core.errors import FormatError, UserError
-from mudd_core.paths import local
-from mudd_core.regular_files import read_text
 
 _INDEX = "model.safetensors.index.json"
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mudd_core.base.errors import UserError
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.suggest import nearest
-from mudd_core.config_source import ConfigSource, recorded, resumed
-from mudd_core.errors import UserError
-from mudd_core.saved_run import work_directory
+from mudd_core.run.config_source import ConfigSource, recorded, resumed
+from mudd_core.run.saved_run import work_directory
 
 
 @dataclass

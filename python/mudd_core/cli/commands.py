@@ -9,31 +9,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
 from mudd_core.cli.names import known_words
 from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing
-from mudd_core.errors import UserError
-from mudd_core.metrics import Row
-from mudd_core.progress import Progress, duration
-from mudd_core.recipe import recipe_note
-from mudd_core.records import Summary
-from mudd_core.saved_run import load_run, named_run
-from mudd_core.surroundings import environment_text, program
+from mudd_core.run.metrics import Row
+from mudd_core.run.progress import Progress, duration
+from mudd_core.run.recipe import recipe_note
+from mudd_core.run.records import Summary
+from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
-    from mudd_core.run_store import RunStore
+    from mudd_core.run.store import RunStore
 
 
 def run(request: Request) -> int:
     """Dispatch; `train --plan` and `train --params` only print."""
     if request.command == "train" and "--plan" in request.options:
-        from mudd_core.plan_report import plan_text
+        from mudd_core.run.plan_report import plan_text
 
         print(plan_text(request.required_config(), request.workdir))
         return 0
     if request.command == "train" and "--params" in request.options:
-        from mudd_core.plan_report import parameter_table
+        from mudd_core.run.plan_report import parameter_table
 
         print(parameter_table(request.required_config()))
         return 0
@@ -43,9 +43,9 @@ def run(request: Request) -> int:
 
 def train(request: Request) -> int:
     """Train or resume; 75 if stopped on request."""
-    from mudd_core import signals
-    from mudd_core.run_store import RunStore
-    from mudd_core.trainer import Trainer
+    from mudd_core.run import signals
+    from mudd_core.run.store import RunStore
+    from mudd_core.run.trainer import Trainer
 
     config = request.required_config()
     signals.take_for_good()
@@ -87,9 +87,9 @@ def train(request: Request) -> int:
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
-    from mudd_core import longer
-    from mudd_core.config_source import changed_file, of_facts
-    from mudd_core.run_files import read_saved_config
+    from mudd_core.run import longer
+    from mudd_core.run.config_source import changed_file, of_facts
+    from mudd_core.run.files import read_saved_config
 
     note, store.source = "", request.source
     if file := changed_file(of_facts(store.saved_facts()), request.source):
@@ -110,7 +110,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
 
 def _show_sample(trainer: Any, config: Config) -> None:
     """A run that is done and saved ends well, whatever its sample does."""
-    from mudd_core.sample import write_text
+    from mudd_core.run.sample import write_text
 
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
@@ -190,7 +190,7 @@ def _step_number(text: str) -> int:
 
 def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
-    from mudd_core.sample import write_text
+    from mudd_core.run.sample import write_text
 
     config, cache, model, _ = _loaded(request)
     prompt = request.options.get("--prompt", "")
@@ -226,7 +226,7 @@ def data(request: Request) -> int:
 def report(request: Request) -> int:
     """What a work directory holds."""
     from mudd_core import checkpoint
-    from mudd_core.metrics import read_rows
+    from mudd_core.run.metrics import read_rows
 
     config, path = _saved_run(request)
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
@@ -261,8 +261,8 @@ def _shown(row: Row, name: str, form: str) -> str:
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
-    from mudd_core.assemble import validation_batches, validation_size
-    from mudd_core.evaluate import evaluate
+    from mudd_core.run.components import validation_batches, validation_size
+    from mudd_core.run.evaluate import evaluate
 
     config, cache, model, step = _loaded(request)
     result = evaluate(

@@ -17,11 +17,11 @@ import traceback
 from collections.abc import Sequence
 
 from mudd_core import __version__
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.surroundings import require_one_process
 from mudd_core.cli import STOP_SIGNALS
 from mudd_core.cli.argv import Request, config_of, parse, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
-from mudd_core.errors import SaveError, UserError
-from mudd_core.surroundings import require_one_process
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
 
@@ -52,7 +52,7 @@ def _take_signals(words: Sequence[str]) -> None:
     """Let signals through again: to the handlers if the command trains, before its config file runs."""
     try:
         if trains(words):
-            from mudd_core import signals
+            from mudd_core.run import signals
 
             signals.take_for_good()
     finally:

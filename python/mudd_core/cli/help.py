@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mudd_core.base.surroundings import ENVIRONMENT, program
 from mudd_core.cli.names import COMMANDS, OPTIONS, TOOLS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
-from mudd_core.surroundings import ENVIRONMENT, program
-from mudd_core.tool_arguments import WIDTH, folded
+from mudd_core.config.tool_arguments import WIDTH, folded
 
 _TEXT = {
     "train": """Trains the model of the config on its text, or goes on with the run that the work directory holds:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import url_fault
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
-from mudd_core.errors import UserError
-from mudd_core.paths import url_fault
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
 _LARGEST = 2**31 - 1

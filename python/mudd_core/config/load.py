@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mudd_core
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import url_fault
+from mudd_core.base.regular_files import read_text
 from mudd_core.config.aliases import ALIASES
 from mudd_core.config.check import check_config
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.saved import from_dict
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
-from mudd_core.errors import UserError
-from mudd_core.paths import url_fault
-from mudd_core.regular_files import read_text
 
 files_read: list[Path] = []  # by read_config, in this order
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mudd_core.base.errors import UserError
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
-from mudd_core.errors import UserError
 
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}

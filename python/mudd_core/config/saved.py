@@ -9,11 +9,11 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
-from mudd_core.errors import UserError
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import FormatError
+from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.cache_seal import block_crcs, seal_of
 from mudd_core.data.corpus import Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
-from mudd_core.errors import FormatError
-from mudd_core.regular_files import open_binary, read_bytes
 
 FORMAT = "mudd_core token cache 2"
 FORMAT_UNSEALED = (

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.data.corpus import Corpus, Document, Progress, Split
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, read_tokenizer_json, train_bpe
-from mudd_core.errors import SaveError, UserError
 
 ENCODE_BYTES = 2**22  # text given to the tokenizer at once
 

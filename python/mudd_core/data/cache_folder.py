@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.regular_files import open_to_append
 from mudd_core.data.cache import SPLITS, TokenCache, is_unsealed, open_cache, way_out
 from mudd_core.data.cache_build import build_cache
 from mudd_core.data.corpus import Corpus, Progress
-from mudd_core.errors import FormatError, SaveError, UserError
-from mudd_core.regular_files import open_to_append
 
 
 class TokenizerSettings(Protocol):

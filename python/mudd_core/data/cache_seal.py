@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mudd_core.errors import FormatError
+from mudd_core.base.errors import FormatError
 
 _TEXTS = ("format", "fingerprint", "corpus_hash", "content_hash", "tokenizer", "tokenizer_hash")
 _COUNTS = ("tokens", "documents", "text_bytes")

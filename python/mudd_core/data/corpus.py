@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.listing import Listing, list_files
-from mudd_core.errors import UserError
-from mudd_core.regular_files import open_binary, read_bytes
 
 Split = Literal["train", "valid"]
 Progress = Callable[[str, int, int], None]

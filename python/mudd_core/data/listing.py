@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mudd_core.errors import UserError
+from mudd_core.base.errors import UserError
 
 Kind = Literal["stdlib", "folder", "file"]
 

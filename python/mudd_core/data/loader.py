@@ -18,6 +18,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import FormatError, StopRequestedError, UserError
+from mudd_core.base.paths import url_fault
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.data import corpus as corpora
 from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache, way_out
 from mudd_core.data.cache_folder import as_it_is, built, compare, is_current
@@ -25,9 +28,6 @@ from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenize import identity
-from mudd_core.errors import FormatError, StopRequestedError, UserError
-from mudd_core.paths import url_fault
-from mudd_core.regular_files import read_bytes
 
 Int32 = npt.NDArray[np.int32]
 

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import open_binary
 from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
-from mudd_core.errors import FormatError, UserError
-from mudd_core.regular_files import open_binary
 
 END_OF_TEXT = "<|endoftext|>"
 # Names under which other families keep their end-of-document token, best first.

@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any
 
-from mudd_core.errors import FormatError
+from mudd_core.base.errors import FormatError
 
 MAX_BYTES = 100 * 2**20
 MAX_DEPTH = 64

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mudd_core.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError, UserError
 
 PROBE = Path(__file__).with_name("tokenizer_probe.py")
 BASE_MEMORY = 2**29  # bytes of address space, for Python and the library

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_text
 from mudd_core.checkpoint.weights import load_weights
 from mudd_core.config.check import model_faults
-from mudd_core.errors import UserError
+from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, to_ours, to_theirs
 from mudd_core.interop.system import Original, System
-from mudd_core.model import Model
-from mudd_core.paths import local
-from mudd_core.regular_files import read_text
 
 __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
 

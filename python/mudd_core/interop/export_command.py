@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
-from mudd_core.errors import FormatError, SaveError, UserError
-from mudd_core.paths import local
-from mudd_core.regular_files import read_bytes
-from mudd_core.saved_run import named_run
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.saved_run import named_run
 
 Array = npt.NDArray[Any]
 _PROBE = (2, 32)  # windows and positions that are compared
@@ -76,10 +76,10 @@ def _parser() -> ToolArguments:
 def _load(config: Config, workdir: Path, step: int | None) -> Any:
     """The model of a run's checkpoint."""
     from mudd_core import checkpoint
-    from mudd_core.assemble import resolved_model
-    from mudd_core.model import Model
-    from mudd_core.run_files import read_facts
-    from mudd_core.saved_state import take_weights
+    from mudd_core.engine.model import Model
+    from mudd_core.run.components import resolved_model
+    from mudd_core.run.files import read_facts
+    from mudd_core.run.saved_state import take_weights
 
     facts = read_facts(workdir)
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
@@ -99,8 +99,8 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
 
 def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
     """The tokenizer.json of a run: the one its config names, or the one in its token cache; None for bytes."""
-    from mudd_core.records import DATA_FACT
-    from mudd_core.run_files import read_facts
+    from mudd_core.run.files import read_facts
+    from mudd_core.run.records import DATA_FACT
 
     fingerprint = read_facts(workdir).get(DATA_FACT) or ""
     places = [Path(config.data.tokenizer)] if config.data.tokenizer.endswith(".json") else []

@@ -142,7 +142,7 @@ def _agree(config: Mapping[str, Any], model: Any, shapes: Shapes) -> None:
             raise ValueError(f"[hf] {name}: the weights have {have}, the settings say {given}")
 
 
-def _parts(model: Any, spelling: Spelling) -> Iterator[Part]:
+def _components(model: Any, spelling: Spelling) -> Iterator[Part]:
     yield from (_gpt2 if model.family == "gpt2" else _rotary)(model, spelling)
     shape = (model.vocab_size, model.d_model)
     if not model.tie_embeddings:
@@ -187,11 +187,11 @@ class HuggingFace:
 
     def entries(self, model: Any, config: Mapping[str, Any]) -> Sequence[Entry]:
         """Every parameter of ours and its place in theirs."""
-        return [entry for entry, _ in _parts(model, self._spelled(model))]
+        return [entry for entry, _ in _components(model, self._spelled(model))]
 
     def shapes(self, model: Any, config: Mapping[str, Any]) -> Shapes:
         """Shapes of all their tensors by name."""
-        return {entry.theirs: shape for entry, shape in _parts(model, self._spelled(model))}
+        return {entry.theirs: shape for entry, shape in _components(model, self._spelled(model))}
 
     def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """tokens (or input_ids), labels, attention_mask, position_ids [B, T].

@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.surroundings import program
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -20,12 +24,8 @@ from mudd_core.config import (
     split_words,
 )
 from mudd_core.config.fields import replace_path
-from mudd_core.errors import SaveError, UserError
-from mudd_core.paths import local
-from mudd_core.recipe import printable, recipe_note
-from mudd_core.regular_files import read_bytes
-from mudd_core.surroundings import program
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.recipe import printable, recipe_note
 
 
 def main(words: Sequence[str]) -> int:
@@ -185,8 +185,8 @@ def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
 
 
 def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
-    from mudd_core.engine import Engine
-    from mudd_core.run_store import RunStore
+    from mudd_core.engine.engine import Engine
+    from mudd_core.run.store import RunStore
 
     engine = Engine(config, model)
     store = RunStore(workdir)

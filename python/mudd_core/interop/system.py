@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.argument_check import require_batch
-from mudd_core.batch_check import check_size
+from mudd_core.engine.argument_check import require_batch
+from mudd_core.engine.batch_check import check_size
+from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, to_theirs
-from mudd_core.model import Model
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, tuple[int, ...]]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mudd_core import tape
-from mudd_core.recording import Value
+from mudd_core.graph import tape
+from mudd_core.graph.recording import Value
 
 # The inputs of one projection of pattention.
 _TOKENS = ("key", "value", "key_bias?", "value_bias?")

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mudd_core import grow
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
-from mudd_core.errors import UserError
-from mudd_core.paths import local
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run import grow
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -31,8 +31,8 @@ def main(words: Sequence[str]) -> int:
     if args.preserve and not share < PRESERVED:
         print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
         return 1
-    from mudd_core.progress import Progress
-    from mudd_core.trainer import Trainer
+    from mudd_core.run.progress import Progress
+    from mudd_core.run.trainer import Trainer
 
     with Trainer(config, args.workdir, progress=Progress()) as trainer:
         if not trainer.save():
@@ -84,8 +84,8 @@ def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
     from mudd_core import _core, data
-    from mudd_core.assemble import check_memory, expected_vocabulary, resolved_model
-    from mudd_core.model import Model
+    from mudd_core.engine.model import Model
+    from mudd_core.run.components import check_memory, expected_vocabulary, resolved_model
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")

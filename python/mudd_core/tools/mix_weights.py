@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.errors import UserError
-from mudd_core.paths import local, output_folder
-from mudd_core.regular_files import write_text
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local, output_folder
+from mudd_core.base.regular_files import write_text
+from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
@@ -40,8 +40,8 @@ class Weights:
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
-    from mudd_core.assemble import validation_batches
-    from mudd_core.saved_run import load_run, named_run
+    from mudd_core.run.components import validation_batches
+    from mudd_core.run.saved_run import load_run, named_run
 
     out = local(asked.out, "[weights] --out") if asked.out else None
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
@@ -110,8 +110,8 @@ def _place(config: Any, layer: int) -> Any:
 def _dynamic(model: Any, ids: Array) -> dict[int, Array]:
     """The dynamic weights [B, T, C l] of every mixture, by layer."""
     from mudd_core import _core
+    from mudd_core.graph.recording import Recorder, running
     from mudd_core.models import Batch, muddformer
-    from mudd_core.recording import Recorder, running
 
     recorder = Recorder(model.store, training=False, samples=len(ids), shards=1)
     with running(recorder), muddformer.watching() as watched:

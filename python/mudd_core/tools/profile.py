@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.errors import SaveError
-from mudd_core.flops import peak_flops
-from mudd_core.regular_files import write_file
+from mudd_core.base.errors import SaveError
+from mudd_core.base.regular_files import write_file
+from mudd_core.engine.flops import peak_flops
 
 Key = Callable[["Timing"], str]
 

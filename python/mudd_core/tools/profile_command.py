@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mudd_core.base.paths import local
 from mudd_core.config import load_config
-from mudd_core.paths import local
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
 
 
 def main(words: Sequence[str]) -> int:
@@ -21,8 +21,8 @@ def main(words: Sequence[str]) -> int:
     trace = local(asked.trace, "[profile] --trace") if asked.trace else None
     config = load_config(asked.config, overrides)
     from mudd_core import _core
-    from mudd_core.assemble import book, check_memory, expected_vocabulary, resolved_model
-    from mudd_core.surroundings import environment_text
+    from mudd_core.base.surroundings import environment_text
+    from mudd_core.run.components import book, check_memory, expected_vocabulary, resolved_model
     from mudd_core.tools import profile
 
     _core.set_num_threads(config.train.threads)

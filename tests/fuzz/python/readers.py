@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mutation import change_bytes, change_json
 
-from mudd_core.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError, UserError
 
 Change = Callable[[bytes, bytes, random.Random], bytes]
 
@@ -62,8 +62,8 @@ def seal_manifest(data: bytes) -> bytes:
 def run_json(data: bytes, folder: Path) -> None:
     """The JSON files of a work directory: config.json, run.json, summary.json."""
     from mudd_core.config import Config, check_config
-    from mudd_core.run_files import read_saved_config
-    from mudd_core.run_store import RunStore
+    from mudd_core.run.files import read_saved_config
+    from mudd_core.run.store import RunStore
 
     run = folder / "run"
     run.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def run_settings(data: bytes, _folder: Path) -> None:
 
 def run_metrics(data: bytes, folder: Path) -> None:
     """metrics.jsonl: reading, and cutting back to a step on resume."""
-    from mudd_core.metrics import MetricsLog, read_rows
+    from mudd_core.run.metrics import MetricsLog, read_rows
 
     file = folder / "metrics.jsonl"
     file.write_bytes(data)
@@ -181,8 +181,8 @@ def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
 
 def run_batch(data: bytes, _folder: Path) -> None:
     """Batches of users: arrays of any shape, type, stride and order, described by JSON."""
-    from mudd_core.batch_check import checked_batch
     from mudd_core.config import TransformerPPConfig
+    from mudd_core.engine.batch_check import checked_batch
 
     try:
         described = json.loads(data)

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import write_text
 from mudd_core.config import FAMILIES
-from mudd_core.errors import UserError
-from mudd_core.paths import local
-from mudd_core.regular_files import write_text
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.workdir import write_json
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, contest
 from mudd_core.tools.bakeoff.result import compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
-from mudd_core.workdir import write_json
 
 LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
 
@@ -33,8 +33,9 @@ def main(words: Sequence[str]) -> int:
     tokens = _whole(asked.tokens, "--tokens")
     seeds = _whole(asked.seeds, "--seeds")
     out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
-    from mudd_core import data, signals
-    from mudd_core.surroundings import environment_text
+    from mudd_core import data
+    from mudd_core.base.surroundings import environment_text
+    from mudd_core.run import signals
 
     families = asked.families.split(",")
     probe = contest(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).contestants[0].config

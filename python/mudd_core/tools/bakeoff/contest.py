@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mudd_core.assemble import resolved_model
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
-from mudd_core.errors import UserError
-from mudd_core.flops import flops_per_token
+from mudd_core.engine.flops import flops_per_token
+from mudd_core.run.components import resolved_model
 
 # The field that sets a family's size without touching depth, width of the stream and heads.
 KNOBS = {"tokenformer": "slot_num"}
@@ -46,7 +46,7 @@ class Contest:
 
 def parameters(config: Config, vocab_size: int) -> int:
     """Weights of the config's model; no memory is taken for them."""
-    from mudd_core.model import Model
+    from mudd_core.engine.model import Model
 
     return Model(resolved_model(config, vocab_size), booked_only=True).n_parameters
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.errors import UserError
 from mudd_core.tools.bakeoff.contest import (
     Contest,
     Contestant,

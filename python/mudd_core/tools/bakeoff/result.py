@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mudd_core.assemble import resolved_model
-from mudd_core.flops import flops_per_token
-from mudd_core.metrics import read_rows
+from mudd_core.engine.flops import flops_per_token
+from mudd_core.run.components import resolved_model
+from mudd_core.run.metrics import read_rows
 from mudd_core.tools.bakeoff.contest import Contest, Contestant, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of
 

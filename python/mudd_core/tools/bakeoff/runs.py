@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core.config import Config
-from mudd_core.run_store import RunStore
+from mudd_core.run.store import RunStore
 from mudd_core.tools.bakeoff.contest import Contest, Contestant
 
 
@@ -45,7 +45,7 @@ def run_all(contest: Contest, seeds: int, out: Path, say: Callable[[str], None] 
 
 
 def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> bool:
-    from mudd_core.trainer import Trainer
+    from mudd_core.run.trainer import Trainer
 
     store = RunStore(folder)
     try:

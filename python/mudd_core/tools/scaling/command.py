@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local, output_folder
 from mudd_core.config import Config, load_config
 from mudd_core.config.suggest import nearest
-from mudd_core.errors import UserError
-from mudd_core.paths import local, output_folder
-from mudd_core.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
 MOST_THREADS = 256

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MupConfig, check_config
-from mudd_core.errors import UserError
 
 Array = npt.NDArray[Any]
 
@@ -68,9 +68,9 @@ def train(
     unscaled: matrices whose names end so keep the unscaled rate, to see that the check notices. look: called with
     the number of updates taken and the model, before the first and after each.
     """
-    from mudd_core.engine import Engine
-    from mudd_core.model import Model
-    from mudd_core.optim import learning_rate
+    from mudd_core.engine.engine import Engine
+    from mudd_core.engine.model import Model
+    from mudd_core.engine.rates import learning_rate
 
     steps, samples, length = tokens.shape[0], tokens.shape[1], tokens.shape[2] - 1
     shape = dataclasses.replace(config.model, vocab_size=int(tokens.max()) + 1, max_seq_len=length)

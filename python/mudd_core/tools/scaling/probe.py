@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core, ops, tape
+from mudd_core import _core, ops
+from mudd_core.graph import tape
+from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
-from mudd_core.recording import Recorder, running
 
 Array = npt.NDArray[Any]
 

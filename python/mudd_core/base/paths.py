@@ -1,0 +1,62 @@
+"""Paths that users give: files and folders of this machine, no URLs yet."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+
+# Path("gs://bucket/run") has lost one of the slashes.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|([A-Za-z][A-Za-z0-9+.-]+):/")
+_LONGEST_NAME = 255  # bytes, of every file system in use
+_COPY = {
+    "gs": "gcloud storage cp -r",
+    "s3": "aws s3 cp --recursive",
+    "hf": "hf download ... --local-dir",
+    "http": "curl -O",
+    "https": "curl -O",
+}
+
+
+def url_fault(path: str | Path) -> str | None:
+    """What is wrong with a path that is a URL, and what to do; None for a path of this machine."""
+    found = _URL.match(str(path))
+    if found is None or (found[1] is None and isinstance(path, str)):
+        return None
+    scheme = (found[1] or found[2]).lower()
+    if scheme == "file":
+        return f"expected a local path, got the URL '{path}'; give it without file://"
+    copy = f" ({_COPY[scheme]})" if scheme in _COPY else ""
+    return (
+        f"expected a local path, got the URL '{path}'; URLs are neither read nor written yet: copy the files to or "
+        f"from a local folder with the storage's own program{copy} and give that folder here"
+    )
+
+
+def output_folder(path: str | Path, what: str) -> Path:
+    """The folder, made if it is not there; UserError where that cannot be. Call it before work that takes long."""
+    folder = local(path, what)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{what}: expected a folder that can be written, got {folder}: {error.strerror}"
+        ) from error
+    return folder
+
+
+def local(path: str | Path, what: str) -> Path:
+    """The path; UserError for a URL and for names that no file can have. what: the argument, as [place] name."""
+    fault = url_fault(path)
+    if fault is None and "\0" in str(path):
+        fault = "expected a path, got one with a null character"
+    try:
+        if fault is None and any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(path).parts):
+            fault = f"expected names of at most {_LONGEST_NAME} bytes, got '{str(path)[:60]}...'"
+    except UnicodeEncodeError:
+        fault = f"expected a path of whole characters, got {str(path)[:60]!a} with half a surrogate"
+    if fault is not None:
+        raise UserError(f"{what}: {fault}")
+    return Path(path)

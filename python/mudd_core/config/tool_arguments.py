@@ -1,0 +1,67 @@
+"""Arguments of a tool (a command with options of its own): one screen of help, and errors like all others."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from typing import NoReturn
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import program
+from mudd_core.config import FAMILIES, Config
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.overrides import field_path
+from mudd_core.config.suggest import nearest_option
+
+WIDTH = 96  # columns of all help texts
+
+FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
+
+
+def folded(text: str, width: int = WIDTH) -> str:
+    """Text with its paragraphs filled anew; those with an indented line stay as they are."""
+    paragraphs = textwrap.dedent(text).strip().split("\n\n")
+    return "\n\n".join(
+        part if any(line.startswith(" ") for line in part.splitlines()) else textwrap.fill(part, width)
+        for part in paragraphs
+    )
+
+
+class ToolArguments(argparse.ArgumentParser):
+    """A parser whose mistakes are UserErrors, with a suggestion for a misspelt option."""
+
+    def __init__(self, tool: str, text: str, *, fields: str = "") -> None:
+        """tool: as on the command line. text: what it does. fields: an override as an example, if it takes some."""
+        called = " ".join(program())
+        note = FIELDS.format(example=fields, program=called) if fields else ""
+        super().__init__(
+            prog=f"{called} {tool}",
+            description=folded(text.replace("python3 launch.py", called)),
+            epilog=folded(note),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+                prog, max_help_position=22, width=WIDTH
+            ),
+            allow_abbrev=False,
+        )
+        self._tool, self._takes_fields = tool, bool(fields)
+
+    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """(options, overrides of config fields); UserError for what is neither."""
+        options, rest = self.parse_known_args(list(words))
+        infos = _fields_of_every_family()
+        own = [option for action in self._actions for option in action.option_strings if option[:2] == "--"]
+        for word in rest:
+            name = word.partition("=")[0].removeprefix("--").removeprefix("config.")
+            if word.startswith("--") and field_path(name, infos) is None:
+                hint = nearest_option("--" + name, infos if self._takes_fields else [], own)
+                self.error(f"unknown option '--{name}'{hint}")
+        return options, rest
+
+    def error(self, message: str) -> NoReturn:
+        """UserError with the message and where help is."""
+        raise UserError(f"[{self._tool}] {message}\n{self.prog} --help shows the options")
+
+
+def _fields_of_every_family() -> list[FieldInfo]:
+    return [info for family in FAMILIES.values() for info in walk(Config(model=family()))]

@@ -1,0 +1,1 @@
+"""A model in planned graphs: training step, evaluation, generation, memory."""

@@ -1,0 +1,97 @@
+"""Token ids and batches that users give, checked and made int32 [B, T] for the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.engine.argument_check import require_batch
+from mudd_core.engine.memory import available_bytes
+
+Array = npt.NDArray[Any]
+
+_INT32 = np.iinfo(np.int32)
+_OPTIONAL = ("positions", "segments", "key_mask")
+_MANY = 1 << 24  # ids; for fewer nobody asks how much memory there is
+_LEAST_BYTES = 64  # of activations, for each id
+
+
+def check_size(array: Array, place: str, name: str) -> None:
+    """ValueError for more ids than memory holds; a broadcast view of them is small itself, but is read for hours."""
+    if array.size > _MANY and _LEAST_BYTES * array.size > available_bytes()[0]:
+        raise ValueError(f"[{place}] {name}: expected ids that fit into memory, got shape {array.shape}")
+
+
+def _array(given: npt.ArrayLike, name: str) -> Array:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # rows of several lengths
+        raise ValueError(
+            f"[model] {name}: expected rows of one length, got a ragged list; pad them (a negative target is ignored)"
+        ) from error
+
+
+def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
+    """Ids [B, T] or [T] as int32 [B, T]; ValueError or TypeError for what a model of this config cannot take.
+
+    name: as the error calls them; those of `targets` may be negative.
+    """
+    given = _array(tokens, name)
+    if given.dtype.kind in "US":
+        raise TypeError(f"[model] {name}: expected token ids, got text; pass trainer.tokenizer.encode(text)")
+    if given.size and given.dtype.kind not in "iu":
+        kind = type(tokens).__name__ if given.dtype.kind == "O" else given.dtype
+        raise TypeError(f"[model] {name}: expected integers, got {kind}")
+    ids = np.atleast_2d(given)
+    if ids.ndim != 2 or ids.size == 0:
+        raise ValueError(
+            f"[model] {name}: expected [B, T] or [T] with at least one id, got shape {given.shape}"
+        )
+    if ids.shape[1] > config.max_seq_len:
+        raise ValueError(
+            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}"
+        )
+    check_size(ids, "model", name)
+    high = int(ids.max())
+    if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
+        raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
+    if name == "targets":  # all negative ones say the same: not counted
+        ids = np.maximum(ids, _INT32.min) if ids.dtype.kind == "i" else ids
+    return np.ascontiguousarray(ids, dtype=np.int32)
+
+
+def _checked_optional(given: npt.ArrayLike, name: str) -> Array:
+    """positions, segments or key_mask as int32 [B, T]; a key_mask may be of booleans."""
+    array = np.atleast_2d(_array(given, name))
+    if array.dtype.kind not in ("iub" if name == "key_mask" else "iu"):
+        raise TypeError(f"[model] {name}: expected integers, got {array.dtype}")
+    if array.size and not _INT32.min <= int(array.min()) <= int(array.max()) <= _INT32.max:
+        raise ValueError(
+            f"[model] {name}: expected 32-bit numbers, got {int(array.min())} to {int(array.max())}"
+        )
+    return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def checked_batch(
+    batch: Mapping[str, npt.ArrayLike], config: Any
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+    require_batch(batch)
+    unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
+    if unknown or not {"inputs", "targets"} <= set(batch):
+        raise ValueError(
+            f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
+            f"got {', '.join(sorted(batch))}"
+        )
+    optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
+    given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
+    for name, array in given.items():  # before any of their values is read
+        if array.shape != given["inputs"].shape:
+            raise ValueError(f"[model] {name}: expected shape {given['inputs'].shape}, got {array.shape}")
+    arrays = {name: checked_ids(given[name], name, config) for name in ("inputs", "targets")}
+    for name in optional:
+        arrays[name] = _checked_optional(given[name], name)
+    return arrays, optional

@@ -1,0 +1,210 @@
+"""The engine of a training run: planned graphs, the one-call step, evaluation, state to save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.errors import UserError
+from mudd_core.base.in_use import InUse, alone
+from mudd_core.engine import expert_load
+from mudd_core.engine.rates import assign_scales
+
+Array = npt.NDArray[Any]
+
+_MOMENTS = ("first_moment", "second_moment")
+
+
+class Engine:
+    """Trains a model on batches of a batcher (or on given ones).
+
+    config: the whole run's config. batcher: has `.core`, the batcher of the core; None if each step brings its batch.
+    """
+
+    def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
+        self.config, self.model, self.batcher = config, model, batcher
+        train = config.train
+        self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
+        self._samples = train.batch_size // self.runs
+        if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
+            raise UserError(
+                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch must be 0; "
+                "take aux_scope=shard for micro-batches"
+            )
+        assign_scales(model.store, config)
+        self._planned = self._plan()
+        self._step = self._train_step(self._planned)
+        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
+        self._steps: dict[tuple[str, ...], Any] = {(): self._step}
+        self.updates = 0
+        self._aux_loss = 0.0
+        self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
+
+    @property
+    def in_use(self) -> InUse:
+        """The model's: a step writes its weights."""
+        in_use: InUse = self.model.in_use
+        return in_use
+
+    def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
+        return self.model.plan(
+            "train",
+            self._samples,
+            self.config.train.seq_len,
+            shards=self.shards_per_run,
+            optional=optional,
+            runs_per_step=self.runs,
+            recompute=self.config.train.recompute,
+            check_finite=check_finite or self.config.train.debug_nonfinite,
+        )
+
+    def _train_step(self, planned: Any, moment_planes: list[int] | None = None) -> Any:
+        optim = self.config.optim
+        return _core.TrainStep(
+            planned.executor,
+            *planned.outputs,
+            optimizer=optim.name,
+            moment={"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype],
+            beta1=optim.momentum if optim.name == "sgd" else optim.beta1,
+            beta2=optim.beta2,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            clip=optim.clip,
+            normalize=self.config.loss.normalize,
+            peak_lr=optim.lr,
+            seed=self.config.train.seed,
+            moment_planes=moment_planes or [],
+            aux=planned.aux,
+            figures=list(planned.figures),
+        )
+
+    @alone
+    def train_step(
+        self,
+        step: int,
+        lr: float,
+        batch: Mapping[str, Array] | None = None,
+        limits: tuple[float, float] | None = None,
+    ) -> Any:
+        """Update at learning rate lr on the batcher's batch number `step` (from 0).
+
+        batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
+        loss and gradient norm that an update is made for.
+        """
+        where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits}
+        taken = self._step
+        self._given = None
+        if batch is None:
+            report = taken.run(self.batcher.core, **where)
+        else:
+            arrays, optional = self.model.checked(self.model.adapt(batch))
+            if optional not in self._steps:  # another graph over the same weights and moments
+                self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
+            taken, self._given = self._steps[optional], arrays
+            report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
+        if self._load is not None and not report.stopped:
+            self._load.take(step, taken.figures)
+            self._aux_loss = report.aux_loss
+        self.updates += int(report.finite and not report.spike and not report.stopped)
+        return report
+
+    def figures(self) -> dict[str, Any]:
+        """What the last step tells beside its loss, for metrics: a mixture's loads, entropies, drops and alarms."""
+        return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
+
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
+        sums: tuple[float, int] = self.model.evaluate(batch)
+        return sums
+
+    @alone
+    def first_nonfinite(self, step: int) -> str:
+        """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly."""
+        given = self._given
+        optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
+        self.executor.release()  # two of them at once were never asked for
+        planned = self._plan(optional, check_finite=True)
+        for run in range(self.runs):
+            row = run * self._samples
+            first = step * self.config.train.batch_size + row
+            if given is not None:
+                planned.fill({name: array[row : row + self._samples] for name, array in given.items()})
+            else:
+                _core.fill_inputs(self.batcher.core, planned.executor, first)
+            planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
+            if planned.executor.first_non_finite():
+                return str(planned.executor.first_non_finite())
+        return "the sum over the batch"
+
+    def _moments(self) -> list[tuple[str, int]]:
+        """Name and plane of every moment the optimizer keeps."""
+        return list(zip(_MOMENTS, self._step.moment_planes, strict=False))
+
+    def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
+        """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
+
+        lion and sgd have no second moment; a bf16 first moment comes as its 16-bit words (uint16).
+
+        writable: to read a checkpoint into them; load_state_tensors must follow.
+        """
+        tensors = {}
+        moments = self._moments()
+        for name in self.model.store.names():
+            tensors[name] = self.model.store.view(0, name, writable)
+            for moment, plane in moments:
+                tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
+        tensors["updates/count"] = np.array([self.updates], np.int64)
+        if self._load is not None:
+            tensors |= self._load.state()
+        return tensors
+
+    @alone
+    def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
+        """Takes over what state_tensors gave, and repacks."""
+        names = self.model.store.names()
+        missing = sorted(set(self.state_tensors()) - set(tensors))
+        if missing:
+            raise UserError(f"[checkpoint] tensors: '{missing[0]}' is missing ({len(missing)} in all)")
+        for name in names:
+            self.model.store.set(0, name, tensors[name])
+            for moment, plane in self._moments():
+                self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
+        self.updates = int(tensors["updates/count"][0])
+        if self._load is not None:
+            self._load.load_state(tensors)
+
+    @property
+    def executor(self) -> Any:
+        """The planned executor of a training run over inputs and targets."""
+        return self._planned.executor
+
+    def memory_report(self) -> dict[str, int]:
+        """Bytes by kind: weights, moments, gradients, packed copies, arena."""
+        store, executor = self.model.store, self._planned.executor
+        return {
+            "weights": store.plane_bytes,
+            "moments": store.state_bytes,
+            "gradients": executor.gradient_bytes,
+            "packed": store.packed_bytes,
+            "arena": executor.arena_bytes,
+        }
+
+
+def cut_batch(batch_size: int, logical_shards: int, micro_batch: int) -> tuple[int, int]:
+    """(graph runs per step, shards per run). micro_batch: shards of one run; 0 = all of them (contracts 2)."""
+    shards = 1
+    while shards * 2 <= min(logical_shards, batch_size):
+        shards *= 2
+    if micro_batch == 0 or micro_batch >= shards:
+        return 1, shards
+    if micro_batch & (micro_batch - 1):
+        raise UserError(f"[config] train.micro_batch: expected a power of two of shards, got {micro_batch}")
+    if batch_size % shards:
+        raise UserError(
+            f"[config] train.micro_batch: needs equal shards, but {batch_size} windows do not divide by {shards}"
+        )
+    return shards // micro_batch, micro_batch

@@ -1,0 +1,127 @@
+"""Writing tokens one by one over a KV cache (prefill in pieces, then single steps)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.in_use import InUse, alone
+from mudd_core.config.families import head_width, kv_heads
+from mudd_core.graph.recording import Recorder, running
+from mudd_core.models import Batch, Cache, model_function
+
+Caches = dict[str, npt.NDArray[np.float32]]  # name of the graph's input to [1, heads, max_seq_len, width]
+
+_PIECES = (64, 8, 1)  # a prompt is cut into these lengths: exact, nothing padded
+
+
+class Generator:
+    """The decoding graphs of a model, one per piece length; every run has a cache of its own.
+
+    in_use: of the model. A run that ends leaves its cache to the next one.
+    """
+
+    def __init__(self, config: Any, store: Any, in_use: InUse) -> None:
+        self.config = config
+        self.store = store
+        self.in_use = in_use
+        self._spare: Caches | None = None
+        self._plans: dict[int, tuple[Any, int]] = {}
+        self._attached: dict[int, Caches] = {}  # per piece length
+
+    @alone
+    def take_caches(self) -> Caches:
+        """Caches for one run, of a run that has ended where there is one."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            return spare
+        shape = (1, kv_heads(self.config), self.config.max_seq_len, head_width(self.config))
+        names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(self.config.n_layer))
+        return {name: np.zeros(shape, np.float32) for name in names}
+
+    def _plan(self, length: int, caches: Caches) -> tuple[Any, int]:
+        if length not in self._plans:
+            recorder = Recorder(self.store, training=False, samples=1, shards=1)
+            inputs = recorder.input("inputs", (1, length))
+            values = {
+                name: recorder.input(name, array.shape, "float32", external=True)
+                for name, array in caches.items()
+            }
+            layers = range(self.config.n_layer)
+            cache = Cache([values[f"k_cache.{i}"] for i in layers], [values[f"v_cache.{i}"] for i in layers])
+            with running(recorder):
+                logits = model_function(self.config)(self.config, Batch(inputs), cache).logits()
+            executor = _core.Executor(recorder.graph, self.store, losses=[], keep=[logits.number])
+            self._plans[length] = (executor, logits.number)
+        executor, number = self._plans[length]
+        if self._attached.get(length) is not caches:
+            for name, array in caches.items():
+                executor.attach(name, array)
+            self._attached[length] = caches
+        return executor, number
+
+    @alone
+    def feed(self, ids: npt.NDArray[np.int32], cached: int, caches: Caches) -> npt.NDArray[np.float32]:
+        """Logits [T, V] of ids [T] behind `cached` earlier ones, whose keys and values are in the caches."""
+        rows = []
+        while ids.size:
+            length = next(piece for piece in _PIECES if piece <= ids.size)
+            executor, number = self._plan(length, caches)
+            executor.set("inputs", np.ascontiguousarray(ids[None, :length]))
+            executor.run(cache_length=cached)
+            rows.append(np.array(executor.get(number)[0]))
+            ids, cached = ids[length:], cached + length
+        return np.concatenate(rows)
+
+    def run(
+        self,
+        prompt: npt.NDArray[np.int32],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: int,
+        ids_below: int = 0,
+    ) -> Iterator[int]:
+        """Yields up to max_tokens tokens; ends early when the model's window is full."""
+        if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+            raise ValueError("[generate] expected temperature >= 0, top_k >= 0 and top_p in (0, 1]")
+        return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
+
+    def _tokens(
+        self,
+        prompt: npt.NDArray[np.int32],
+        max_tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: int,
+        ids_below: int | None,
+    ) -> Iterator[int]:
+        caches = self.take_caches()
+        try:
+            row = self.feed(prompt, 0, caches)[-1]
+            cached = prompt.size
+            for count in range(max_tokens):
+                token = int(
+                    _core.sample(
+                        row[:ids_below],
+                        temperature=temperature,
+                        top_k=top_k,
+                        top_p=top_p,
+                        seed=seed,
+                        position=cached,
+                    )
+                )
+                yield token
+                if cached >= self.config.max_seq_len or count + 1 == max_tokens:
+                    return
+                row = self.feed(np.array([token], np.int32), cached, caches)[0]
+                cached += 1
+        finally:
+            self._spare = caches

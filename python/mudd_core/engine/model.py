@@ -1,0 +1,244 @@
+"""A model: parameters in the core's store, the graphs planned over them, and what users ask of both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.in_use import InUse, alone
+from mudd_core.engine.argument_check import require_model_config
+from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.engine.generate import Generator
+from mudd_core.engine.planned import Planned, plan_graph, tree_sum
+from mudd_core.graph import tape
+from mudd_core.graph.recording import Immediate, Recorder, running
+from mudd_core.graph.tape import shards as shard_cuts
+from mudd_core.models import Batch, model_function
+
+Array = npt.NDArray[Any]
+
+
+class Model:
+    """A language model of any family; for one thread at a time (RuntimeError in the other).
+
+    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
+    booked_only: for planning, of any size: takes no memory and cannot run.
+    precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        *,
+        seed: int = 0,
+        initialize: bool = True,
+        booked_only: bool = False,
+        precision: str = "fp32",
+    ) -> None:
+        require_model_config(config)
+        if config.vocab_size <= 0 or config.max_seq_len <= 0:
+            raise ValueError(
+                "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
+            )
+        seed = index(seed)
+        self.config = config
+        self.in_use = InUse("model")  # its Trainer holds it too
+        self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
+        if precision not in tape.COMPUTE:
+            raise ValueError(
+                f"[model] precision: expected one of {', '.join(tape.COMPUTE)}, got {precision!r}"
+            )
+        self.precision = precision
+        self.store = _core.ParamStore(tape.COMPUTE[precision])
+        self._plans: dict[tuple[Any, ...], Planned] = {}
+        self._generator: Generator | None = None
+        recorder = Recorder(self.store, training=False, samples=1, shards=1)
+        with running(recorder):
+            model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+        self.store.allocate(booked_only)
+        if initialize and not booked_only:
+            self.store.initialize(seed)
+
+    # ---- parameters -----------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Name to read-only view of the master weights (contracts 13); write through set_parameter."""
+        return {name: self.store.view(0, name) for name in self.store.names()}
+
+    @alone
+    def set_parameter(self, name: str, value: Array) -> None:
+        """Replaces the weights of one parameter (float32, same shape) and repacks them."""
+        try:
+            self.store.set(0, name, value)
+        except KeyError:
+            raise KeyError(f"[model] parameter: there is no '{name}'") from None
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of weights."""
+        return int(self.store.elements)
+
+    # ---- graphs ---------------------------------------------------------------------------------------------
+
+    @alone
+    def plan(
+        self,
+        mode: str,
+        samples: int,
+        length: int,
+        *,
+        shards: int = 1,
+        optional: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Planned:
+        """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
+
+        shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
+        check_finite, gradient_rows).
+        """
+        key = (mode, samples, length, shards, optional, tuple(sorted(options.items())))
+        if key not in self._plans:
+            self._plans[key] = plan_graph(
+                self.config, self.store, mode, (samples, length), shards, optional, options
+            )
+        return self._plans[key]
+
+    # ---- what users ask -------------------------------------------------------------------------------------
+
+    def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
+        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
+        return batch
+
+    @alone
+    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+        """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
+
+        A batch (see loss_and_gradients) may stand in place of the ids.
+        """
+        if isinstance(tokens, Mapping):
+            arrays, optional = self.checked(self.adapt(tokens))
+            planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
+            planned.fill(arrays)
+        else:
+            ids = checked_ids(tokens, "tokens", self.config)
+            planned = self.plan("logits", *ids.shape)
+            planned.fill({"inputs": ids})
+        planned.executor.run()
+        result = np.array(planned.executor.get(planned.outputs[0]))
+        return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
+
+    @alone
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
+        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T], taken as they are."""
+        planned = self.plan("evaluate", *batch["inputs"].shape)
+        planned.fill(batch)
+        planned.executor.run()
+        loss, count = (tree_sum(planned.executor.get(number)) for number in planned.outputs)
+        return loss, int(count)
+
+    @alone
+    def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
+        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
+
+        As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
+        """
+        arrays, optional = self.checked(self.adapt(batch))
+        planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
+        planned.fill(arrays)
+        planned.executor.run()
+        loss, count = planned.sums()
+        return loss / self._denominator(count, arrays)
+
+    @alone
+    def loss_and_gradients(
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
+    ) -> tuple[float, dict[str, Array]]:
+        """Loss in nats and its gradient by every parameter, over the denominator that `normalize` names.
+
+        batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
+        options: of the executor, for tests.
+        """
+        arrays, optional = self.checked(self.adapt(batch))
+        planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
+        planned.fill(arrays)
+        planned.executor.run()
+        loss, count = planned.sums()
+        denominator = self._denominator(count, arrays)
+        scale = np.float32(1.0 / denominator)
+        gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
+        return loss / denominator, gradients
+
+    @alone
+    def loss_and_gradients_immediate(
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
+    ) -> tuple[float, dict[str, Array]]:
+        """The same through the immediate executor and its tape: same numbers, bit for bit."""
+        arrays, _ = self.checked(self.adapt(batch))
+        scope = Immediate(self.store)
+        cuts = shard_cuts(arrays["inputs"].shape[0], shards)
+        with running(scope), cuts, tape.precision(self.precision):
+            hidden = model_function(self.config)(self.config, Batch(**arrays), None)
+            loss, count = hidden.loss(arrays["targets"])
+            aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
+            tape.backward(loss, *aux)
+        denominator = self._denominator(tree_sum(count.data), arrays)
+        scale = np.float32(1.0 / denominator)
+        gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
+        total = tree_sum(loss.data)
+        for further in aux:
+            total += tree_sum(further.data)
+        return total / denominator, gradients
+
+    def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
+        if self.normalize == "all_slots":
+            return float(arrays["targets"].size)
+        return max(1.0, count)
+
+    @alone
+    def generate(
+        self,
+        tokens: npt.ArrayLike,
+        *,
+        max_tokens: int = 100,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        ids_below: int = 0,
+    ) -> Iterator[int]:
+        """Yields the tokens that follow `tokens` [T], one by one, with a KV cache of their own.
+
+        temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
+        likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
+        for a vocabulary that is larger than its tokenizer's. Ends early where the window is full: max_seq_len tokens
+        with the prompt, and one more (the cache is no ring, as mu-Transformer's is). A Mixtral with a capacity_factor
+        drops nothing here, so its tokens may differ from that argmax; a UserWarning says so.
+        """
+        if self._generator is None:
+            self._generator = Generator(self.config, self.store, self.in_use)
+            note = getattr(self.config, "decoding_note", "")
+            if note:
+                warnings.warn(f"[generate] {note}", stacklevel=3)
+        ids = checked_ids(tokens, "tokens", self.config)
+        if ids.shape[0] != 1:
+            raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
+        return self._generator.run(
+            ids[0],
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            ids_below=ids_below,
+        )
+
+    def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+        return checked_batch(batch, self.config)

@@ -1,0 +1,75 @@
+"""A graph of a model that is recorded and planned for one shape: what it takes, runs and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.graph.recording import Recorder, running
+from mudd_core.models import Batch, model_function
+
+Array = npt.NDArray[Any]
+
+
+class Planned:
+    """A planned graph for one shape: fill(), run(), read."""
+
+    def __init__(
+        self,
+        executor: Any,
+        inputs: tuple[str, ...],
+        outputs: tuple[int, ...],
+        aux: int = -1,
+        figures: tuple[int, ...] = (),
+    ) -> None:
+        self.executor = executor
+        self.inputs = inputs
+        self.outputs = outputs  # logits, or the loss and the count
+        self.aux, self.figures = aux, figures  # of Hidden.aux; -1: none
+
+    def fill(self, batch: Mapping[str, Array]) -> None:
+        """Copies the arrays of a batch into the graph's inputs."""
+        for name in self.inputs:
+            self.executor.set(name, batch[name])
+
+    def sums(self) -> tuple[float, float]:
+        """(summed nats, the auxiliary ones included; counted targets) of the last run of a graph with a loss."""
+        loss, count = (tree_sum(self.executor.get(number)) for number in self.outputs)
+        return loss + (tree_sum(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
+
+
+def plan_graph(
+    config: Any,
+    store: Any,
+    mode: str,
+    shape: tuple[int, int],
+    shards: int,
+    optional: tuple[str, ...],
+    options: Mapping[str, Any],
+) -> Planned:
+    """The graph of a mode (train, evaluate, logits) of a model for ids of `shape` [samples, length].
+
+    config, store: of the model. shards, optional, options: see Model.plan.
+    """
+    recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
+    names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
+    batch = Batch(**{name: recorder.input(name, shape) for name in names})
+    with running(recorder):
+        hidden = model_function(config)(config, batch, None)
+        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(batch.targets)
+        further = hidden.aux if mode != "logits" else None
+        aux = further.loss(batch.targets).number if further else -1
+    numbers = tuple(value.number for value in outputs)
+    figures = tuple(value.number for value in further.figures) if further else ()
+    kept = [*numbers, *([aux] if further else []), *figures]
+    losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
+    executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)
+    return Planned(executor, names, numbers, aux, figures)
+
+
+def tree_sum(values: Array) -> float:
+    """Sum of shards by the balanced tree of contracts 2."""
+    return float(_core.tree_sum(values))

@@ -1,0 +1,129 @@
+"""Where a model function runs: recording a graph, or at once on arrays. Both offer the same few calls.
+
+A model function asks the current scope for parameters by name; ops look at their inputs to know what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from mudd_core import _core
+from mudd_core.graph.tape import Tensor
+
+
+class Value:
+    """A value of a graph that is being recorded: a shape and a dtype, no numbers yet."""
+
+    def __init__(self, recorder: Recorder, number: int) -> None:
+        self.recorder = recorder
+        self.number = number
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return tuple(self.recorder.graph.shape(self.number))
+
+    def __repr__(self) -> str:
+        return f"Value({self.recorder.graph.dtype(self.number)}{list(self.shape)})"
+
+
+class Scope(Protocol):
+    """What nn.py needs of the place a model function runs in."""
+
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Any:
+        """The parameter of this name as a value that ops take."""
+
+
+class Recorder:
+    """Records a graph over the parameters of a store; declares those that the store does not have yet."""
+
+    def __init__(self, store: Any, *, training: bool, samples: int, shards: int) -> None:
+        self.store = store  # its compute type is the graph's
+        self.sown: dict[str, Value] | None = None  # filled by nn.sow where it is a dict
+        self.graph = _core.Graph(training=training, samples=samples, shards=shards, compute=store.compute)
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
+        """A value that is filled before every run (external: attached memory, such as a KV cache)."""
+        return Value(self, self.graph.input(name, list(shape), dtype, external))
+
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value:
+        """The parameter of this name, declared on first sight."""
+        self.store.declare(name, list(shape), **declaration)
+        return Value(self, self.graph.parameter(self.store, name))
+
+    def apply(self, op: str, inputs: Sequence[Value | None], options: dict[str, Any]) -> Any:
+        """Records one node; returns its output or a tuple of them."""
+        numbers = self.graph.apply(op, options, self._numbers(op, inputs), prefix())
+        return self._values(numbers)
+
+    def custom(
+        self, forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Value]
+    ) -> Any:
+        """Records a pair of NumPy functions."""
+        return self._values(self.graph.custom(forward, backward, self._numbers("custom", inputs), prefix()))
+
+    def _numbers(self, op: str, inputs: Sequence[Value | None]) -> list[int]:
+        for i, value in enumerate(inputs):
+            if value is not None and not isinstance(value, Value):
+                raise TypeError(
+                    f"[{op}] input {i}: expected a value of the graph, got {type(value).__name__}"
+                )
+        return [-1 if value is None else value.number for value in inputs]
+
+    def _values(self, numbers: list[int]) -> Any:
+        values = tuple(Value(self, number) for number in numbers)
+        return values[0] if len(values) == 1 else values
+
+
+class Immediate:
+    """Parameters of a store as leaves of the tape."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.leaves: dict[str, Tensor] = {}
+
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Tensor:
+        """The parameter of this name; one leaf however often it is used."""
+        if name not in self.leaves:
+            self.leaves[name] = Tensor(self.store.view(0, name), requires_grad=True)
+        return self.leaves[name]
+
+
+_scope: ContextVar[Scope | None] = ContextVar("scope", default=None)
+_prefix: ContextVar[str] = ContextVar("prefix", default="")
+
+
+def current() -> Scope:
+    """The scope that the model function runs in."""
+    scope = _scope.get()
+    if scope is None:
+        raise RuntimeError("[nn] parameters exist only inside a model: call it through mudd_core.Model")
+    return scope
+
+
+def prefix() -> str:
+    """Dotted name of the part of the model that is being recorded."""
+    return _prefix.get()
+
+
+@contextmanager
+def running(scope: Scope) -> Iterator[None]:
+    """Inside: model functions run in this scope."""
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Inside: parameters and nodes are named `<outer>.<name>`; an empty name changes nothing."""
+    token = _prefix.set(".".join(filter(None, (_prefix.get(), name))))
+    try:
+        yield
+    finally:
+        _prefix.reset(token)

@@ -1,0 +1,285 @@
+"""The immediate executor: ops on NumPy arrays run at once, and a tape walks back through them.
+
+`Tensor` wraps an array. Ops on tensors are recorded; `loss.backward()` fills `.grad` of the leaves that were made
+with `requires_grad=True`. Order and arithmetic are those of the planned executor, so both give the same bits:
+calls are walked backwards, the first writer of a gradient sets it, later ones add; the gradients of several uses of
+one leaf weight are summed in the order of the uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.in_use import InUse
+
+Array = npt.NDArray[Any]
+_order = itertools.count()
+_counting = threading.Lock()  # of the readers of a tensor
+_cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
+_cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
+_compute: ContextVar[str] = ContextVar("compute", default="float32")
+
+COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
+"""Names of users to those of the core."""
+
+
+@contextmanager
+def shards(samples: int, count: int) -> Iterator[None]:
+    """Inside: sums over tokens follow `count` logical shards of `samples` samples, as in training (contracts 2).
+
+    count must be a power of two that divides samples; every tensor's rows must be a multiple of samples.
+    """
+    if count < 1 or count & (count - 1) or samples % count:
+        raise ValueError(f"[shards] count: expected a power of two that divides {samples}, got {count}")
+    token = _cuts.set(tuple(range(0, samples + 1, samples // count)))
+    try:
+        yield
+    finally:
+        _cuts.reset(token)
+
+
+@contextmanager
+def cached(length: int) -> Iterator[None]:
+    """Inside: the key and value caches of attention hold `length` positions already; the call's own come behind."""
+    if length < 0:
+        raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
+    token = _cache_length.set(length)
+    try:
+        yield
+    finally:
+        _cache_length.reset(token)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
+
+    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold.
+    """
+    if name not in COMPUTE:
+        raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
+    token = _compute.set(COMPUTE[name])
+    try:
+        yield
+    finally:
+        _compute.reset(token)
+
+
+def as_array(data: Any) -> Array:
+    """The array itself, or one of a list or number; fractions become float32."""
+    array = np.asarray(data)
+    return (
+        array.astype(np.float32) if array.dtype == np.float64 and not isinstance(data, np.ndarray) else array
+    )
+
+
+class _Record:
+    """One op on the tape: the call, who went in, which gradients came back."""
+
+    def __init__(self, call: Any, inputs: Sequence[Tensor | None], outputs: int) -> None:
+        self.order = next(_order)
+        self.call = call
+        self.inputs = inputs
+        self.dout: list[Array | None] = [None] * outputs
+        self.in_use = InUse("backward")
+
+
+class Tensor:
+    """A NumPy array on the tape.
+
+    data: float32 (or int32 for indices), never copied. requires_grad: collect its gradient in `.grad`.
+    """
+
+    def __init__(self, data: npt.ArrayLike, requires_grad: bool = False) -> None:
+        array = as_array(data)
+        if requires_grad and array.dtype != np.float32:
+            raise TypeError(f"[Tensor] data: expected float32 where a gradient is wanted, got {array.dtype}")
+        self.data: Array = array
+        self.requires_grad = requires_grad
+        self.grad: Array | None = None
+        self._record: _Record | None = None
+        self._output = 0
+        self._wants = requires_grad
+        self._rounded = False  # a graph would store it in bf16
+        self._readers = 0
+        self.in_use = InUse("backward")  # while a backward adds to its gradient
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.data.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self.data.dtype
+
+    def numpy(self) -> Array:
+        """The array itself."""
+        return self.data
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
+
+    def backward(self, gradient: npt.ArrayLike | None = None) -> None:
+        """Walk the tape back from here. gradient: that of this tensor, ones by default."""
+        if self._record is None:
+            raise ValueError(
+                "[backward] this tensor is not the result of an op on tensors that require gradients"
+            )
+        seed = np.ones(self.shape, self.dtype) if gradient is None else np.array(gradient, self.dtype)
+        if seed.shape != self.shape:
+            raise ValueError(f"[backward] gradient: expected shape {self.shape}, got {seed.shape}")
+        _backward_from([(self, seed)])
+
+
+def backward(*losses: Tensor) -> None:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+    for loss in losses:
+        if loss._record is None:
+            raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
+    _backward_from([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+
+
+def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
+    records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
+    leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
+    with ExitStack() as held:
+        for guard in _guards(records):
+            held.enter_context(guard)
+        try:
+            for tensor, seed in seeds:
+                if tensor._record is not None:
+                    tensor._record.dout[tensor._output] = seed
+            for record in records:
+                if any(d is not None for d in record.dout):
+                    _walk(record, leaves)
+        finally:
+            for record in records:
+                record.dout = [None] * len(record.dout)
+        for leaf, uses in leaves.values():
+            total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
+            leaf.grad = total if leaf.grad is None else leaf.grad + total
+
+
+def _guards(records: Sequence[_Record]) -> Iterator[InUse]:
+    """Of all that a backward writes: the records, and the leaves behind them, once for each use."""
+    for record in records:
+        yield record.in_use
+        for tensor in record.inputs:
+            if tensor is not None and tensor._wants and tensor._record is None:
+                yield tensor.in_use
+
+
+def sum_in_order(arrays: list[Array]) -> Array:
+    """((a0 + a1) + a2) + ..."""
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return total
+
+
+def _reachable(roots: Sequence[_Record]) -> list[_Record]:
+    """All records behind these, newest first."""
+    found = {id(root): root for root in roots}
+    stack = list(found.values())
+    while stack:
+        for tensor in stack.pop().inputs:
+            record = tensor._record if tensor is not None else None
+            if record is not None and id(record) not in found:
+                found[id(record)] = record
+                stack.append(record)
+    return sorted(found.values(), key=lambda record: record.order, reverse=True)
+
+
+def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]]) -> None:
+    """Backward of one op: into the gradients of the results before it and the uses of leaves."""
+    into: list[Array | None] = []
+    accumulate: list[bool] = []
+    round_to_bf16: list[bool] = []
+    for index, tensor in enumerate(record.inputs):
+        place: Array | None = None
+        add = False
+        if tensor is not None and tensor._wants:
+            before = tensor._record
+            if before is None:
+                place = np.empty(tensor.shape, np.float32)
+                leaves.setdefault(id(tensor), (tensor, []))[1].append((record.order, place))
+            else:
+                held = before.dout[tensor._output]
+                add = held is not None
+                place = held if held is not None else np.empty(tensor.shape, np.float32)
+                before.dout[tensor._output] = place
+        into.append(place)
+        accumulate.append(add)
+        round_to_bf16.append(
+            tensor is not None
+            and tensor._rounded
+            and tensor._readers == 1  # a sum over several is kept in fp32, as what is passed on and weights
+            and index != record.call.passes_gradient()
+            and not record.call.weight_like(index)
+        )
+    record.call.backward(list(record.dout), into, accumulate, round_to_bf16)
+
+
+def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: dict[str, Any]) -> Any:
+    """Run an op now. Arrays in, arrays out; with a Tensor among the inputs, tensors out and a record kept."""
+    make = lambda arrays, wants: _core.Call(  # noqa: E731
+        op, options, arrays, wants, list(_cuts.get()), _cache_length.get(), _compute.get()
+    )
+    return _run(make, inputs)
+
+
+def call_custom(forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """A pair of NumPy functions as an op (see mudd_core.custom)."""
+    return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
+
+
+def _run(
+    make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence[Tensor | Array | None]
+) -> Any:
+    tensors = [i if i is None or isinstance(i, Tensor) else Tensor(i) for i in inputs]
+    wants = [t is not None and t._wants for t in tensors]
+    call = make([None if t is None else t.data for t in tensors], wants)
+    results = call.forward()
+    if not any(isinstance(i, Tensor) for i in inputs):
+        return results[0] if len(results) == 1 else results
+    record = _Record(call, tensors, len(results)) if any(wants) else None
+    with _counting:
+        for given in tensors:
+            if given is not None:
+                given._readers += 1
+    rounded = call.rounded()
+    out = []
+    for index, array in enumerate(results):
+        tensor = Tensor(array)
+        tensor._record, tensor._output = record, index
+        tensor._rounded = rounded[index]
+        tensor._wants = record is not None and array.dtype != np.int32  # indices have no gradient
+        out.append(tensor)
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def backward_of(
+    op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: dict[str, Any]
+) -> Any:
+    """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
+    wants = [i is not None and i.dtype == np.float32 for i in inputs]
+    call = _core.Call(
+        op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get(), _compute.get()
+    )
+    call.forward()
+    into = [
+        np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs
+    ]
+    call.backward(list(gradients), into, [False] * len(inputs))
+    return tuple(into)

@@ -1,0 +1,1 @@
+"""One run: components, loop, state, log, work directory, progress, how it ends."""

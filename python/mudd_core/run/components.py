@@ -1,0 +1,209 @@
+"""Puts data, model and engine together for the training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, ModelConfig
+from mudd_core.engine import memory
+from mudd_core.engine.flops import flops_per_token, peak_flops
+from mudd_core.run import start_warnings
+from mudd_core.run.peak import TRIES, Peak
+from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
+
+
+@dataclass(frozen=True)
+class Components:
+    """What the loop works on.
+
+    facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
+    whole validation. bytes_per_target: bytes of validation text over them. peak: of the units that the run uses.
+    warnings: for the user, once.
+    """
+
+    model: Any
+    tokenizer: Any
+    engine: Engine
+    facts: dict[str, Any]
+    n_targets: int
+    bytes_per_target: float
+    flops_per_token: float
+    peak: Peak
+    validation_batches: Callable[[], Iterable[Any]]
+    warnings: tuple[str, ...] = ()
+
+
+def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
+    """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
+    asked = config.model.vocab_size
+    if asked and asked < vocab_size:
+        raise UserError(
+            f"[config] model.vocab_size: expected at least the tokenizer's {vocab_size}, got {asked}; "
+            "0 takes the tokenizer's"
+        )
+    longest = config.model.max_seq_len or config.train.seq_len
+    return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
+
+
+def expected_vocabulary(config: Config) -> int:
+    """Return the size of the vocabulary as far as it is known without reading the text."""
+    if config.model.vocab_size:
+        return config.model.vocab_size
+    if config.data.tokenizer == "bpe":
+        return config.data.vocab_size
+    if config.data.tokenizer == "bytes":
+        return 257
+    from mudd_core.data.tokenize import JsonTokenizer, read_tokenizer_json
+
+    return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
+
+
+def with_model_of(model: Any, config: Config) -> Config:
+    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
+    train = dataclasses.replace(config.train, precision=model.precision)
+    config = dataclasses.replace(config, model=model.config, train=train)
+    if model.normalize != "all_slots":
+        return config
+    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))
+
+
+def book(
+    shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None, *, only: bool = False
+) -> tuple[Any, Any, dict[str, int]]:
+    """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
+
+    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run.
+    """
+    from mudd_core.engine.engine import Engine as RealEngine
+    from mudd_core.engine.model import Model
+
+    if model is None:
+        model = Model(shape, initialize=False, booked_only=only, precision=config.train.precision)
+    engine = RealEngine(config, model, batcher)
+    batch = config.eval.batch_size or config.train.batch_size
+    evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
+    return model, engine, {**engine.memory_report(), "evaluation": evaluation}
+
+
+def planned_bytes(shape: ModelConfig, config: Config) -> dict[str, int]:
+    """Return the memory by kind that a run will take on top of the program; takes none of it."""
+    return book(shape, config, only=True)[2]
+
+
+def memory_advice(shape: ModelConfig, config: Config, report: dict[str, int], have: int) -> str:
+    """Return what to change so that a run, which needs what planned_bytes reports, fits into `have` bytes."""
+    from mudd_core.run.memory_advice import advice
+
+    settled = 2 * report["weights"] + report["moments"]  # the gradients are at least as large as the weights
+    return advice(config, lambda changed: sum(planned_bytes(shape, changed).values()), have, settled)
+
+
+def check_memory(shape: ModelConfig, config: Config, what: str = "training") -> None:
+    """Raise UserError, with advice, if a run of this config does not fit into memory; takes no memory itself."""
+    from mudd_core.engine.model import Model
+    from mudd_core.run.memory_advice import SMALLER
+
+    # Planning the updates of a model far too large takes seconds; counting its weights does not.
+    count = Model(shape, booked_only=True).n_parameters
+    memory.require(10 * count, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
+    report = planned_bytes(shape, config)
+    memory.require(sum(report.values()), what, lambda have: memory_advice(shape, config, report, have))
+
+
+def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Components:
+    """Real engine and, unless a model is given, real data. UserError if memory is short.
+
+    model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
+    fingerprint: of the token cache that a resumed run was started with.
+    """
+    from mudd_core import _core, data
+
+    train = config.train
+    _core.set_num_threads(train.threads)
+    if model is not None:
+        shape, cache = model.config, None
+        model, engine, report = book(shape, config, model)
+        memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
+    else:
+
+        def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
+            check_memory(resolved_model(config, expected_vocabulary(config)), config)
+
+        cache = data.prepare(config.data, fingerprint=fingerprint, before_build=check)
+        shape = resolved_model(config, cache.vocab_size)
+        check_memory(shape, config)
+        model, engine, _ = book(
+            shape, config, batcher=data.Batcher(cache, "train", train.seq_len, train.seed)
+        )
+        model.store.initialize(train.seed)
+    components = Components(
+        model=model,
+        tokenizer=None,
+        engine=engine,
+        facts={},
+        n_targets=0,
+        bytes_per_target=0.0,
+        flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
+        peak=Peak(lambda: peak_flops(train.precision, TRIES)),
+        validation_batches=lambda: (),
+        warnings=tuple(start_warnings.of_threads(_core.num_threads())),
+    )
+    return _with_text(components, config, cache) if cache else components
+
+
+def add_text(components: Components, config: Config, fingerprint: str | None = None) -> Components:
+    """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
+    from mudd_core import data
+
+    cache = data.prepare(config.data, fingerprint=fingerprint)
+    have = components.model.config.vocab_size
+    if cache.vocab_size > have:
+        raise UserError(
+            f"[train] model: expected a vocabulary of at least the tokenizer's {cache.vocab_size}, got {have}; "
+            "give each step its batch, or set data.tokenizer to the model's own"
+        )
+    components.engine.batcher = data.Batcher(cache, "train", config.train.seq_len, config.train.seed)
+    return _with_text(components, config, cache)
+
+
+def _with_text(components: Components, config: Config, cache: Any) -> Components:
+    n_targets, bytes_per_target = validation_size(cache)
+    return dataclasses.replace(
+        components,
+        tokenizer=cache.tokenizer,
+        facts={
+            DATA_FACT: cache.fingerprint,
+            SEAL_FACT: cache.seal,
+            "vocab_size": components.model.config.vocab_size,
+        },
+        n_targets=n_targets,
+        bytes_per_target=bytes_per_target,
+        validation_batches=lambda: validation_batches(config, cache),
+        warnings=(*components.warnings, *start_warnings.of_text(config, cache)),
+    )
+
+
+def validation_size(cache: Any) -> tuple[int, float]:
+    """(predictions of a whole validation, bytes of its text over them); UserError if it has none."""
+    n_targets = cache.n_valid_tokens - 1
+    if n_targets < 1:
+        raise UserError(
+            f"[data] the validation split has {max(0, n_targets + 1)} tokens and needs 2; use more text"
+        )
+    return n_targets, cache.valid_bytes / n_targets
+
+
+def validation_batches(config: Config, cache: Any) -> Iterator[Any]:
+    """Batches (inputs and targets by name) of the held-out text, eval.max_batches of them at most."""
+    from mudd_core import data
+
+    batcher = data.Batcher(cache, "valid", config.train.seq_len)
+    size = config.eval.batch_size or config.train.batch_size
+    count = -(-batcher.windows // size)
+    for index in range(min(count, config.eval.max_batches or count)):
+        inputs, targets = batcher.batch(index * size, size)
+        yield {"inputs": inputs, "targets": targets}

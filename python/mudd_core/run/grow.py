@@ -1,0 +1,240 @@
+"""Starting a run from the weights of another one, and growing a TokenFormer's slots on the way.
+
+Maths: docs/maths/tokenformer.md, 5. The loaded slots come first; the slots behind them are initial values
+(`random`, as the authors' programs do), or have keys of zero (`zero_keys`, the paper's way: with `zoom_dim` held the
+model then computes what it computed before), or keys and values of zero (`zero_both`: they can never learn).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import checkpoint
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.checkpoint.weights import load_weights, weight_files
+from mudd_core.config import Config, TokenFormerConfig
+
+Array = npt.NDArray[Any]
+
+# Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
+PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
+_GROWING = ("key", "value", "key_bias")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights to start from. config: of the run they come from, if known; state: whether moments are there."""
+
+    path: Path
+    tensors: dict[str, Array]
+    config: Config | None
+    state: bool
+
+    def slots(self, part: str) -> int:
+        """Stored slots of a part of the first block: attn.q, attn.o or ffn; 0 where it has none."""
+        key = self.tensors.get(f"blocks.0.{part}.key")
+        return 0 if key is None else key.shape[0]
+
+
+def _run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
+    """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
+    run, step = path, -1
+    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
+        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
+    if (run / "checkpoints").is_dir():
+        return run, step
+    if state:
+        raise UserError(
+            f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
+        )
+    return None, -1
+
+
+def check_source(path: str | Path, *, state: bool = False) -> None:
+    """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
+    path = local(path, "[start] load_parameters_path")
+    if not path.exists():
+        raise UserError(
+            f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
+            f"got '{path}', which does not exist"
+        )
+    run, step = _run_and_step(path, state)
+    if run is None:
+        weight_files(path)
+    elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
+        raise UserError(f"[start] {path} has no checkpoint yet")
+
+
+def read_source(path: str | Path, *, state: bool = False) -> Source:
+    """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
+
+    state: read the optimizer's moments too; UserError where there are none.
+    """
+    from mudd_core.run.files import read_saved_config
+
+    path = local(path, "[start] load_parameters_path")
+    run, step = _run_and_step(path, state)
+    if run is None:
+        return Source(path, load_weights(path), None, False)
+    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
+    folder = run / "checkpoints"
+    if step < 0:
+        found = checkpoint.load_newest(folder, only=wanted)
+        if found is None:
+            raise UserError(f"[start] {path} has no checkpoint yet")
+    else:
+        found = checkpoint.load_step(folder, step, only=wanted)
+    config = read_saved_config(run) if (run / "config.json").is_file() else None
+    return Source(found.path, found.tensors, config, state)
+
+
+def real_rows(name: str, stored: int, slot_number: int) -> int:
+    """Leading rows of a stored slot tensor that are real: all, or slot_number (in the feed-forward 4 times that)."""
+    if slot_number < 0:
+        return stored
+    rows = slot_number * (4 if ".ffn." in name else 1)
+    if rows > stored:
+        raise UserError(
+            f"[start] load_parameters_path_slot_number: expected at most what is stored, got {rows} slots for "
+            f"'{name}', which has {stored}"
+        )
+    return rows
+
+
+def grows(model: Any, name: str) -> bool:
+    """True for keys, values and key biases of a TokenFormer's slots."""
+    return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
+
+
+def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
+    """fresh with the real rows of old in front; UserError where they do not fit."""
+    rows = real_rows(name, old.shape[0], slot_number)
+    if old.shape[1:] != fresh.shape[1:] or rows > fresh.shape[0]:
+        raise UserError(
+            f"[start] {name}: expected at most {fresh.shape[0]} slots of {fresh.shape[1:]}, got {rows} of "
+            f"{old.shape[1:]}; only the number of slots may differ, and only grow"
+        )
+    result = np.array(fresh)
+    result[:rows] = old[:rows]
+    return result
+
+
+def start_weights(
+    model: Any, source: Source, *, slot_number: int = -1, how: str = "random"
+) -> dict[str, Array]:
+    """The weights by name that a new model with initial values starts from. how: as start.grow_init."""
+    result = {}
+    names = model.parameters
+    extra = sorted(name for name in source.tensors if "/" not in name and name not in names)
+    if extra:
+        raise UserError(
+            f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
+        )
+    for name, initial in names.items():
+        if name not in source.tensors:
+            raise UserError(f"[start] {source.path}: '{name}' is missing")
+        old = source.tensors[name]
+        if not grows(model.config, name):
+            if old.shape != initial.shape:
+                raise UserError(f"[start] {name}: expected shape {initial.shape}, got {old.shape}")
+            result[name] = np.asarray(old, np.float32)
+            continue
+        zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
+        fresh = np.zeros_like(initial) if zero else initial
+        result[name] = grown(name, old, fresh, slot_number)
+    return result
+
+
+def check_start(config: Config) -> None:
+    """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
+    if config.start.load_parameters_path:
+        check_source(config.start.load_parameters_path, state=config.start.keep_optimizer)
+
+
+def start_from(config: Config, engine: Any) -> str:
+    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
+    start = config.start
+    source = read_source(start.load_parameters_path, state=start.keep_optimizer)
+    number = start.load_parameters_path_slot_number
+    weights = start_weights(engine.model, source, slot_number=number, how=start.grow_init)
+    for name, value in weights.items():
+        engine.model.set_parameter(name, value)
+    if start.keep_optimizer:
+        engine.load_state_tensors({**_state(engine, source, number), **weights})
+    text = f"started from {source.path}"
+    if isinstance(config.model, TokenFormerConfig) and source.slots("attn.q"):
+        old = real_rows("attn", source.slots("attn.q"), number)
+        text += f": {old:,} slots of {config.model.slot_num:,}, the new ones {start.grow_init}"
+    return text + (", the optimizer's state taken over" if start.keep_optimizer else "")
+
+
+def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
+    """The optimizer's state of the source, zeros for new slots."""
+    state = {}
+    for name, place in engine.state_tensors().items():
+        if "/" not in name:
+            continue
+        if name not in source.tensors:
+            raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
+        old, parameter = source.tensors[name], name.partition("/")[2]
+        if grows(engine.model.config, parameter):
+            state[name] = grown(name, old, np.zeros_like(place), slot_number)
+        elif old.shape == place.shape:
+            state[name] = old
+        else:
+            raise UserError(f"[start] {name}: expected shape {place.shape}, got {old.shape}")
+    return state
+
+
+def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
+    """The config of the model before it grew: its run's own, or the new one with the stored number of slots."""
+    base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
+    if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
+        raise UserError("[grow] both models: expected a TokenFormer with slots")
+    parts = {"slot_num": "attn.q", "proj_slot_num": "attn.o", "ffn_slot_num": "ffn"}
+    rows: dict[str, Any] = {
+        field: real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
+        for field, part in parts.items()
+    }
+    return dataclasses.replace(base, vocab_size=new.vocab_size, max_seq_len=new.max_seq_len, **rows)
+
+
+def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
+    """The zoom_dim with which zero keys change nothing; UserError with the reason where no number does."""
+    if new.normalize_type not in PRESERVING:
+        reason = {
+            "softmax": "exp(0) = 1 for every new slot",
+            "gelu_layer_norm": "the mean over the slots changes with their number",
+        }[new.normalize_type]
+        raise UserError(f"[grow] --preserve: impossible with normalize_type={new.normalize_type}: {reason}")
+    zoom = old.zoom_dim or float(old.slots("qkv"))
+    if not old.zoom_dim and (old.slots("proj"), old.slots("ffn")) != (zoom, 4 * zoom):
+        raise UserError(
+            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
+            "zoom_dim z holds the scores at the roots of z, z and 4 z"
+        )
+    return zoom
+
+
+def largest_change(before: Any, after: Any, tokens: Array) -> tuple[float, float]:
+    """(largest change of a logit, largest logit before) of two models on token ids [B, T]."""
+    old, new = before.logits(tokens), after.logits(tokens)
+    return float(np.abs(new - old).max()), float(np.abs(old).max())
+
+
+def with_weights(config: Any, tensors: Mapping[str, Array]) -> Any:
+    """A model of this config with these weights."""
+    from mudd_core.engine.model import Model
+
+    model = Model(config, initialize=False)
+    for name, shape in ((name, view.shape) for name, view in model.parameters.items()):
+        model.set_parameter(name, np.ascontiguousarray(tensors[name][: shape[0]], dtype=np.float32))
+    return model

@@ -1,0 +1,105 @@
+"""What a run tells: lines to who watches; rows, events and the summary to the work directory, where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import asdict
+
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Difference, TrainConfig
+from mudd_core.run.progress import Progress, step_fields
+from mudd_core.run.records import StepRecord, Summary, Validation
+from mudd_core.run.store import RunStore
+from mudd_core.run.update_guard import Rewind
+
+
+class RunLog:
+    """Takes what happens in a training loop, in its order."""
+
+    def __init__(self, progress: Progress, store: RunStore | None, train: TrainConfig) -> None:
+        self._progress, self._store, self._train = progress, store, train
+        self._warned: list[str] = []
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._progress.say(text)
+
+    def warn(self, texts: tuple[str, ...]) -> None:
+        """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
+        for text in texts:
+            if text not in self._warned:
+                self._warned.append(text)
+                with contextlib.suppress(OSError):  # the disk behind standard error may be full
+                    print(f"warning: {text}", file=sys.stderr)
+
+    def _log_warnings(self, store: RunStore) -> None:
+        for text in self._warned:
+            store.event("warning", text=text)
+
+    def started(self) -> None:
+        """A new run."""
+        if self._store is not None:
+            self._store.event("started")
+            self._log_warnings(self._store)
+
+    def found(self, checkpoint: Checkpoint) -> None:
+        """What a run will go on from, and what it could not."""
+        for passed in checkpoint.passed_over:
+            self.say(f"warning: {passed}")
+
+    def resumed(self, found: Checkpoint, changed: list[Difference]) -> None:
+        """A run goes on from a checkpoint, with changed fields of its config."""
+        fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+        self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
+        if self._store is not None:
+            self._store.event("resumed", step=found.step, changed=[str(change) for change in changed])
+            self._log_warnings(self._store)
+
+    def took_step(self, record: StepRecord, seconds_left: float) -> bool:
+        """An update, drawn, and logged where it is a step to log; whether it was."""
+        train = self._train
+        logged = record.step % train.log_every == 0 or record.step == train.steps
+        self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
+        if logged and self._store is not None:
+            self._store.log(record.row())
+        return logged
+
+    def skipped(self, step: int, reason: str, where: str) -> None:
+        """An update that does not count; where: the first number that is not finite, '' if nobody looked."""
+        self.say(
+            f"step {step}: {reason}; the update is skipped"
+            + (f"; the first bad number is in {where}" if where else "")
+        )
+
+    def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
+        """A run that went back to a checkpoint."""
+        self.say(
+            f"step {rewind.from_step + 1}: back to the checkpoint of step {rewind.to_step} (rewind {count} of "
+            f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
+        )
+        if self._store is not None:
+            self._store.event("rewound", **asdict(rewind))
+
+    def validated(self, result: Validation) -> None:
+        """A validation that was due."""
+        if self._store is not None:
+            self._store.log(result.row())
+        self.say(
+            f"step {result.step}: validation loss {result.val_loss:.4f}, "
+            f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
+        )
+
+    def save_failed(self) -> None:
+        """The run goes on, and tries again when the next save is due."""
+        assert self._store is not None
+        self.say(f"warning: {self._store.save_error}")
+
+    def ended(self, summary: Summary) -> None:
+        """A call of fit() that reached its end, or was stopped."""
+        if self._store is not None:
+            self._store.event(
+                "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
+            )
+            self._store.finish(summary)
+        self._progress.close()

@@ -1,0 +1,61 @@
+"""More steps for a run that exists: in place where its schedule allows it, else as a new run from its weights."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
+from mudd_core.engine.rates import learning_rate
+
+
+def may_extend(saved: Config, steps: int, done: int) -> bool:
+    """Whether a run of `steps` updates has the learning rates that the saved one had in its first `done` updates."""
+    longer = replace_path(saved, "train.steps", steps)
+    return all(learning_rate(saved, t) == learning_rate(longer, t) for t in range(done))
+
+
+def extended(saved: Config, asked: Config, done: int) -> Config:
+    """The saved config with the steps that train.extend asks for; UserError where its schedule does not allow them."""
+    steps = asked.train.steps
+    if not asked.train.extend or steps <= saved.train.steps:
+        return saved
+    if not may_extend(saved, steps, done):
+        raise UserError(
+            f"[resume] train.extend: expected a schedule whose rates of the first {done} updates do not depend on "
+            f"train.steps (constant, or wsd before its decay), got {saved.optim.schedule} with "
+            f"{saved.train.steps} steps"
+        )
+    longer: Config = replace_path(saved, "train.steps", steps)
+    return longer
+
+
+def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequence[str]) -> str:
+    """How to train a run of `done` updates on to the steps asked for; empty where no more were asked for.
+
+    path: its work directory, as the user names it. command: the arguments that asked.
+    """
+    steps = asked.train.steps
+    if steps <= saved.train.steps or not done:
+        return ""
+    replaced = ("--workdir", "train.steps", "--config.train.steps")
+    kept = [word for word in command if word.partition("=")[0] not in replaced]
+    new = shlex.join(
+        [
+            *kept,
+            f"--workdir={path}-to-{steps}",
+            f"train.steps={steps - done}",
+            f"train.seed={(saved.train.seed + 1) % 2**64}",  # the old one would repeat the old batches
+            f"start.load_parameters_path={path}",
+            "start.keep_optimizer=true",
+        ]
+    )
+    text = f"\nTo train on for {steps - done} updates with a schedule of their own, in a new folder:\n  {new}"
+    if not asked.train.extend and may_extend(saved, steps, done):
+        text += (
+            f"\nIts schedule allows to go on in place, too:\n  {shlex.join([*command, 'train.extend=true'])}"
+        )
+    return text

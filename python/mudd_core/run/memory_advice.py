@@ -1,0 +1,76 @@
+"""What to change where a run needs more memory than there is: the mildest settings that fit, found by planning them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.units import bytes_text
+from mudd_core.config import Config
+from mudd_core.config.check import shard_count
+from mudd_core.config.fields import replace_path
+
+SMALLER = (
+    "no batch is small enough, as weights, gradients and moments do not shrink with it: take a smaller model "
+    "(model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
+)
+Changes = dict[str, int | bool | str]
+
+
+def _halves(number: int) -> Iterator[int]:
+    while number > 1:
+        number //= 2
+        yield number
+
+
+def _same_numbers(config: Config) -> Iterator[Changes]:
+    """Changes that leave every number of the training as it is, the mildest first."""
+    train = config.train
+    recompute: list[Changes] = [{}] if train.recompute else [{}, {"train.recompute": True}]
+    shards = shard_count(config)
+    now = min(train.micro_batch or shards, shards)
+    micro: list[Changes] = [{}]
+    micro += [{"train.micro_batch": size} for size in _halves(now)]
+    yield from ({**few, **again} for few in micro for again in recompute if few or again)
+    if (config.eval.batch_size or train.batch_size) > 1:
+        yield from ({**few, **again, "eval.batch_size": 1} for few in micro for again in recompute)
+
+
+def _other_numbers(config: Config) -> Iterator[Changes]:
+    """Changes that make another training, the mildest first."""
+    train = config.train
+    spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
+    if train.precision == "fp32":
+        yield {"train.precision": "bf16"}
+        spare["train.precision"] = "bf16"
+    for size in _halves(train.batch_size):
+        yield {"train.batch_size": size, **spare}
+        if size > 1:
+            yield {"train.batch_size": size, "train.micro_batch": 1, **spare}
+    for length in _halves(train.seq_len):
+        yield {"train.seq_len": length, "train.batch_size": 1, **spare}
+
+
+def _changed(config: Config, changes: Changes) -> Config:
+    for path, value in changes.items():
+        config = replace_path(config, path, value)
+    return config
+
+
+def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled: int) -> str:
+    """Return what mends the lack of memory, for the user.
+
+    bytes_of: the need of a config, UserError for settings that do not go together. have: bytes that may be taken.
+    settled: bytes that no batch changes.
+    """
+    candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
+    candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
+    for changes, remark in candidates if settled <= have else []:
+        try:
+            need = bytes_of(_changed(config, changes))
+        except UserError:  # settings that do not go together
+            continue
+        if need <= have:
+            words = " ".join(f"{path}={str(value).lower()}" for path, value in changes.items())
+            return f"set {words}: it then needs {bytes_text(need)}, and {remark}"
+    return SMALLER

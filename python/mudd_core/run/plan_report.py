@@ -1,0 +1,114 @@
+"""What a run will cost before it starts: parameters, FLOPs, memory, time; and the table of parameters."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.units import bytes_text, flops_text
+from mudd_core.config import Config, ModelConfig
+from mudd_core.engine import memory
+from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
+from mudd_core.run.components import book, expected_vocabulary, memory_advice, resolved_model
+from mudd_core.run.metrics import read_rows
+from mudd_core.run.progress import duration
+from mudd_core.run.recipe import recipe_note
+
+LOADED_LATER = (
+    13 * memory.MIB
+)  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
+_KINDS = {
+    "program": "program",
+    "weights": "weights, fp32",
+    "moments": "optimizer moments",
+    "gradients": "gradients",
+    "packed": "packed copies of the weights",
+    "arena": "activations and scratch",
+    "evaluation": "activations of validation",
+}
+
+
+def _last_share(workdir: Path) -> tuple[float, str]:
+    """Share of the measured peak of the last run in this work directory, else of the newest one beside it."""
+    logs = [workdir / "metrics.jsonl"]
+    beside = workdir.parent.glob("*/metrics.jsonl") if workdir.parent.is_dir() else ()
+    logs += sorted(beside, key=lambda file: file.stat().st_mtime, reverse=True)
+    for log in logs:
+        try:
+            found = [row.get("peak_share") for row in read_rows(log)]
+        except (FormatError, OSError):  # a damaged log, perhaps a neighbour's, is no reason against a plan
+            continue
+        shares = sorted(share for share in found if isinstance(share, float) and share > 0)
+        if shares:
+            return shares[len(shares) // 2], f"the last run ({log.parent})"
+    return 0.5, "nothing measured yet: half of the peak assumed"
+
+
+def plan_text(config: Config, workdir: Path) -> str:
+    """The text of --plan. Nothing is written, and next to no memory is used."""
+    from mudd_core import _core
+
+    train = config.train
+    _core.set_num_threads(train.threads)
+    program = memory.resident_bytes() + LOADED_LATER
+    shape = resolved_model(config, expected_vocabulary(config))
+    model, _, report = book(shape, config, only=True)
+    flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
+    tokens = train.batch_size * train.seq_len
+    rate = peak_flops(train.precision)
+    share, source = _last_share(workdir)
+    seconds = flops * tokens / (rate * share)
+    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+    lines = [
+        f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
+        f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
+        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
+        f"{flops_text(flops * tokens * train.steps)} in all",
+        *_memory_lines(shape, config, {"program": program, **report}),
+        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last} kept",
+        f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
+        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
+        f"                ({source}); validation and saving are not in it",
+        *filter(None, [recipe_note(config)]),
+    ]
+    return "\n".join(lines)
+
+
+def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int]) -> list[str]:
+    """The peak, its parts, and whether a start would be refused."""
+    more = sum(kinds.values()) - kinds["program"]
+    have, limit = memory.available_bytes()
+    lines = [
+        f"  memory        {bytes_text(sum(kinds.values()))} at the peak; {limit} leaves {bytes_text(have)}"
+    ]
+    if more > have:
+        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have)}"
+        lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
+    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
+
+
+def parameter_table(config: Config) -> str:
+    """Every parameter with shape, role, first values, learning rate and decay."""
+    shape = resolved_model(config, expected_vocabulary(config))
+    model, _, _ = book(shape, config, only=True)
+    rows = [("parameter", "shape", "role", "init", "lr", "decay")]
+    for name in model.store.names():
+        rows.append(_table_row(name, model.store.describe(name), config))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def _table_row(name: str, about: dict[str, Any], config: Config) -> tuple[str, str, str, str, str, str]:
+    scale = f"({about['init_scale']:g})" if about["init"] in ("normal", "constant") else ""
+    return (
+        name,
+        " x ".join(str(size) for size in about["shape"]),
+        about["role"],
+        about["init"] + scale,
+        f"{config.optim.lr * about['lr_scale']:g}",
+        f"{config.optim.weight_decay * about['decay_scale']:g}",
+    )

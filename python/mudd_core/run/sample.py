@@ -1,0 +1,59 @@
+"""Writing text with a trained model: prompt to tokens, tokens to text as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import SampleConfig
+
+
+def write_text(
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    settings: SampleConfig,
+    write: Callable[[str], None],
+    note: Callable[[str], None] = lambda text: None,
+) -> str:
+    """Generate behind the prompt, streaming through `write`; returns what was generated.
+
+    An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text, and where the
+    model's window is full; if that is before settings.max_tokens, `note` is told.
+    """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
+    tokens = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
+    longest = model.config.max_seq_len
+    room = longest - len(tokens)
+    if room < 1:
+        raise UserError(
+            f"[sample] prompt: expected at most {longest - 1} tokens (the model's window is {longest}), "
+            f"got {len(tokens)}"
+        )
+    text_of = tokenizer.stream()
+    parts: list[str] = []
+    generated = model.generate(
+        tokens,
+        max_tokens=min(settings.max_tokens, room),
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        seed=settings.seed,
+        ids_below=tokenizer.vocab_size,
+    )
+    for token in generated:
+        if token == tokenizer.eos_id:
+            break
+        parts.append(text_of(int(token)))
+        write(parts[-1])
+    else:
+        if room < settings.max_tokens:
+            note(
+                f"the model's window of {longest} tokens is full: {room} tokens behind a prompt of {len(tokens)}, "
+                f"sample.max_tokens asked for {settings.max_tokens}"
+            )
+    return "".join(parts)

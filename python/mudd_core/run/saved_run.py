@@ -1,0 +1,104 @@
+"""A run that another command reads: its folder, its saved config, the model of one of its checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.config import (
+    Config,
+    apply_overrides,
+    check_config,
+    differences,
+    find_config,
+    read_config,
+    split_words,
+)
+
+
+def work_directory(asked: str | None, name: str) -> Path:
+    """The folder asked for, else runs/<name of the config>."""
+    return local(Path("runs") / name if asked is None else asked, "[arguments] --workdir")
+
+
+def named_run(
+    options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = (), first: str = ""
+) -> tuple[Config, Path]:
+    """Saved config and folder of the run that --workdir names, or --config by its default folder.
+
+    words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
+    counts, so a run that was trained with overrides is read by the same --config. known, first: as for split_words.
+    """
+    file, workdir = options.get("--config"), options.get("--workdir")
+    if workdir is None:
+        if file is None:
+            raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
+        config = read_config(file)
+        names = [item for item in split_words(words, config, known, first) if item.path == "name"]
+        path = work_directory(None, apply_overrides(config, names).name)
+    else:
+        config = Config()
+        if file is not None:
+            find_config(file)  # it is not needed, but a wrong name is a mistake
+        path = work_directory(workdir, "")
+    return _saved_with(path, words, config, known, first), path
+
+
+def _saved_with(
+    path: Path, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
+) -> Config:
+    """The saved config with the words applied. fallback: tells which words exist where there is no run."""
+    from mudd_core.run.files import read_saved_config
+
+    if not (path / "config.json").is_file():
+        split_words(words, fallback, known)  # a misspelt option may be why there is none
+    saved = read_saved_config(path)
+    asked = apply_overrides(saved, split_words(words, saved, known, first))
+    check_config(asked)
+    fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
+    if fixed:
+        lines = "\n".join(f"  {change}" for change in fixed)
+        raise UserError(
+            f"[arguments] {path} was trained with other values:\n{lines}\n"
+            "A command that reads a run keeps them; leave these arguments out."
+        )
+    return asked
+
+
+def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
+    """(token cache, model, step) of the newest checkpoint of a run, or of one step."""
+    from mudd_core import _core, checkpoint, data
+    from mudd_core.engine.model import Model
+    from mudd_core.run.components import resolved_model
+    from mudd_core.run.files import read_facts
+    from mudd_core.run.records import DATA_FACT, SEAL_FACT
+    from mudd_core.run.saved_state import take_weights
+
+    facts = read_facts(path)
+    _core.set_num_threads(config.train.threads)
+    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
+    if facts.get(SEAL_FACT, cache.seal) != cache.seal:
+        raise UserError(
+            f"[data] the token cache {cache.path} is not the one that {path} was trained with: saved seal "
+            f"{facts[SEAL_FACT]!r}, now {cache.seal!r}; bring the old one back"
+        )
+    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    folder = path / "checkpoints"
+    if step is not None:
+        found = checkpoint.load_step(folder, step, **weights_only)
+    else:
+        newest = checkpoint.load_newest(folder, **weights_only)
+        if newest is None:
+            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
+        found = newest
+    for passed in found.passed_over:
+        print(f"warning: {passed}", file=sys.stderr)
+    model = Model(
+        resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
+    )
+    take_weights(model, found)
+    return cache, model, found.step

@@ -1,0 +1,61 @@
+"""A checkpoint that verifies and yet does not fit: its state and its weights are checked before they are used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import build, entries
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.run.update_guard import Rewind
+
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """The members that every checkpoint's state has."""
+
+    step: int
+    skips_in_row: int
+    last_loss: float | None
+    seconds: float
+    anchor: int | None = None
+
+
+@contextlib.contextmanager
+def reading_state(found: Checkpoint) -> Iterator[None]:
+    """Inside, the state is taken over; FormatError if it is not one that a run saves."""
+    file = found.path / "manifest.json"
+    counters = build(_Counters, found.state, file, "state: ")
+    if counters.step != found.step:
+        raise FormatError(
+            str(file), 0, f"state: it is of step {counters.step}, the checkpoint of {found.step}"
+        )
+    for name, kind in (("skipped_steps", int), ("spike_losses", float), ("spike_norms", float)):
+        if name in found.state or name == "skipped_steps":
+            entries(found.state, name, kind, file, "state: ")
+    for rewind in entries(found.state, "rewinds", dict, file, "state: ") if "rewinds" in found.state else []:
+        build(Rewind, rewind, file, "state: rewinds: ")
+    try:
+        yield
+    except UserError:
+        raise
+    except _WRONG as error:
+        raise FormatError(str(file), 0, f"state: {type(error).__name__}: {error}") from error
+
+
+def take_weights(model: Any, found: Checkpoint) -> None:
+    """Copy a checkpoint's weights into a model; FormatError where names or shapes are not the model's."""
+    file = str(found.path / "manifest.json")
+    missing = sorted(model.parameters.keys() - found.tensors.keys())
+    if missing:
+        raise FormatError(file, 0, f"the weight '{missing[0]}' is missing")
+    for name, value in found.tensors.items():
+        try:
+            model.set_parameter(name, value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(file, 0, f"weight '{name}': {error}") from error

@@ -1,0 +1,43 @@
+"""What a run does that its user may not have meant: one line each, printed when it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core.config import Config
+from mudd_core.run.cores import usable_cores
+
+# Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al., 2023).
+MANY_EPOCHS = 4.0
+
+
+def of_threads(threads: int) -> list[str]:
+    """Return a warning where there are more threads than cores."""
+    cores = usable_cores()
+    if threads <= cores:
+        return []
+    return [
+        f"[train.threads] {threads} threads share {cores} usable core{'s' * (cores > 1)}, which is slower than one "
+        f"thread a core; set train.threads={cores} (or OMP_NUM_THREADS)"
+    ]
+
+
+def of_text(config: Config, cache: Any) -> list[str]:
+    """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's.
+
+    cache: has n_train_tokens and vocab_size, as TokenCache.
+    """
+    train, found = config.train, []
+    read = train.steps * train.batch_size * train.seq_len
+    epochs = read / max(1, cache.n_train_tokens)
+    if epochs > MANY_EPOCHS:
+        found.append(
+            f"[data] the run reads {read:,} tokens, the text has {cache.n_train_tokens:,}: {epochs:,.1f} epochs over "
+            "the same text; use more text or fewer train.steps"
+        )
+    if config.data.tokenizer == "bpe" and cache.vocab_size < config.data.vocab_size:
+        found.append(
+            f"[data.vocab_size] the text is too small for {config.data.vocab_size:,} tokens; its vocabulary has "
+            f"{cache.vocab_size:,}"
+        )
+    return found

@@ -1,0 +1,127 @@
+"""The account of a run: updates done, saved and skipped, its times and rates, and the last figures."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.config import Config
+from mudd_core.run.components import Components
+from mudd_core.run.progress import Clock
+from mudd_core.run.records import StepRecord, StepReport, Summary, Validation, kept
+from mudd_core.run.update_guard import Rewind, UpdateGuard
+
+
+class RunState:
+    """What a training loop knows of its run so far. A checkpoint holds it as `state()`; `restore` takes that back."""
+
+    def __init__(self, config: Config, components: Components) -> None:
+        train = config.train
+        self._config = config
+        self._tokens_per_step = train.batch_size * train.seq_len
+        self._flops_per_token, self._peak = components.flops_per_token, components.peak
+        self.step_done = self.saved_step = 0
+        self.guard = UpdateGuard(train)
+        self.last_validation: Validation | None = None
+        self._last_loss: float | None = None  # None: not finite, or no step yet
+        self._earlier_seconds = 0.0
+        self._begin = time.perf_counter()
+        self._train_seconds = 0.0
+        self._logged_at = (0, 0.0)
+        ratio = components.n_targets / max(1, self._tokens_per_step)
+        self.clock = Clock(train.steps, train.eval_every, train.save_every, ratio)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run so far, parts before a resume included."""
+        return self._earlier_seconds + time.perf_counter() - self._begin
+
+    def start(self) -> None:
+        """From here on time counts, and the rate of steps."""
+        self._begin = time.perf_counter()
+        self._logged_at = (self.step_done, self._train_seconds)
+
+    def took_step(
+        self, report: StepReport, lr: float, seconds: float, figures: Mapping[str, Any]
+    ) -> StepRecord:
+        """Count one more update, which took so many seconds; its record."""
+        self.step_done += 1
+        self._train_seconds += seconds
+        self.clock.took_step(seconds)
+        self._peak.took_step()
+        # The rate over the steps since the last row: one step is too short to be measured well.
+        steps_since, seconds_before = self._logged_at
+        elapsed = self._train_seconds - seconds_before
+        rate = (self.step_done - steps_since) * self._tokens_per_step / max(elapsed, 1e-9)
+        self._last_loss = report.loss if math.isfinite(report.loss) else None
+        return StepRecord(
+            step=self.step_done,
+            tokens=self.step_done * self._tokens_per_step,
+            loss=report.loss,
+            lr=lr,
+            grad_norm=report.grad_norm,
+            tokens_per_second=rate,
+            peak_share=self._peak.fraction(rate * self._flops_per_token),
+            seconds=self.seconds,
+            skipped=not kept(report),
+            rewinds=len(self.guard.rewinds),
+            figures=figures,
+        )
+
+    def logged(self, record: StepRecord) -> None:
+        """The rate counts from this record on."""
+        self._logged_at = (record.step, self._train_seconds)
+
+    def validated(self, result: Validation) -> None:
+        """Keep the last validation and its time."""
+        self.last_validation = result
+        self.clock.took("eval", result.seconds)
+
+    def saved(self, seconds: float) -> None:
+        """The step that is done is on disk now."""
+        self.saved_step = self.step_done
+        self.clock.took("save", seconds)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        return {
+            "step": self.step_done,
+            **self.guard.state(),
+            "last_loss": self._last_loss,
+            "seconds": self.seconds,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.step_done = self.saved_step = int(state["step"])
+        self.guard.restore(state)
+        self._last_loss = state["last_loss"]
+        self._earlier_seconds = float(state["seconds"])
+
+    def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
+        """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
+        self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
+        self.step_done = self.saved_step = int(state["step"])
+        self._last_loss = state["last_loss"]
+        self._logged_at = (self.step_done, self._train_seconds)
+        return self.guard.go_back(from_step, state)
+
+    def summary(self, final_hash: str, stopped: str | None) -> Summary:
+        """How a call of fit() ended."""
+        valid = self.last_validation
+        return Summary(
+            name=self._config.name,
+            step=self.step_done,
+            steps=self._config.train.steps,
+            tokens=self.step_done * self._tokens_per_step,
+            loss=self._last_loss,
+            val_loss=valid.val_loss if valid else None,
+            val_bits_per_byte=valid.val_bits_per_byte if valid else None,
+            skipped_steps=len(self.guard.skipped),
+            seconds=self.seconds,
+            final_hash=final_hash,
+            stopped=stopped,
+            rewinds=len(self.guard.rewinds),
+        )

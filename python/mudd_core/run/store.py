@@ -1,0 +1,240 @@
+"""What a run keeps on disk: config, identity, metrics, events, checkpoints, summary, under one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core import checkpoint
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.members import build
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import (
+    Config,
+    Difference,
+    config_hash,
+    differences,
+    merge_for_resume,
+    to_dict,
+)
+from mudd_core.run import config_source
+from mudd_core.run.config_source import ConfigSource
+from mudd_core.run.files import read_facts, read_object, read_saved_config
+from mudd_core.run.longer import extended
+from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row, read_rows
+from mudd_core.run.records import Summary, Tensors, Validation
+from mudd_core.run.take_over import locked
+from mudd_core.run.workdir import write_json
+
+
+class RunStore:
+    """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Lock the work directory; UserError if it is in use or foreign."""
+        self.ended = False  # all that was done is saved: a later store of this process may take over
+        self.dir = locked(path, self)
+        self.config: Config | None = None
+        self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
+        self.run_id = ""
+        self.save_error: SaveError | None = None  # of the newest save, None if that worked
+        self._metrics: MetricsLog | None = None
+        self._board: Board | None = None
+        self._events: LineFile | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def path(self) -> Path:
+        """The work directory."""
+        return self.dir.path
+
+    def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
+        """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
+
+        Raises UserError with the list of fields that must not differ.
+        """
+        changed: list[Difference] = []
+        self.config = asked
+        if self.dir.config_file.exists():
+            saved = read_saved_config(self.path)
+            longer = extended(saved, asked, self.newest_step())
+            self.config, changed = merge_for_resume(longer, asked)
+            if longer is not saved:
+                changed = [*differences(saved, longer), *changed]
+        return self.config, changed
+
+    def newest_step(self) -> int:
+        """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
+        return max(checkpoint.list_steps(self.dir.checkpoint_folder), default=0)
+
+    def summary(self) -> Summary | None:
+        """The summary of a finished run; None while there is something left to do."""
+        assert self.config is not None
+        file = self.dir.summary_file
+        raw = read_object(file) if file.exists() else None
+        if not raw or raw.get("stopped") or raw.get("step") != self.config.train.steps:
+            return None
+        return build(Summary, raw, file)
+
+    def has_checkpoint(self) -> bool:
+        """Return whether there is a step to go on from."""
+        return bool(checkpoint.list_steps(self.dir.checkpoint_folder))
+
+    def saved_facts(self) -> dict[str, Any]:
+        """run.json of an earlier start; empty for a new run."""
+        return read_facts(self.path) if self.dir.run_file.exists() else {}
+
+    def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
+        """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
+
+        facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
+        run whose saved facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it
+        has verified.
+        """
+        assert self.config is not None
+        saved = self.saved_facts()
+        for name, value in facts.items():
+            if name in saved and saved[name] != value:
+                raise UserError(
+                    f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
+                    f"now {value!r}. Bring the old one back, or give another --workdir."
+                )
+        fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        source = {} if self.source is None else {config_source.MEMBER: self.source.to_dict()}
+        known = {name: value for name, value in facts.items() if value is not None}
+        run = {**(saved or fresh), **known, **source}  # an imported run gets its facts at the first start
+        self.run_id = run["run_id"]
+        # The config first: it is what makes the folder ours, should the run be killed before the next line.
+        write_json(self.dir.config_file, to_dict(self.config))
+        if run != saved:
+            write_json(self.dir.run_file, run)
+        checkpoint.recover(self.dir.checkpoint_folder)
+        found = self._load_newest(into)
+        self._open_logs(found.step if found else 0)
+        return found
+
+    def _open_logs(self, step: int) -> None:
+        try:
+            self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
+            self._board = Board(self.dir.board_folder, resumed_step=step)
+            if self._events is None:
+                self._events = LineFile(self.path / "events.jsonl")
+        except OSError as error:
+            raise SaveError(f"[save] the logs in {self.path}: {error.strerror}") from error
+
+    def rewind(self, step: int, into: Tensors) -> Checkpoint:
+        """Go back to the checkpoint of this step, or to the newest before it that verifies.
+
+        Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
+        """
+        assert self._metrics is not None and self._board is not None
+        folder = self.dir.checkpoint_folder
+        found = self._load_newest(into, up_to=step)
+        if found is None:
+            raise FormatError(str(folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
+        try:
+            # Checkpoints before rows: a resume from one of these needs its rows.
+            checkpoint.drop_after(folder, step, run_id=self.run_id)
+            self._metrics.close()
+            self._board.close()
+        except OSError as error:
+            raise SaveError(f"[save] {self.path}: {error.strerror}") from error
+        self._open_logs(found.step)
+        return found
+
+    def _load_newest(self, into: Tensors, up_to: int | None = None) -> Checkpoint | None:
+        folder = self.dir.checkpoint_folder
+        try:
+            return checkpoint.load_newest(folder, run_id=self.run_id, into=into, up_to=up_to)
+        except UserError:
+            raise
+        except ValueError as error:  # whole and of this run, and yet with other tensors
+            raise FormatError(str(folder), 0, str(error)) from error
+
+    def last_validation(self, step: int) -> Validation | None:
+        """The validation of this step, if the log has it; FormatError if its row is not one."""
+        file = self.dir.metrics_file
+        rows = [row for row in read_rows(file) if row["step"] == step and "val_loss" in row]
+        return build(Validation, rows[-1], file, f"validation of step {step}: ") if rows else None
+
+    def log(self, row: Row) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
+        assert self._metrics is not None and self._board is not None
+        with self._going_on("metrics.jsonl"):
+            self._metrics.append(row)
+        with self._going_on("tensorboard"):
+            self._board.append(row)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
+        assert self._events is not None
+        with self._going_on("events.jsonl"):
+            self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
+
+    @contextlib.contextmanager
+    def _going_on(self, name: str) -> Iterator[None]:
+        """Makes an OSError of a log one warning for each log: rows wait, and `save` and `finish` ask for them again."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                with contextlib.suppress(OSError):  # the same disk may hold the output
+                    print(f"warning: {self.path / name}: {error.strerror}; the run goes on", file=sys.stderr)
+
+    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
+        """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
+        assert self.config is not None and self._metrics is not None and self._board is not None
+        self.dir.beat()
+        try:
+            self._metrics.sync()
+            self._board.flush()
+            checkpoint.save(
+                self.dir.checkpoint_folder,
+                step,
+                tensors,
+                state,
+                config_hash=config_hash(self.config),
+                run_id=self.run_id,
+            )
+            # Reads the new step back before an old one goes; a step that does not verify is a failed save.
+            checkpoint.keep_last(
+                self.dir.checkpoint_folder,
+                self.config.train.keep_last,
+                run_id=self.run_id,
+                saved_step=step,
+                spare=spare,
+            )
+        except (OSError, SaveError, FormatError) as error:
+            self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")
+            self.event("save failed", step=step, reason=str(error))
+            return False
+        self.save_error = None
+        return True
+
+    def finish(self, summary: Summary) -> None:
+        """Write summary.json behind the last row; SaveError if not every row is on disk."""
+        assert self._metrics is not None
+        try:
+            self._metrics.sync()
+        except OSError as error:
+            raise SaveError(f"[save] {self.dir.metrics_file}: {error.strerror}") from error
+        write_json(self.dir.summary_file, dataclasses.asdict(summary))
+        self.ended = True
+
+    def close(self) -> None:
+        """Close the logs and give the lock back; a log that cannot be written any more is a warning."""
+        logs = {"metrics.jsonl": self._metrics, "tensorboard": self._board, "events.jsonl": self._events}
+        try:
+            for name, log in logs.items():
+                if log is not None:
+                    with self._going_on(name):
+                        log.close()
+        finally:
+            self.dir.close()

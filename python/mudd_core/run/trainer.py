@@ -1,0 +1,276 @@
+"""The training loop on one page: step, report, validate, save, stop, resume.
+
+A step is a transaction: batch, forward, backward, verdict, update, then the step counter. Everything that
+decides the future is in the checkpoint, so that a resumed run gives the same bits as an unbroken one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import StopRequestedError
+from mudd_core.base.in_use import InUse, alone
+from mudd_core.checkpoint import final_hash
+from mudd_core.config import Config, check_config
+from mudd_core.engine.argument_check import require_model, run_config
+from mudd_core.engine.rates import learning_rate
+from mudd_core.run import signals
+from mudd_core.run.components import Components, add_text, assemble, with_model_of
+from mudd_core.run.evaluate import evaluate
+from mudd_core.run.grow import check_start, start_from
+from mudd_core.run.log import RunLog
+from mudd_core.run.progress import Progress
+from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
+from mudd_core.run.recovery import Recovery
+from mudd_core.run.saved_state import reading_state
+from mudd_core.run.state import RunState
+from mudd_core.run.store import RunStore
+
+
+class Trainer:
+    """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
+
+    config: or the name of its file, as mc.Trainer("tiny.py"). workdir: a folder (resumed if it holds this run) or a
+    RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
+    `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
+    one thread at a time, as its model is.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | Path,
+        workdir: str | Path | RunStore | None = None,
+        model: Any = None,
+        *,
+        progress: Progress | None = None,
+        assemble: Callable[[Config, Any, str | None], Components] = assemble,
+    ) -> None:
+        config = run_config(config)
+        if model is not None:
+            require_model(model)
+            config = with_model_of(model, config)
+        check_config(config)
+        self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
+        try:
+            self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
+            if model is None and not (self._store and self._store.has_checkpoint()):
+                check_start(self.config)
+            self._log = RunLog(progress or Progress(quiet=True), self._store, self.config.train)
+            fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
+            self._components = assemble(self.config, model, fingerprint)
+            self._log.warn(self._components.warnings)
+            if self._store is not None:
+                self._need_text(fingerprint)
+            self.engine = self._components.engine
+            self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
+            self._state = RunState(self.config, self._components)
+            self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
+            self._stop: str | None = None
+            if not self._resume() and model is None and self.config.start.load_parameters_path:
+                self._log.say(start_from(self.config, self.engine))
+        except BaseException:
+            self.close()
+            raise
+        self._state.start()
+
+    @property
+    def model(self) -> Any:
+        """The model that is trained; its parameters are read-only views."""
+        return self._components.model
+
+    @property
+    @alone
+    def tokenizer(self) -> Any:
+        """Text to token ids and back."""
+        self._need_text()
+        return self._components.tokenizer
+
+    @property
+    def step_done(self) -> int:
+        """Updates made so far, parts before a resume included."""
+        return self._state.step_done
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run so far, parts before a resume included."""
+        return self._state.seconds
+
+    # ---- one step -----------------------------------------------------------------------------------------
+
+    def _need_text(self, fingerprint: str | None = None) -> None:
+        if self._components.tokenizer is None:
+            self._components = add_text(self._components, self.config, fingerprint)
+            self._log.warn(self._components.warnings)
+
+    @alone
+    def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:
+        """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
+
+        StopRequestedError if a stop dropped it, DivergedError after too many bad ones. A skipped update that sends the
+        run back to a checkpoint leaves step_done below the record's step.
+        """
+        if batch is None:
+            self._need_text()
+        with signals.interrupt_later():
+            record = self._step(batch)
+        if record is None:
+            raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
+        return record
+
+    def _step(self, batch: Mapping[str, Any] | None = None) -> StepRecord | None:
+        t = self.step_done
+        begin = time.perf_counter()
+        self._recovery.refuse_spoilt()
+        if self._store is not None:
+            self._store.ended = False
+        lr, guard = learning_rate(self.config, t), self._state.guard
+        report = self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits())
+        if report.stopped:
+            return None
+        goes_back = self._recovery.judge(t, report, own_batch=batch is None)
+        record = self._state.took_step(report, lr, time.perf_counter() - begin, self.engine.figures())
+        if goes_back:
+            self._recovery.go_back(t)
+        return record
+
+    # ---- the loop -----------------------------------------------------------------------------------------
+
+    @alone
+    def fit(self) -> Summary:
+        """Train to the end, or until a stop is asked for; saves, and returns how it ended.
+
+        Raises SaveError if the last save failed. Ctrl-C without the command line's handlers ends the step, saves, and
+        is a KeyboardInterrupt then.
+        """
+        self._need_text()
+        with signals.interrupt_later():
+            return self._fit()
+
+    def _fit(self) -> Summary:
+        train = self.config.train
+        self._stop = None
+        while True:
+            if self._stop_reason() or not self._validate_if_due() or self.step_done >= train.steps:
+                break
+            record = self._step()
+            if record is None:  # dropped; the reason is found above
+                continue
+            if record.step > self.step_done:  # gone back to a checkpoint
+                continue
+            if self._log.took_step(record, self._state.clock.seconds_left(record.step)):
+                self._state.logged(record)
+            if signals.take_save_request() or self._scheduled_save():
+                self.save()
+        return self._end(self._stop)
+
+    def _stop_reason(self) -> str | None:
+        if self._store is not None:
+            self._store.dir.beat()
+        if self._stop is None:
+            self._stop = signals.stop_reason(self._store.dir.stop_file if self._store else None)
+        if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
+            self._stop = "train.stop_at"
+        return self._stop
+
+    def _scheduled_save(self) -> bool:
+        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
+        return self._state.guard.skips_in_row == 0 and self._due(self.config.train.save_every)
+
+    def _due(self, every: int) -> bool:
+        at_end = self.step_done >= self.config.train.steps
+        return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
+
+    def _validate_if_due(self) -> bool:
+        """Validate once at this step if it is time; False if a stop broke it off."""
+        last = self._state.last_validation
+        if not self._due(self.config.train.eval_every) or (last is not None and last.step == self.step_done):
+            return True
+        result = self._validate(stop=lambda: self._stop_reason() is not None)
+        if result is None:
+            return False
+        self._state.validated(result)
+        self._log.validated(result)
+        return True
+
+    def _end(self, stopped: str | None) -> Summary:
+        if self._state.saved_step != self.step_done:
+            self.save()
+        if self._store is not None and self._store.save_error is not None:
+            raise self._store.save_error
+        summary = self._state.summary(self.final_hash(), stopped)
+        self._log.ended(summary)
+        return summary
+
+    # ---- validation, saving, resuming ---------------------------------------------------------------------
+
+    @alone
+    def validate(self) -> Validation:
+        """Loss and bits per byte on the held-out text, as the weights are now; the run's own rows stay its own."""
+        self._need_text()
+        result = self._validate(stop=lambda: False)
+        assert result is not None
+        return result
+
+    def _validate(self, stop: Callable[[], bool]) -> Validation | None:
+        return evaluate(
+            self.engine,
+            self._components.validation_batches(),
+            step=self.step_done,
+            bytes_per_target=self._components.bytes_per_target,
+            stop=stop,
+        )
+
+    @alone
+    def final_hash(self) -> str:
+        """SHA-256 over all weights; equal for equal runs."""
+        tensors = self.engine.state_tensors()
+        return final_hash({name: array for name, array in tensors.items() if "/" not in name})
+
+    @alone
+    def save(self) -> bool:
+        """Commit a checkpoint of the last whole step; False if it failed (a warning is printed)."""
+        self._recovery.refuse_spoilt()
+        if self._store is None:
+            return True
+        begin, guard = time.perf_counter(), self._state.guard
+        anchor = guard.anchor
+        if self._scheduled_save():
+            guard.anchor = self.step_done
+        if not self._store.save(
+            self.step_done, self.engine.state_tensors(), self._state.state(), spare=guard.anchor
+        ):
+            guard.anchor = anchor
+            self._log.save_failed()
+            return False
+        self._state.saved(time.perf_counter() - begin)
+        return True
+
+    def _resume(self) -> bool:
+        """Go on from the newest checkpoint; False if there is none."""
+        if self._store is None:
+            return False
+        found = self._store.begin(self._components.facts, self.engine.state_tensors(writable=True))
+        if found is None:
+            self._log.started()
+            return False
+        self._log.found(found)
+        self.engine.load_state_tensors(found.tensors)
+        with reading_state(found):
+            self._state.restore(found.state)
+        self._state.last_validation = self._store.last_validation(self.step_done)
+        self._log.resumed(found, self._changed)
+        return True
+
+    def close(self) -> None:
+        """Close the logs and give the work directory's lock back."""
+        if self._store is not None:
+            self._store.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,257 @@
+"""The work directory of a run: who holds it, whose run it is, where its files stand.
+
+One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
+file systems without locks a lease file with a heartbeat takes its place, with a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+import stat
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mudd_core import _core
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import kind_of, open_regular, read_bytes, write_file
+from mudd_core.run.metrics import plain
+
+LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
+# Kinds of the entries that a run reads or writes.
+_KINDS = {
+    stat.S_IFREG: [
+        ".lock",
+        ".lease",
+        "config.json",
+        "run.json",
+        "metrics.jsonl",
+        "events.jsonl",
+        "summary.json",
+    ],
+    stat.S_IFDIR: ["checkpoints", "tensorboard"],
+}
+# What a run may have left before its config was saved; anything else in a folder without one is somebody's.
+_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP"}
+
+
+class InUseError(UserError):
+    """Another holder has the work directory. path: the folder, resolved."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Workdir:
+    """A locked work directory. Use as a context manager, or call close()."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
+        self.path = local(path, "[workdir] path").absolute()
+        self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
+        self._lease = b""  # what ours says; empty where there is a lock
+        self.closed = False
+        self._last_beat = 0.0
+        self._made: list[Path] = []  # folders that this object made, the innermost first
+        try:
+            self.path = self.path.resolve()
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
+            self._refuse_strange()
+            self._refuse_foreign()
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"[workdir] {self.path} cannot be written: {reason}") from error
+
+    config_file = property(lambda self: self.path / "config.json")
+    run_file = property(lambda self: self.path / "run.json")
+    metrics_file = property(lambda self: self.path / "metrics.jsonl")
+    summary_file = property(lambda self: self.path / "summary.json")
+    board_folder = property(lambda self: self.path / "tensorboard")
+    checkpoint_folder = property(lambda self: self.path / "checkpoints")
+    stop_file = property(lambda self: self.path / "STOP")
+
+    def _refuse_strange(self) -> None:
+        """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
+        for wanted, names in _KINDS.items():
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    found = (self.path / name).lstat().st_mode
+                    if stat.S_IFMT(found) != wanted:
+                        raise UserError(
+                            f"[workdir] {self.path / name}: expected {kind_of(wanted)}, got {kind_of(found)}; "
+                            "move it away, or give another --workdir"
+                        )
+        if (self.path / "STOP").is_dir():
+            raise UserError(
+                f"[workdir] {self.path / 'STOP'}: expected a file or nothing, got a folder; remove it"
+            )
+
+    def _refuse_foreign(self) -> None:
+        if not self.path.is_dir() or self.config_file.exists():
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
+        if others:
+            raise UserError(
+                f"[workdir] {self.path} holds other files ({', '.join(others[:3])}) and no run of ours; "
+                "give an empty or new folder with --workdir"
+            )
+
+    def _acquire(self) -> None:
+        file = open_regular(self.path / ".lock", os.O_RDWR | os.O_CREAT, links=False)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                holder = os.pread(file, 4096, 0).decode("utf-8", "replace")
+                os.close(file)
+                raise self._in_use(holder) from None
+            os.close(file)
+            self._take_lease(error)
+            return
+        if not os.fstat(file).st_nlink:  # its holder has just removed the unused folder
+            os.close(file)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            return
+        # At the latest when the object is dropped: a notebook makes the next one in the same process.
+        self._holds = weakref.finalize(self, _unlock, file)
+        os.ftruncate(file, 0)
+        os.pwrite(file, self._who(), 0)
+
+    def _who(self, **more: str) -> bytes:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, **more}).encode()
+
+    def _in_use(self, holder: str) -> InUseError:
+        way_out = "wait for it or give another --workdir"
+        try:
+            who = json.loads(holder)
+            name = f"process {who['pid']} on {who['host']} since {who['since']}"
+            if (who["pid"], who["host"]) == (os.getpid(), socket.gethostname()):
+                way_out = "that is this very process: close() the Trainer that holds it, or give another work directory"
+        except (ValueError, KeyError, TypeError, RecursionError):
+            name = "another process"
+        return InUseError(f"[workdir] {self.path} is in use by {name}; {way_out}", self.path)
+
+    def _take_lease(self, error: OSError) -> None:
+        lease = self.path / ".lease"
+        if lease.exists() and time.time() - lease.stat().st_mtime < LEASE_SECONDS:
+            raise self._in_use(_lease_found(lease).decode("utf-8", "replace"))
+        print(
+            f"warning: {self.path} is on a file system without locks ({error.strerror}); "
+            f"a lease file renewed while the run lives stands in",
+            file=sys.stderr,
+        )
+        self._lease = self._who(id=secrets.token_hex(8))
+        write_file(lease, self._lease)
+        self._last_beat = time.time()
+        closing = threading.Event()
+        self._holds = weakref.finalize(self, _give_up_lease, lease, self._lease, closing)
+        threading.Thread(
+            target=_keep_renewing, args=(lease, self._lease, closing), name="lease", daemon=True
+        ).start()
+
+    def beat(self) -> None:
+        """UserError if the folder is not this object's any more; cheap, call it every step.
+
+        It was closed, or the process was halted so long that another run took the lease.
+        """
+        if self.closed:
+            raise UserError(
+                f"[workdir] {self.path} is closed for this Trainer, or a later one of this process took it over; "
+                "make a new Trainer"
+            )
+        if self._lease and time.time() - self._last_beat > LEASE_SECONDS / 6:
+            found = _lease_found(self.path / ".lease")
+            if found and found != self._lease:
+                raise self._in_use(found.decode("utf-8", "replace"))
+            self._last_beat = time.time()
+
+    def close(self) -> None:
+        """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
+        self.closed = True
+        self._remove_unused()
+        try:
+            self._holds()
+        except OSError as error:
+            raise SaveError(f"[save] {self.path / '.lock'}: {error.strerror}") from error
+        finally:
+            self._lease = b""
+
+    def _remove_unused(self) -> None:
+        """Remove the folders made by this object if nothing but its own lock is in them."""
+        made, self._made = self._made, []
+        with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
+            if made and {entry.name for entry in self.path.iterdir()} == {".lock"}:
+                (self.path / ".lock").unlink()
+                for folder in made:
+                    folder.rmdir()
+
+    def __enter__(self) -> Workdir:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _unlock(file: int) -> None:
+    try:
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)  # closing releases it
+
+
+def _lease_found(lease: Path) -> bytes:
+    """What the lease says now; empty if there is none, or none that can be read."""
+    try:
+        return read_bytes(lease, links=False)
+    except OSError:
+        return b""
+
+
+def _keep_renewing(lease: Path, ours: bytes, closing: threading.Event) -> None:
+    """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
+    while not closing.wait(LEASE_SECONDS / 6):
+        with contextlib.suppress(OSError):
+            if _lease_found(lease) == ours:
+                os.utime(lease)
+
+
+def _give_up_lease(lease: Path, ours: bytes, closing: threading.Event) -> None:
+    closing.set()
+    if _lease_found(lease) == ours:  # not another run's, which took it from a halted one
+        lease.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
+
+    Numbers that are not finite become null.
+    """
+    try:
+        _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise SaveError(f"[save] {path}: {error.strerror}") from error

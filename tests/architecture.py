@@ -1,0 +1,163 @@
+"""The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
+
+    python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
+    python tests/architecture.py --write    draw the picture in docs/architecture.md again
+
+The layers of Python are in pyproject.toml (import-linter checks them too), those of C++ are below.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- python tests/architecture.py --write -->", "<!-- end of the picture -->"
+CPP_LAYERS = ("bind", "train", "optim", "ops", "graph", "params", "kernels", "data", "h5", "io", "base")
+LAZY = ROOT / "tests" / "lazy_imports.txt"
+
+
+class Edge(NamedTuple):
+    """A file that uses another layer than its own."""
+
+    file: str
+    user: str
+    used: str
+
+
+def python_layers() -> tuple[str, ...]:
+    """The layers in pyproject.toml, the highest first."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return tuple(linter["contracts"][0]["layers"])
+
+
+def cpp_edges() -> Iterator[Edge]:
+    """The includes between folders of cpp/."""
+    for file in sorted((ROOT / "cpp").rglob("*")):
+        if file.suffix not in (".h", ".cc", ".inc"):
+            continue
+        name = file.relative_to(ROOT).as_posix()
+        user = name.split("/")[2] if name.startswith("cpp/mudd/") else name.split("/")[1]
+        for used in re.findall(r'#include "mudd/(\w+)/', file.read_text()):
+            if used != user:
+                yield Edge(name, user, used)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _python_files() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted((ROOT / "python" / "mudd_core").rglob("*.py")):
+        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
+
+
+def python_edges() -> Iterator[Edge]:
+    """The imports between packages of mudd_core, those inside functions too."""
+    layers = python_layers()
+    for name, tree in _python_files():
+        user = name.split("/")[2].removesuffix(".py")
+        for node in ast.walk(tree):
+            for module in _imported(node):
+                parts = module.split(".")
+                if parts[0] == "mudd_core" and len(parts) > 1 and parts[1] in layers and parts[1] != user:
+                    yield Edge(name, user, parts[1])
+
+
+def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
+    """One line for each edge that points up, or from or to a folder that no layer names."""
+    faults = []
+    for file, user, used in sorted(set(edges)):
+        if user.startswith("__"):  # the package itself re-exports from every layer
+            continue
+        if user not in layers or used not in layers:
+            faults.append(f"{file}: {user if user not in layers else used} is in no layer")
+        elif layers.index(used) < layers.index(user):
+            faults.append(f"{file}: {user} uses {used}, a layer above it")
+    return faults
+
+
+def lazy_imports() -> list[str]:
+    """`module function: import` for each import inside a function, sorted."""
+    found = set()
+    for name, tree in _python_files():
+        place = name.removeprefix("python/mudd_core/").removesuffix(".py").replace("/", ".")
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        found.add(f"{place} {function.name}: {ast.unparse(node)}")
+    return sorted(found)
+
+
+def listed_imports() -> list[str]:
+    """The lines of tests/lazy_imports.txt without its comments."""
+    return [line for line in LAZY.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
+    """The edges that no longer path replaces, so that the picture stays readable."""
+    uses: dict[str, set[str]] = {}
+    for _, user, used in edges:
+        if not user.startswith("__"):
+            uses.setdefault(user, set()).add(used)
+
+    def reaches(start: str, goal: str) -> bool:
+        return any(step == goal or reaches(step, goal) for step in uses.get(start, ()))
+
+    return sorted(
+        (user, used)
+        for user, below in uses.items()
+        for used in below
+        if not any(reaches(other, used) for other in below - {used})
+    )
+
+
+def picture() -> str:
+    """Mermaid graphs of both languages."""
+    parts = []
+    for title, edges in (("mudd_core", python_edges()), ("cpp", cpp_edges())):
+        lines = [f"  {user}[{user}] --> {used}[{used}]" for user, used in _direct(edges)]
+        parts.append("\n".join(["```mermaid", "flowchart TD", f"  %% {title}", *lines, "```"]))
+    return "\n\n".join(parts)
+
+
+def drawn() -> str:
+    """The picture as docs/architecture.md has it."""
+    return PAGE.read_text().split(BEGIN)[1].split(END)[0].strip()
+
+
+def faults() -> list[str]:
+    """Everything that is wrong with the layers."""
+    found = upward(python_edges(), python_layers()) + upward(cpp_edges(), CPP_LAYERS)
+    now, listed = set(lazy_imports()), set(listed_imports())
+    found += [
+        f"{line}: an import inside a function that tests/lazy_imports.txt does not list"
+        for line in now - listed
+    ]
+    found += [f"{line}: listed in tests/lazy_imports.txt, but not in the code" for line in listed - now]
+    return found
+
+
+def main() -> int:
+    """Check, or draw."""
+    if sys.argv[1:] == ["--write"]:
+        before, rest = PAGE.read_text().split(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{picture()}\n{END}{rest.split(END)[1]}")
+        return 0
+    found = faults()
+    print("\n".join(found) if found else "layers: every import and include points down")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
