@@ -113,7 +113,7 @@ class Engine:
         return report
 
     def figures(self) -> dict[str, Any]:
-        """What the last step tells beside its loss, for metrics: a mixture's loads, entropies, drops and alarms."""
+        """Metrics of the last step beside its loss: loads, entropies, drops and alarms of a mixture of experts."""
         return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:

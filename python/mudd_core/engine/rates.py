@@ -48,7 +48,7 @@ def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
 
 
 def assign_scales(store: Any, config: Config) -> None:
-    """Gives every parameter its factors by role: which ones decay and how, rate and eps (contracts 11, 12)."""
+    """Assign every parameter its factors by role: decay and its mode, rate and eps (contracts 11, 12)."""
     optim = config.optim
     if optim.decay not in _DECAYS:
         raise UserError(f"[config] optim.decay: expected one of {', '.join(_DECAYS)}, got '{optim.decay}'")

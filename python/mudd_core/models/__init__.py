@@ -1,4 +1,4 @@
-"""The families: one page each, a frozen config and `model(config, batch, cache=None) -> Hidden` (contracts 16)."""
+"""Model families, one module each: a frozen config and `model(config, batch, cache=None) -> Hidden` (contracts 16)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Batch", "Cache", "Hidden", "model_function"]
 
 
 def model_function(config: Any) -> Callable[[Any, Batch, Cache | None], Hidden]:
-    """The page of this config's family, models/<family>.py."""
+    """Return the model function of this config's family, models/<family>.py."""
     if config.family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise ValueError(f"[model] family: expected one of {known}, got '{config.family}'")
-    page: Callable[[Any, Batch, Cache | None], Hidden] = importlib.import_module(
+    found: Callable[[Any, Batch, Cache | None], Hidden] = importlib.import_module(
         f"mudd_core.models.{config.family}"
     ).model
-    return page
+    return found

@@ -10,7 +10,7 @@ from mudd_core import ops
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids [B, T] and what goes with them (contracts 14). Absent optional parts mean the cheap path.
+    """Token ids [B, T] and optional arrays beside them (contracts 14). Without those, ops take a cheaper path.
 
     inputs: int32 ids. targets: int32 ids, negative = ignored. positions: int32, 0..T-1 where absent. segments: int32,
     attention stays inside one; 0 = padding. key_mask: int32 0/1, keys that may be seen.
@@ -33,16 +33,16 @@ class Cache:
 
 @dataclass(frozen=True)
 class Aux:
-    """Losses beside that of the tokens, made from figures of the layers (a mixture's routers).
+    """Auxiliary losses, computed from statistics of the layers (the routers of a mixture of experts).
 
-    figures: one value [B, W] a layer, sums over each sample; they are reported as well. options: of ops.moe_balance.
+    figures: one value [B, W] per layer, sums over each sample; the metrics show them too. options: of ops.moe_balance.
     """
 
     figures: list[Any]
     options: dict[str, Any]
 
     def loss(self, targets: Any) -> Any:
-        """Summed nats per shard, float64 [S]: what is added to the summed loss of the tokens in training."""
+        """Summed nats per shard, float64 [S], which training adds to the summed loss of the tokens."""
         return ops.moe_balance(targets, *self.figures, **self.options)[0]
 
 

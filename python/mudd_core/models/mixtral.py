@@ -17,7 +17,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states, and the figures of the routers for the auxiliary losses."""
+    """Token ids to final states, and the routers' statistics for the auxiliary losses."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     figures = []
@@ -44,7 +44,7 @@ def losses(config: Config) -> dict[str, Any]:
 
 
 def experts(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> tuple[Any, Any]:
-    """(x + MoE(rms_norm(x)), the router's figures).
+    """(x + MoE(rms_norm(x)), the router's statistics).
 
     Decoding over a cache drops nothing: how full an expert of the whole sequence is cannot be known there.
     """

@@ -124,7 +124,7 @@ def mixture(config: Config, states: list[Any], x_BTD: Any, layer: int, gains: li
     count, width = config.mixtures(layer), x_BTD.shape[-1]
     last = layer == config.n_layer - 1
     residual = config.postnorm and (config.last_norm if last else config.streams[-1] in "rx")
-    zero = config.prenorm and config.postnorm  # the newest state comes by itself
+    zero = config.prenorm and config.postnorm  # postnorm adds the newest state
     with nn.part(f"blocks.{layer}.mix"):
         w1 = w2 = generator_gain = None
         if config.mix == "dynamic":

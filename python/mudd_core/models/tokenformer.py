@@ -94,7 +94,7 @@ def qkv(config: Config, a_BTD: Any) -> tuple[Any, ...]:
 
 
 def rotated(config: Config, u: Any, batch: Batch) -> Any:
-    """Queries or keys with the first share of each head rotated by their positions."""
+    """Queries or keys with the first part of each head rotated by their positions."""
     return ops.rope(
         u,
         batch.positions,

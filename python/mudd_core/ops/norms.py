@@ -10,7 +10,7 @@ from mudd_core.ops.call import apply, backward
 def rms_norm(x: Any, gain: Any = None, *, eps: float = 1e-6, heads: int = 1) -> Any:
     """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019). x [..., D], gain [D].
 
-    heads: normalise each of so many equal pieces of the last axis by itself (qk-norm); gain [D / heads].
+    heads: normalise each of this many equal pieces of the last axis on its own (qk-norm); gain [D / heads].
     A gain of one number is for all channels.
     """
     return apply("rms_norm", [x, gain], eps=eps, heads=heads)

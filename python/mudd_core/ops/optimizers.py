@@ -21,7 +21,7 @@ def lion(
 
     new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
     new moment = beta2 moment + (1 - beta2) gradient.
-    Training runs the same kernel over all parameters in one sweep; this is the update by itself.
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
     """
     return apply("lion", [w, gradient, moment], lr=lr, beta1=beta1, beta2=beta2, decay=decay)
 
@@ -50,7 +50,7 @@ def sgd(
     """One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
 
     new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
-    Training runs the same kernel over all parameters in one sweep; this is the update by itself.
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
     """
     return apply("sgd", [w, gradient, moment], lr=lr, momentum=momentum, decay=decay)
 

@@ -36,7 +36,7 @@ def rope(
 ) -> Any:
     """Rotary positions in the half layout (Su et al. 2021): x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
 
-    fraction: share of each head that is rotated. max_positions: largest position + 1; 0 = T.
+    fraction: part of each head that is rotated. max_positions: largest position + 1; 0 = T.
     """
     return apply(
         "rope", [x, positions], n_head=n_head, base=base, fraction=fraction, max_positions=max_positions
