@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("python", "tests", "bench", "configs", "docs")
-SUFFIXES = {".h", ".cc", ".inc", ".py", ".pyi", ".md", ".txt", ".cmake"}
+FOLDERS = ("python", "tests", "bench", "configs", "docs", "scripts")
+SUFFIXES = {".h", ".cc", ".inc", ".py", ".pyi", ".md", ".txt", ".cmake", ".sh"}
+FILES = ("README.md", "CHANGELOG.md", "CMakeLists.txt", "launch.py", "run")
 RECORDS = (ROOT / "bench" / "results", ROOT / "tests" / "goldens" / "losses")  # made once, never rewritten
 
 NUMBERS = r"(\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*)"
@@ -29,7 +30,7 @@ OUTSIDE = re.compile(r"\b(?:spec/\w*|shared/\w*|design\.md|spec (?:sections? \d|
 
 def sources() -> Iterator[Path]:
     """Every text file that may cite a page."""
-    yield ROOT / "README.md"
+    yield from (ROOT / name for name in FILES)
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             kept = path.suffix in SUFFIXES and not any(record in path.parents for record in RECORDS)
