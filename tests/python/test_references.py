@@ -96,3 +96,13 @@ def test_every_reference_resolves() -> None:
 def test_a_wrong_reference_is_found(text: str, fault: str) -> None:
     assert fault in faults(text, ROOT / "docs")
     assert not faults("docs/maths/mup.md, 2.1 to 2.3; contracts 2, 7 and 24; docs/data.md, 1", ROOT / "docs")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "maths").glob("*.md")), ids=lambda page: page.name)
+def test_the_code_that_a_page_of_maths_names_exists(page: Path) -> None:
+    head = page.read_text(encoding="utf-8").split("Code: ")[1].split("\n\n")[0]
+    named = re.findall(r"`([^`]+)`", head)
+    assert named and sections(page)
+    for name in named:
+        places = (folder.rglob(name) for folder in (ROOT / "python/mudd_core", ROOT / "cpp/mudd"))
+        assert any(next(found, None) for found in places), name
