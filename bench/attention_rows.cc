@@ -1,7 +1,11 @@
-// Rows of attention: one key/value head of one sample, q, k and v slices of one slab. FLOPs count what causal
-// attention needs (T^2 hd per product): two products forward, four backward; the score product that backward
-// repeats is not counted.
+// Rows of attention: one key/value head of one sample, q, k and v slices of one slab, in the row's type. FLOPs
+// count what causal attention needs (T^2 hd per product): two products forward, four backward; the score product
+// that backward repeats is not counted.
 #include "mudd/ops/attention/attention.h"
+
+#include <algorithm>
+#include <memory>
+
 #include "rows.h"
 
 namespace mudd::bench {
@@ -10,65 +14,67 @@ namespace {
 constexpr int64_t kHeads = 8;  // of the slab: the stride between positions is 3 * 8 * hd
 
 struct Case {
-  int64_t time, dim;
-  std::vector<float> slab, out, dout, dslab, lse, delta, scratch;
+  int64_t time;
+  Floats slab, out, dout, dslab, lse, delta, scratch;
+  std::vector<bf16> slab_bf16, dout_bf16;
   AttentionSlice slice;
   AttentionGrad grad;
 
-  Case(const AttentionKernels& kernels, int64_t t, int64_t hd) : time(t), dim(hd) {
+  Case(const AttentionKernels& kernels, DType type, int64_t t, int64_t hd) : time(t) {
     const int64_t width = kHeads * hd;
     slab = filled(t * 3 * width), dslab = slab, out = filled(t * width), dout = out;
     for (float& x : slab) x *= 4.0f;
     lse.resize(static_cast<size_t>(t)), delta.resize(static_cast<size_t>(t));
     scratch.resize(static_cast<size_t>(std::max(kernels.fwd_scratch(hd), kernels.bwd_scratch(hd))));
     slice.dim = hd, slice.queries = slice.keys = t, slice.scale = 0.125f;
-    slice.q = slab.data(), slice.k = slice.q + width, slice.v = slice.k + width;
+    slice.q = slab.data(), grad.dout = dout.data();
+    if (type == DType::bf16) {
+      slab_bf16 = filled_bf16(t * 3 * width), dout_bf16 = filled_bf16(t * width);
+      slice.q = slab_bf16.data(), grad.dout = dout_bf16.data();
+    }
+    slice.k = slice.q + width, slice.v = slice.k + width;
     slice.q_row = slice.k_row = slice.v_row = 3 * width;
     slice.o = out.data(), slice.o_row = width, slice.lse = lse.data();
-    grad.key_end = grad.query_end = t;
-    grad.dout = dout.data(), grad.do_row = width, grad.delta = delta.data();
+    grad.key_end = grad.query_end = t, grad.do_row = width, grad.delta = delta.data();
     grad.dq = dslab.data(), grad.dk = grad.dq + width, grad.dv = grad.dk + width;
     grad.dq_row = grad.dk_row = grad.dv_row = 3 * width;
   }
+
+  void forward(const AttentionKernels& kernels) {
+    for (int64_t t = 0; t < time; t += kernels.query_tile)
+      kernels.fwd(slice, {0, 1, t, std::min(t + kernels.query_tile, time)}, scratch.data());
+  }
+  void backward(const AttentionKernels& kernels) {
+    kernels.delta(slice, grad, 0, time, delta.data());
+    kernels.bwd(slice, grad, scratch.data());
+  }
 };
 
-void forward(Case& c, const AttentionKernels& kernels) {
-  for (int64_t t = 0; t < c.time; t += kernels.query_tile)
-    kernels.fwd(c.slice, {0, 1, t, std::min(t + kernels.query_tile, c.time)}, c.scratch.data());
-}
+using Rows = std::vector<KernelRow<AttentionKernels>>;
 
-void forward_row(benchmark::State& state, const AttentionKernels* kernels, int64_t time, int64_t dim,
-                 double peak) {
-  Case c(*kernels, time, dim);
-  for (auto _ : state) forward(c, *kernels);
-  count_flops(state, 2.0 * static_cast<double>(time * time * dim), peak);
-}
-
-void backward_row(benchmark::State& state, const AttentionKernels* kernels, int64_t time, int64_t dim,
-                  double peak) {
-  Case c(*kernels, time, dim);
-  forward(c, *kernels);
-  for (auto _ : state) {
-    kernels->delta(c.slice, c.grad, 0, time, c.delta.data());
-    kernels->bwd(c.slice, c.grad, c.scratch.data());
-  }
-  count_flops(state, 4.0 * static_cast<double>(time * time * dim), peak);
+void add(const Rows& rows, DType type, int64_t time, int64_t dim) {
+  const std::string shape = std::to_string(time) + "x" + std::to_string(dim);
+  const double product = static_cast<double>(time * time * dim);
+  register_rows(rows, "forward/" + shape, {.flops = 2 * product}, [=](const AttentionKernels& k) {
+    return [&k, c = std::make_unique<Case>(k, type, time, dim)] { c->forward(k); };
+  });
+  register_rows(rows, "backward/" + shape, {.flops = 4 * product}, [=](const AttentionKernels& k) {
+    auto c = std::make_unique<Case>(k, type, time, dim);
+    c->forward(k);
+    return [&k, c = std::move(c)] { c->backward(k); };
+  });
 }
 
 }  // namespace
 
-void register_attention() {
-  for (const auto& row : attention_rows()) {
-    if (!row.runs_here() || row.emulated()) continue;
-    const double peak = level_peak(row.level);
-    for (const auto& [time, dim] : {std::pair<int64_t, int64_t>{256, 64}, {512, 64}, {2048, 64}, {512, 128}}) {
-      const std::string shape = std::to_string(time) + "x" + std::to_string(dim);
-      const std::string name = std::string(row.name) + "." + row.level;
-      benchmark::RegisterBenchmark((name + "/forward/" + shape).c_str(), forward_row, row.kernels, time, dim,
-                                   peak);
-      benchmark::RegisterBenchmark((name + "/backward/" + shape).c_str(), backward_row, row.kernels, time, dim,
-                                   peak);
-    }
+void add_attention() {
+  const auto all = attention_rows(DType::bf16);  // those of fp32 come last
+  const auto second =
+      std::ranges::find_if(all, [](const auto& r) { return std::string(r.name) == "attention_f32"; });
+  const Rows pairs(all.begin(), second), f32(second, all.end());
+  for (const auto& [time, dim] : {std::pair<int64_t, int64_t>{256, 64}, {512, 64}, {2048, 64}, {512, 128}}) {
+    add(f32, DType::f32, time, dim);
+    add(pairs, DType::bf16, time, dim);
   }
 }
 

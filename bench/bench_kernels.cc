@@ -1,82 +1,89 @@
-// Table of kernel rows at every level this CPU has, one thread. Each line carries GFLOP/s and the share of the
-// peak of the row's own level (products), or GB/s (ops that move data).
-#include "mudd/kernels/gemm/gemm.h"
+// Every row of every kernel table at every level this CPU has, one thread. A line carries GFLOP/s and the share of
+// the peak of the row's own level and operands, or GB/s where a row moves data.
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "mudd/kernels/peak/peak.h"
 #include "rows.h"
 
-using namespace mudd;
-using namespace mudd::bench;
-
+namespace mudd::bench {
 namespace {
 
-void multiply_row(benchmark::State& state, const GemmKernels* kernels, int64_t m, int64_t k, int64_t n,
-                  double peak) {
-  const std::vector<float> a = filled(m * k), b = filled(k * n);
-  const int64_t panels = (n + kernels->nr - 1) / kernels->nr;
-  std::vector<float> packed(static_cast<size_t>(panels * kernels->nr * k)), c(static_cast<size_t>(m * n));
-  kernels->pack(b.data(), n, k, n, 0, panels, packed.data());
-  for (auto _ : state)
-    kernels->multiply({.a = a.data(),
-                       .lda = k,
-                       .b = packed.data(),
-                       .c = c.data(),
-                       .ldc = n,
-                       .m = m,
-                       .n = n,
-                       .k = k,
-                       .epilogue = {}});
-  count_flops(state, 2.0 * static_cast<double>(m * n * k), peak);
-  if (m == 1) state.SetBytesProcessed(state.iterations() * n * k * 4);
+// The best of five rates of a loop in registers.
+double best_rate(double operations, float (*loop)(int64_t rounds)) {
+  double best = 0;
+  benchmark::DoNotOptimize(loop(1 << 18));
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    benchmark::DoNotOptimize(loop(1 << 20));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 1e-9 * operations * (1 << 20) / took.count());
+  }
+  return best;
 }
 
-void gradient_row(benchmark::State& state, const GemmKernels* kernels, int64_t m, int64_t rows, int64_t n,
-                  double peak) {
-  const std::vector<float> x = filled(rows * m), dy = filled(rows * n);
-  std::vector<float> scratch(static_cast<size_t>(kernels->grad_scratch(m, n, 2))), dw(static_cast<size_t>(m * n));
-  const int64_t cuts[] = {0, rows / 2, rows};
-  for (auto _ : state)
-    kernels->weight_gradient({.x = x.data(),
-                              .ldx = m,
-                              .dy = dy.data(),
-                              .ldy = n,
-                              .cuts = cuts,
-                              .shards = 2,
-                              .m = m,
-                              .n = n,
-                              .out = dw.data(),
-                              .ldo = n,
-                              .scratch = scratch.data()});
-  count_flops(state, 2.0 * static_cast<double>(m * n * rows), peak);
+double measured_peak(bool units, const std::string& level) {
+  if (units)
+    for (const auto& row : unit_rows())
+      if (level == row.level)
+        return best_rate(static_cast<double>(row.kernels->operations), row.kernels->multiply_add);
+  for (const auto& row : peak_rows())
+    if (level == row.level) return best_rate(2.0 * kPeakFmas * row.kernels->lanes, row.kernels->multiply_add);
+  return 0;
 }
 
-void register_gemm() {
-  struct Shape {
-    int64_t m, k, n;
-  };
-  for (const auto& row : gemm_rows()) {
+void add_peaks() {
+  constexpr int64_t kRounds = 1 << 10, kRead = 1 << 14;
+  for (const auto& row : peak_rows()) {
     if (!row.runs_here() || row.emulated()) continue;
-    const double peak = level_peak(row.level);
-    for (const Shape s : {Shape{1, 256, 704},
-                          {1, 768, 2048},
-                          {8, 768, 2048},
-                          {192, 256, 256},
-                          {192, 768, 2048},
-                          {192, 2048, 768}}) {
-      const std::string shape = std::to_string(s.m) + "x" + std::to_string(s.k) + "x" + std::to_string(s.n);
-      const std::string name = std::string(row.name) + "." + row.level;
-      benchmark::RegisterBenchmark((name + "/multiply/" + shape).c_str(), multiply_row, row.kernels, s.m, s.k, s.n,
-                                   peak);
-      if (s.m > 8)
-        benchmark::RegisterBenchmark((name + "/gradient/" + shape).c_str(), gradient_row, row.kernels, s.m, s.k,
-                                     s.n, peak);
-    }
+    const std::span one(&row, 1);
+    register_rows(
+        one, "multiply_add", {.flops = 2.0 * kPeakFmas * row.kernels->lanes * kRounds},
+        [](const PeakKernels& k) { return [&k] { benchmark::DoNotOptimize(k.multiply_add(kRounds)); }; });
+    register_rows(one, "read", {.bytes = 4.0 * kRead}, [](const PeakKernels& k) {
+      return [&k, x = filled(kRead)] { benchmark::DoNotOptimize(k.read(x.data(), kRead)); };
+    });
+  }
+  for (const auto& row : unit_rows()) {
+    if (!row.runs_here() || row.emulated()) continue;
+    register_rows(
+        std::span(&row, 1), "multiply_add", {.flops = static_cast<double>(row.kernels->operations) * kRounds},
+        [](const UnitKernels& k) { return [&k] { benchmark::DoNotOptimize(k.multiply_add(kRounds)); }; });
   }
 }
 
 }  // namespace
 
+double row_peak(const std::string& name, const std::string& level) {
+  static std::map<std::pair<bool, std::string>, double> known;
+  const bool units = name.ends_with("_bf16");
+  const auto [place, is_new] = known.try_emplace({units, level});
+  if (is_new) place->second = measured_peak(units, level);
+  return place->second;
+}
+
+void count(benchmark::State& state, const Work& work, const std::string& name, const std::string& level) {
+  const auto rate = [&](double x) { return benchmark::Counter(x, benchmark::Counter::kIsIterationInvariantRate); };
+  if (work.flops > 0) {
+    state.counters["GFLOP/s"] = rate(1e-9 * work.flops);
+    state.counters["of_peak"] = rate(1e-9 * work.flops / row_peak(name, level));
+  }
+  if (work.bytes > 0) state.counters["GB/s"] = rate(1e-9 * work.bytes);
+}
+
+}  // namespace mudd::bench
+
 int main(int argc, char** argv) {
-  register_gemm();
-  mudd::bench::register_attention();
+  using namespace mudd::bench;
+  add_peaks();
+  add_products();
+  add_attention();
+  add_elementwise();
+  add_softmaxes();
+  add_norms();
+  add_updates();
   benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  return benchmark::RunSpecifiedBenchmarks() > 0 ? 0 : 1;  // 1: the filter names no row
 }

@@ -1,46 +1,68 @@
-// Shared by the files of bench_kernels: test numbers, the peak of a level, and the counters of a row.
+// Shared by the files of bench_kernels: test numbers, the peak of a level, and how the rows of a table are
+// registered.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "mudd/kernels/peak/peak.h"
+#include "mudd/base/kernel_table.h"
+#include "mudd/base/types.h"
 
 namespace mudd::bench {
 
-inline std::vector<float> filled(int64_t n) {
-  std::vector<float> v(static_cast<size_t>(n));
+using Floats = std::vector<float>;
+
+inline Floats filled(int64_t n) {
+  Floats v(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = 1e-3f * static_cast<float>(i % 1013 - 506);
   return v;
 }
-
-// GFLOP/s of a level's registers-only loop, one thread.
-inline double level_peak(const std::string& level) {
-  for (const auto& row : peak_rows())
-    if (level == row.level) {
-      benchmark::DoNotOptimize(row.kernels->multiply_add(1 << 18));
-      double best = 0;
-      for (int i = 0; i < 5; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        benchmark::DoNotOptimize(row.kernels->multiply_add(1 << 20));
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        best = std::max(best, 2e-9 * kPeakFmas * row.kernels->lanes * (1 << 20) / took.count());
-      }
-      return best;
-    }
-  return 0;
+inline std::vector<bf16> filled_bf16(int64_t n) {
+  return std::vector<bf16>(static_cast<size_t>(n), bf16{0x3f00});  // 0.5
 }
 
-inline void count_flops(benchmark::State& state, double flops, double peak) {
-  state.counters["GFLOP/s"] = benchmark::Counter(1e-9 * flops, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["of_peak"] =
-      benchmark::Counter(1e-9 * flops / peak, benchmark::Counter::kIsIterationInvariantRate);
+// GFLOP/s of the registers-only loop of a row's level and operands, one thread; measured once, at the first use.
+double row_peak(const std::string& name, const std::string& level);
+
+// What one call does: operations, compared with the peak, or bytes it must read and write.
+struct Work {
+  double flops = 0, bytes = 0;
+};
+void count(benchmark::State& state, const Work& work, const std::string& name, const std::string& level);
+
+// A benchmark <row>.<level>/<what> for every row of a table that this CPU runs (emulations are for tests), or one
+// that says so where it runs none. make(kernels) returns the call to time, which owns its operands.
+template <class Rows, class Make>
+void register_rows(const Rows& rows, const std::string& what, Work work, Make make) {
+  int registered = 0;
+  for (const auto& row : rows) {
+    if (!row.runs_here() || row.emulated()) continue;
+    benchmark::RegisterBenchmark((std::string(row.name) + "." + row.level + "/" + what).c_str(),
+                                 [row, work, make](benchmark::State& state) {
+                                   auto call = make(*row.kernels);
+                                   for (auto _ : state) {
+                                     call();
+                                     benchmark::ClobberMemory();
+                                   }
+                                   count(state, work, row.name, row.level);
+                                 });
+    ++registered;
+  }
+  if (registered == 0)
+    benchmark::RegisterBenchmark(
+        (std::string(rows[0].name) + ".none/" + what).c_str(),
+        [](benchmark::State& state) { state.SkipWithError("no row of this table runs on this CPU"); });
 }
 
-void register_attention();
+void add_products();
+void add_attention();
+void add_elementwise();
+void add_softmaxes();
+void add_norms();
+void add_updates();
 
 }  // namespace mudd::bench

@@ -41,6 +41,7 @@ missing_packages() {
   [ -f /usr/include/eigen3/Eigen/Core ] || packages="$packages libeigen3-dev"
   [ -f /usr/include/hdf5/serial/hdf5.h ] || [ -f /usr/include/hdf5.h ] || packages="$packages libhdf5-dev"
   [ -f /usr/include/doctest/doctest.h ] || packages="$packages doctest-dev"
+  [ -f /usr/include/benchmark/benchmark.h ] || packages="$packages libbenchmark-dev"
   packages=${packages# }
 }
 
