@@ -1,4 +1,4 @@
-"""Whole optimizer steps of mudd_core on a bench shape, in this process; one line, or JSON for bench_peers.py.
+"""Whole optimizer steps of mudd_core on a bench shape, in this process; one line, or JSON for bench_baselines.py.
 
     python bench/bench_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
 
@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 def run_config(
     s: Shape, family: str, micro_batch: int, precision: str = "fp32", recompute: bool = False
 ) -> Any:
-    """The config of a run on this shape; embedding and head decay like every matrix, as in the peers."""
+    """The config of a run on this shape; embedding and head decay like every matrix, as in the baselines."""
     from mudd_core import config as c
 
     sizes = {"vocab_size": s.V, "max_seq_len": s.T, "d_model": s.D, "n_layer": s.L, "n_head": s.H}

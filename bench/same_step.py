@@ -1,4 +1,4 @@
-"""Whether a peer took the same steps as ours: its losses, and the lengths of its weights and moments."""
+"""Whether a baseline took the same steps as ours: its losses, and the lengths of its weights and moments."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 STATE = ("weights", "first_moment", "second_moment")
 # Relative. Without decay the weights of 25 steps would be 4e-4 longer on 9M; with PyTorch's own clip the moments would
-# differ by 1e-3 there (peers/torch_step.py). They differ by 1e-6.
+# differ by 1e-3 there (baselines/torch_step.py). They differ by 1e-6.
 STATE_TOLERANCE = {"weights": 5e-5, "moments": 1e-3}
 # Of a loss. Rounding turns a top-k choice of a router now and then: over the 25 steps of Mixtral 9M PyTorch's eager
-# losses leave those of its own float64 run (--peers double) by 1.3e-4, ours by 3e-8 for 14 steps, later by 1.4e-4.
+# losses leave those of its own float64 run (--baselines double) by 1.3e-4, ours by 3e-8 for 14 steps, later by 1.4e-4.
 LOSS_TOLERANCE = {"mixtral": 3e-4}
 WIDE_STATE = {"weights": 1e-3, "moments": 1e-1}
 Row = dict[str, Any]
@@ -26,7 +26,7 @@ def compare(row: Row, ours: Row) -> None:
 
 
 def largest(differences: Iterable[float]) -> float:
-    """NaN if one is: a peer whose losses are not numbers did not take the same steps."""
+    """NaN if one is: a baseline whose losses are not numbers did not take the same steps."""
     found = list(differences)
     return math.nan if any(map(math.isnan, found)) else max(found)
 

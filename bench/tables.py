@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bench_peers
+import bench_baselines
 import tables_page
 import tables_summary
 from same_step import another_computation
@@ -65,13 +65,13 @@ def steps(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
                 continue
             rows: dict[str, Row] = {}
             with tempfile.TemporaryDirectory() as folder:
-                for row in bench_peers.measure_case(family, shape, one, Path(folder)):
+                for row in bench_baselines.measure_case(family, shape, one, Path(folder)):
                     words = another_computation(row, a.precision, None)
                     if words:
                         print(f"{family} {shape} {row['program']}: {words}", file=sys.stderr)
                     kept = {k: v for k, v in row.items() if k not in ("losses", "state", "memory")}
                     kept |= {"precision": a.precision, "other_steps": words}
-                    kept |= bench_peers.shares_of_peak(row)
+                    kept |= bench_baselines.shares_of_peak(row)
                     kept |= {"rounds": a.rounds, "steps": timed, "warmup": warm}
                     rows[f"{a.precision} {cap()} {shape} {family} {row['program']}"] = kept
             yield rows
@@ -87,7 +87,7 @@ def generation(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
 def attention(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     """Long windows beside PyTorch's."""
     argv = ["bench_attention.py", "--long", "--threads", str(a.threads), "--rounds", "2" if a.quick else "5"]
-    yield {r["shape"]: r for r in lines_of(argv, a, **bench_peers.environment("eager", a.threads))}
+    yield {r["shape"]: r for r in lines_of(argv, a, **bench_baselines.environment("eager", a.threads))}
 
 
 def threads(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
@@ -96,7 +96,7 @@ def threads(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
     timed, warm = lengths_of(shape, a)
     programs = []
     for count in (1, a.threads):
-        lengths = bench_peers.lengths(argparse.Namespace(threads=count, steps=timed, warmup=warm))
+        lengths = bench_baselines.lengths(argparse.Namespace(threads=count, steps=timed, warmup=warm))
         argv = [
             *shlex.split(a.prefix),
             sys.executable,
@@ -150,7 +150,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--only", nargs="+", choices=MEASURE, default=list(MEASURE))
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     p.add_argument("--shapes", nargs="+", choices=SHAPES)
-    p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax"))
+    p.add_argument("--baselines", nargs="*", choices=("eager", "compile", "jax"))
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     p.add_argument("--rounds", type=int)
     p.add_argument("--steps", type=int, help="timed steps of a run; default by shape")
@@ -165,8 +165,8 @@ def parse() -> argparse.Namespace:
     a.shapes = a.shapes or (["9M"] if a.quick else list(SHAPES))
     a.rounds = a.rounds or 1
     a.jax_python, a.no_ours = os.environ.get("MUDD_BENCH_JAX_PYTHON"), False
-    jax = a.precision == "fp32" and not bench_peers.missing_jax(a.jax_python)
-    a.peers = ["eager", "compile", *(["jax"] if jax else [])] if a.peers is None else a.peers
+    jax = a.precision == "fp32" and not bench_baselines.missing_jax(a.jax_python)
+    a.baselines = ["eager", "compile", *(["jax"] if jax else [])] if a.baselines is None else a.baselines
     return a
 
 

@@ -15,7 +15,7 @@ NAMES = {
     "mup": "muP",
     "tokenformer": "TokenFormer",
 }
-PEERS = ("eager", "compile", "jax")
+BASELINES = ("eager", "compile", "jax")
 UNITS = {
     "portable": "portable",
     "avx2": "AVX2",
@@ -33,7 +33,7 @@ def slug(name: str) -> str:
 
 def rows_of(kept: Row, table: str) -> list[Row]:
     """Rows of a table in order of precision, shape and family."""
-    order = (list(SHAPES), list(FAMILIES), ["ours", *PEERS])
+    order = (list(SHAPES), list(FAMILIES), ["ours", *BASELINES])
 
     def place(row: Row) -> tuple[Any, ...]:
         asked = (row.get("shape"), row.get("family"), row.get("program"))
@@ -44,7 +44,7 @@ def rows_of(kept: Row, table: str) -> list[Row]:
 
 
 def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
-    """Our row of every measured case, with the peers' by name."""
+    """Our row of every measured case, with the baselines' by name."""
     found: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows_of(kept, "steps"):
         case = (row["precision"], row["cap"], row["shape"], row["family"])
@@ -61,22 +61,22 @@ def numbers(ours: Row) -> str:
 
 
 def valid(row: Row | None) -> bool:
-    """A peer that took our steps."""
+    """A baseline that took our steps."""
     return row is not None and not row.get("other_steps")
 
 
 def over_better(programs: dict[str, Row]) -> str:
     """Ours over the faster of eager and compiled PyTorch."""
-    speeds = [(programs[p]["tokens_per_second"], p) for p in PEERS[:2] if valid(programs.get(p))]
+    speeds = [(programs[p]["tokens_per_second"], p) for p in BASELINES[:2] if valid(programs.get(p))]
     if not speeds:
         return ""
     best, name = max(speeds)
     return f"{programs['ours']['tokens_per_second'] / best:.2f} ({name})"
 
 
-def ratio(programs: dict[str, Row], peer: str, key: str, form: str) -> str:
-    """Ours over the peer's, or nothing where it was not measured or is not the same step."""
-    row = programs.get(peer)
+def ratio(programs: dict[str, Row], baseline: str, key: str, form: str) -> str:
+    """Ours over the baseline's, or nothing where it was not measured or is not the same step."""
+    row = programs.get(baseline)
     return format(programs["ours"][key] / row[key], form) if row and valid(row) else ""
 
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench")]
 
-import bench_peers  # noqa: E402
+import bench_baselines  # noqa: E402
 import bench_startup  # noqa: E402
 import tables_page  # noqa: E402
 import tables_summary  # noqa: E402
@@ -40,7 +40,7 @@ def kept(*rows: dict[str, Any]) -> dict[str, Any]:
     return {"cpu": "Some CPU (R)", "cores": 2, "steps": steps}
 
 
-def test_ratios_are_to_the_better_of_the_peers_that_took_our_steps() -> None:
+def test_ratios_are_to_the_better_of_the_baselines_that_took_our_steps() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("compile", 2500), step("jax", 1500)]
     text = tables_summary.summary(kept(*rows))
     assert "| GPT-2 | 9M | fp32, AVX2 | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
@@ -56,8 +56,8 @@ def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
     old = step("ours", 1000) | {"precision": "bf16", "isa": "amx_bf16", "share_of_peak": 1.55}
     assert tables_page.share(old) == ""
     row = old | {"peak_gflops": 100.0, "peak_unit_gflops": 1600.0}
-    row["tokens_per_second"] = 1e9 * 80.0 / bench_peers.SHAPES["9M"].flops_per_token("gpt2")
-    found = bench_peers.shares_of_peak(row)
+    row["tokens_per_second"] = 1e9 * 80.0 / bench_baselines.SHAPES["9M"].flops_per_token("gpt2")
+    found = bench_baselines.shares_of_peak(row)
     assert found["share_of_peak"] == pytest.approx(0.8)
     assert tables_page.share(row | found) == "5%" and "155%" not in tables_page.page(kept(old))
 

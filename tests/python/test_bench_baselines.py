@@ -1,4 +1,4 @@
-"""The PyTorch peer computes what the reference computes, so that its speed is that of the same work."""
+"""The PyTorch baseline computes what the reference computes, so that its speed is that of the same work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from reference.torch_mup import Mup
 from reference.torch_tokenformer import Tokenformer
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
+sys.path[:0] = [str(BENCH), str(BENCH / "baselines")]
 
 import torch_step  # noqa: E402
 
+import bench_baselines  # noqa: E402
 import bench_generate  # noqa: E402
-import bench_peers  # noqa: E402
 import bench_step  # noqa: E402
 import same_step  # noqa: E402
 import workload  # noqa: E402
@@ -53,20 +53,20 @@ def reference(family: str) -> tm.Config:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_peer_matches_reference(family: str) -> None:
+def test_baseline_matches_reference(family: str) -> None:
     shapes, cfg = workload.parameter_shapes(TINY, family), reference(family)
     assert shapes == tm.parameter_shapes(cfg)
     rng = np.random.default_rng(0)
     weights = {k: rng.normal(0.5 if k.endswith("gain") else 0, 0.2, s) for k, s in shapes.items()}
-    peer, load = torch_step.make(TINY, family)
-    peer.double()
-    load(peer, weights)
+    baseline, load = torch_step.make(TINY, family)
+    baseline.double()
+    load(baseline, weights)
     window = workload.batch_tokens(TINY, 3)
-    loss = peer(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
+    loss = baseline(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
     want = tt.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
-    assert abs(loss.item() - want.loss) < 1e-6  # the peer's rope tables are float32
-    peer_count = sum(p.numel() for p in peer.parameters())
-    assert peer_count == sum(int(np.prod(s)) for s in shapes.values())
+    assert abs(loss.item() - want.loss) < 1e-6  # the baseline's rope tables are float32
+    count = sum(p.numel() for p in baseline.parameters())
+    assert count == sum(int(np.prod(s)) for s in shapes.values())
 
 
 def test_flops_of_the_three_shapes() -> None:
@@ -83,7 +83,7 @@ def test_tokens_are_ids_with_a_skew() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
+def test_ours_takes_the_same_steps_as_the_baseline(family: str) -> None:
     """Three whole steps from equal weights: losses equal, so both benches time the same computation."""
     engine = bench_step.make_engine(TINY, family, 0, None)
     ours = []
@@ -122,15 +122,15 @@ def test_ours_takes_the_same_steps_as_the_peer(family: str) -> None:
         ({"second_moment": 0.02}, "moments"),
     ],
 )
-def test_a_peer_that_takes_another_step_is_named(change: dict[str, object], word: str) -> None:
-    ours: bench_peers.Row = {
+def test_a_baseline_that_takes_another_step_is_named(change: dict[str, object], word: str) -> None:
+    ours: bench_baselines.Row = {
         "losses": [9.0, 8.0], "state": {"weights": 83.6, "first_moment": 0.35, "second_moment": 0.01}
     }  # fmt: skip
-    peer: bench_peers.Row = {"losses": ours["losses"], "family": "transformer_pp"}
-    peer |= {k: v for k, v in change.items() if k in peer}
-    peer["state"] = {**ours["state"], **{k: v for k, v in change.items() if k not in peer}}
-    same_step.compare(peer, ours)
-    assert same_step.another_computation(peer, "fp32", None).partition(" ")[0] == word
+    baseline: bench_baselines.Row = {"losses": ours["losses"], "family": "transformer_pp"}
+    baseline |= {k: v for k, v in change.items() if k in baseline}
+    baseline["state"] = {**ours["state"], **{k: v for k, v in change.items() if k not in baseline}}
+    same_step.compare(baseline, ours)
+    assert same_step.another_computation(baseline, "fp32", None).partition(" ")[0] == word
 
 
 def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +151,11 @@ def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lengths[0]["first_moment"] > 0 and lengths[0]["second_moment"] > 0
 
 
-def test_peers_get_the_cap_and_a_missing_jax_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_get_the_cap_and_a_missing_jax_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUDD_MAX_ISA", "avx2")
-    assert bench_peers.environment("eager", 2)["ATEN_CPU_CAPABILITY"] == "avx2"
-    assert "MUDD_BENCH_JAX_PYTHON" in bench_peers.missing_jax(None)
-    assert "has no jax" in bench_peers.missing_jax(Path("/nowhere/python"))
+    assert bench_baselines.environment("eager", 2)["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert "MUDD_BENCH_JAX_PYTHON" in bench_baselines.missing_jax(None)
+    assert "has no jax" in bench_baselines.missing_jax(Path("/nowhere/python"))
 
 
 def test_generation_reads_its_weights_once() -> None:

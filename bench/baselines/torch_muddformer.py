@@ -1,4 +1,4 @@
-"""MUDDFormer in plain PyTorch, the peer of bench_peers.py: no pre- or postnorm, one inner width for all.
+"""MUDDFormer in plain PyTorch, the baseline of bench_baselines.py: no pre- or postnorm, one inner width for all.
 
 As a careful user writes it: the states of a token are stacked and mixed for all streams by one batched product, as in
 the authors' inference program; eager mode is fastest so (a sum over states one by one is slower in eager mode and the

@@ -1,4 +1,4 @@
-"""Mixtral in plain PyTorch, the peer of bench_peers.py: 8 experts, top-2, experts as a loop over gathered tokens.
+"""Mixtral in plain PyTorch, the baseline of bench_baselines.py: 8 experts, top-2, a loop over gathered tokens.
 
 The way of transformers' eager experts: for each expert the rows that chose it, gate and up as one product, index_add_
 of the weighted results. The pooled balance loss is in the loss, as in training.

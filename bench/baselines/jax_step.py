@@ -1,6 +1,6 @@
 """One JAX training run on a bench shape, in a process of its own; prints one JSON object.
 
-    python bench/peers/jax_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
+    python bench/baselines/jax_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
 
 A step is one jitted function whose weights and moments are donated: forward, backward, clip to norm 1 and AdamW,
 as in torch_step.py. Weights keep mudd_core's names and layouts, [in, out], which are those that JAX wants; q, k, v

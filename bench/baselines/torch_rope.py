@@ -1,4 +1,4 @@
-"""Rotary positions of the PyTorch peers, in half layout."""
+"""Rotary positions of the PyTorch baselines, in half layout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole training steps of mudd_core against PyTorch, interleaved, each run in a process of its own.
 
-    python bench/bench_peers.py --peers eager compile jax --out bench/results/peers_<cpu>_<date>.md
+    python bench/bench_baselines.py --baselines eager compile jax --out bench/results/baselines_<cpu>_<date>.md
 
 All programs of a shape live side by side and take their steps in turn, so that a slow second of the machine hits all of
 them; between the steps the limit of the cores is measured too. Reported: median over rounds of each run's median step;
@@ -8,9 +8,9 @@ tokens per second; share of that limit by the FLOP formula of bench/shapes.py; p
 
 A timed step counts only if it is the same step. All programs start from one file of weights and see the same tokens;
 the losses of all steps must agree within --loss-tolerance, and after the last one the lengths of all weights and of the
-moments (same_step.py), which a peer with another clip, decay or moment would not meet.
+moments (same_step.py), which a baseline with another clip, decay or moment would not meet.
 
-MUDD_MAX_ISA caps the peers as well. JAX lives in an environment of its own, named by --jax-python or
+MUDD_MAX_ISA caps the baselines as well. JAX lives in an environment of its own, named by --jax-python or
 MUDD_BENCH_JAX_PYTHON.
 """
 
@@ -37,8 +37,8 @@ from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
 JAX_FAMILIES = ("transformer_pp", "gpt2")
-# What the libraries of the peers call our levels.
-PEER_CAPS = {
+# What the libraries of the baselines call our levels.
+BASELINE_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avx512": {
         "ATEN_CPU_CAPABILITY": "avx512",
@@ -58,22 +58,22 @@ def lengths(a: argparse.Namespace) -> list[str]:
 
 
 def command(program: str, family: str, shape: str, weights: Path, a: argparse.Namespace) -> list[str]:
-    """Argument list of one run: "ours", "jax", or a mode of bench/peers/torch_step.py."""
+    """Argument list of one run: "ours", "jax", or a mode of bench/baselines/torch_step.py."""
     common = ["--family", family, "--shape", shape, "--weights", str(weights), "--json"]
     common += lengths(a)
     if program == "jax":
         cap = os.environ.get("MUDD_MAX_ISA")
-        common += ["--max-isa", cap] if cap in PEER_CAPS else []
-        return [str(a.jax_python), str(HERE / "peers" / "jax_step.py"), *common]
+        common += ["--max-isa", cap] if cap in BASELINE_CAPS else []
+        return [str(a.jax_python), str(HERE / "baselines" / "jax_step.py"), *common]
     common += ["--precision", a.precision]
     if program == "ours":
         return [sys.executable, str(HERE / "bench_step.py"), *common]
-    return [sys.executable, str(HERE / "peers" / "torch_step.py"), "--mode", program, *common]
+    return [sys.executable, str(HERE / "baselines" / "torch_step.py"), "--mode", program, *common]
 
 
 def environment(program: str, threads: int) -> dict[str, str]:
-    """Of one run: the threads, and for a peer the cap MUDD_MAX_ISA in its own words."""
-    caps = {} if program == "ours" else PEER_CAPS.get(os.environ.get("MUDD_MAX_ISA", ""), {})
+    """Of one run: the threads, and for a baseline the cap MUDD_MAX_ISA in its own words."""
+    caps = {} if program == "ours" else BASELINE_CAPS.get(os.environ.get("MUDD_MAX_ISA", ""), {})
     return {**os.environ, **caps, "OMP_NUM_THREADS": str(threads)}
 
 
@@ -84,7 +84,7 @@ def run_round(
     argv = {p: [*command(p, family, shape, weights, a), "--in-turn"] for p in programs}
     argv["limit"] = [
         sys.executable,
-        str(HERE / "peers" / "limit.py"),
+        str(HERE / "baselines" / "limit.py"),
         *lengths(a),
         "--precision",
         a.precision,
@@ -112,7 +112,7 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
     """All programs on one shape: one row each, ours first."""
     weights = folder / f"{family}_{shape}.npz"
     np.savez(weights, **random_weights(parameter_shapes(SHAPES[shape], family)))  # type: ignore[arg-type]
-    programs = [*(["ours"] if not a.no_ours else []), *a.peers]
+    programs = [*(["ours"] if not a.no_ours else []), *a.baselines]
     if family not in JAX_FAMILIES:
         programs = [p for p in programs if p != "jax"]
     rounds: list[list[Row]] = []
@@ -159,7 +159,7 @@ def heading(a: argparse.Namespace) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown table: speed, share of peak, memory, and our ratios to each peer."""
+    """Markdown table: speed, share of peak, memory, and our ratios to each baseline."""
     out = [
         "| family | shape (V, L, D, H, F, T, B) | program | ISA | tokens/s | best | share of peak "
         "| peak RSS MiB | ours : tokens/s | ours : RSS | differences of loss, weights, moments |",
@@ -189,17 +189,17 @@ def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=["transformer_pp"])
-    p.add_argument("--peers", nargs="*", choices=("eager", "compile", "jax", "double"), default=["eager"])
+    p.add_argument("--baselines", nargs="*", choices=("eager", "compile", "jax", "double"), default=["eager"])
     p.add_argument(
-        "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in the peers"
+        "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in the baselines"
     )
     p.add_argument(
         "--jax-python",
         type=Path,
         default=os.environ.get("MUDD_BENCH_JAX_PYTHON"),
-        help="interpreter with jax, for --peers jax; default: MUDD_BENCH_JAX_PYTHON",
+        help="interpreter with jax, for --baselines jax; default: MUDD_BENCH_JAX_PYTHON",
     )
-    p.add_argument("--no-ours", action="store_true", help="run the peers alone")
+    p.add_argument("--no-ours", action="store_true", help="run the baselines alone")
     p.add_argument("--threads", type=int, default=usable_cores())
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--steps", type=int, default=20, help="timed steps of a run")
@@ -208,22 +208,22 @@ def parse() -> argparse.Namespace:
     p.add_argument("--loss-tolerance", type=float, help="default: 1e-4, of routed models 3e-4, in bf16 0.05")
     p.add_argument("--out", type=Path, help="append heading and table to this Markdown file")
     a = p.parse_args()
-    if "jax" in a.peers:
+    if "jax" in a.baselines:
         if a.precision != "fp32":
-            p.error("--peers jax: the JAX peer computes in fp32 only")
+            p.error("--baselines jax: the JAX baseline computes in fp32 only")
         if missing := missing_jax(a.jax_python):
             p.error(missing)
     return a
 
 
 def missing_jax(interpreter: Path | None) -> str:
-    """Why the JAX peer cannot run, and how to get it; empty if it can."""
+    """Why the JAX baseline cannot run, and how to get it; empty if it can."""
     how = (
         "python3 -m venv jax_env && jax_env/bin/pip install jax, then "
         "MUDD_BENCH_JAX_PYTHON=jax_env/bin/python (or --jax-python)"
     )
     if interpreter is None:
-        return f"--peers jax needs an interpreter with jax: {how}"
+        return f"--baselines jax needs an interpreter with jax: {how}"
     try:
         found = (
             subprocess.run([interpreter, "-c", "import jax"], capture_output=True, check=False).returncode
@@ -231,7 +231,7 @@ def missing_jax(interpreter: Path | None) -> str:
         )
     except OSError:
         found = False
-    return "" if found else f"--peers jax: {interpreter} has no jax: {how}"
+    return "" if found else f"--baselines jax: {interpreter} has no jax: {how}"
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """One PyTorch training run on a bench shape, in a process of its own; prints one JSON object.
 
-    python bench/peers/torch_step.py --family transformer_pp --shape 9M --mode eager --threads 2 --steps 12
+    python bench/baselines/torch_step.py --family transformer_pp --shape 9M --mode eager --threads 2 --steps 12
 
 A step is forward, backward, clip to norm 1 (`clip`), fused AdamW with gradients set to None: the best a careful user
 gets from stock PyTorch on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up product).
@@ -35,7 +35,7 @@ from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, spread
 
 
 def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDArray[Any]]], None]]:
-    """(model, its loader of weights), of peers/torch_<family>.py; Transformer++ and GPT-2 share a page."""
+    """(model, its loader of weights), of baselines/torch_<family>.py; Transformer++ and GPT-2 share a page."""
     if family in ("transformer_pp", "gpt2"):
         return torch_transformer.Model(s, family), torch_transformer.load_weights
     page = importlib.import_module(f"torch_{family}")
