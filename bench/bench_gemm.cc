@@ -1,4 +1,4 @@
-// Every large product of the bench shapes beside a yardstick, interleaved: one line per product with GFLOP/s of
+// Every large product of the bench shapes beside oneDNN, interleaved: one line per product with GFLOP/s of
 // both (best of the rounds), their ratio, and our share of the fp32 peak measured in the same run.
 //
 // bench_gemm [threads=2] [rounds=15] [filter] [fp32|bf16]      (MUDD_MAX_ISA=avx2 caps both)

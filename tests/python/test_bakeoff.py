@@ -1,4 +1,4 @@
-"""The bake-off: sizes made equal, intervals, verdicts, a short contest from the command line, killed and resumed."""
+"""The bake-off: sizes made equal, intervals, verdicts, a short comparison from the command line, killed and resumed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
-from mudd_core.tools.bakeoff import Contestant, equal_flops, equal_parameters
-from mudd_core.tools.bakeoff.contest import cost, parameters, total_cost
-from mudd_core.tools.bakeoff.presets import PRESETS, base, contest
+from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
+from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
+from mudd_core.tools.bakeoff.presets import PRESETS, base, comparison
 from mudd_core.tools.bakeoff.result import mean_and_interval, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +31,8 @@ SMALL = (
 )
 
 
-def everyone() -> list[Contestant]:
-    return [Contestant(family, base(family, 4096, SMALL)) for family in FAMILIES]
+def everyone() -> list[Candidate]:
+    return [Candidate(family, base(family, 4096, SMALL)) for family in FAMILIES]
 
 
 def test_all_families_can_be_made_equally_large() -> None:
@@ -51,20 +51,20 @@ def test_all_families_can_be_made_equally_expensive() -> None:
         assert one.config.model == before.config.model
 
 
-def test_every_preset_makes_a_contest() -> None:
+def test_every_preset_makes_a_comparison() -> None:
     for preset in PRESETS:
-        found = contest(preset, ["transformer_pp", "gpt2"], "flops", 4096, SMALL, VOCAB)
-        assert len(found.contestants) >= 2
-    grown = contest("tokenformer-growth", [], "flops", 12288, SMALL, VOCAB)
-    costs = [total_cost(one, VOCAB) for one in grown.contestants]
-    assert costs[0] == pytest.approx(costs[1], rel=0.02) and len(grown.contestants[1].stages) == 3
-    moe = contest("moe", [], "flops", 4096, SMALL, VOCAB)
-    dense, sparse = (cost(one.config, VOCAB) for one in moe.contestants)
+        found = comparison(preset, ["transformer_pp", "gpt2"], "flops", 4096, SMALL, VOCAB)
+        assert len(found.candidates) >= 2
+    grown = comparison("tokenformer-growth", [], "flops", 12288, SMALL, VOCAB)
+    costs = [total_cost(one, VOCAB) for one in grown.candidates]
+    assert costs[0] == pytest.approx(costs[1], rel=0.02) and len(grown.candidates[1].stages) == 3
+    moe = comparison("moe", [], "flops", 4096, SMALL, VOCAB)
+    dense, sparse = (cost(one.config, VOCAB) for one in moe.candidates)
     assert sparse == pytest.approx(dense, rel=0.03)  # the router is on top
     with pytest.raises(UserError, match="--equal"):
-        contest("families", ["gpt2"], "time", 4096, SMALL, VOCAB)
+        comparison("families", ["gpt2"], "time", 4096, SMALL, VOCAB)
     with pytest.raises(UserError, match="gpt3"):
-        contest("families", ["gpt3"], "flops", 4096, SMALL, VOCAB)
+        comparison("families", ["gpt3"], "flops", 4096, SMALL, VOCAB)
 
 
 def test_intervals_are_students() -> None:
@@ -84,7 +84,7 @@ def bakeoff(text: Path, out: Path, *words: str, **environment: str) -> subproces
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
 
 
-def test_a_short_contest_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_path: Path) -> None:
+def test_a_short_comparison_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_path: Path) -> None:
     words = ("--tokens=2048", "--seeds=2", "--families=transformer_pp,gpt2", "train.threads=1")
     killed = bakeoff(tiny_text, tmp_path, *words, MUDD_KILL_AT="after_commit:11")
     assert killed.returncode == -9, killed.stdout + killed.stderr
@@ -92,8 +92,8 @@ def test_a_short_contest_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     assert "transformer_pp, seed 0: 16 steps" not in done.stdout, "a finished run was started again"
     result: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
-    assert [one["name"] for one in result["contestants"]] == ["transformer_pp", "gpt2"]
-    first, second = result["contestants"]
+    assert [one["name"] for one in result["models"]] == ["transformer_pp", "gpt2"]
+    first, second = result["models"]
     assert len(second["final"]) == 2 and len(second["curve"]) >= 8
     pairs = [b - a for a, b in zip(first["final"], second["final"], strict=True)]
     assert second["difference"] == pytest.approx(sum(pairs) / 2)
@@ -108,7 +108,7 @@ def test_growth_continues_where_the_smaller_model_ended(tiny_text: Path, tmp_pat
     words = ("--preset=tokenformer-growth", "--tokens=3072", "--seeds=1", "train.threads=1")
     done = bakeoff(tiny_text, tmp_path, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    scratch, grown = json.loads((tmp_path / "result.json").read_text())["contestants"]
+    scratch, grown = json.loads((tmp_path / "result.json").read_text())["models"]
     assert grown["training_flops"] == pytest.approx(scratch["training_flops"], rel=0.07)
     assert grown["parameters"] == scratch["parameters"]
     flops = [point["flops"] for point in grown["curve"]]

@@ -1,4 +1,4 @@
-"""The Kneser-Ney yardstick against a dictionary version written word by word from the paper."""
+"""The Kneser-Ney reference against a dictionary version written word by word from the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// peak: what this CPU can do at the active level, measured: the yardstick of every "share of peak".
+// peak: what this CPU can do at the active level, measured: the reference of every "share of peak".
 #pragma once
 
 #include <cstdint>

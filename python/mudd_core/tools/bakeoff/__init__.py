@@ -1,16 +1,16 @@
 """Bake-off: several model families trained on the same text at equal size or equal cost, and compared honestly.
 
-Runs are ordinary training runs, so they resume; seeds are paired (the same data order for every contestant), and every
+Runs are ordinary training runs, so they resume; seeds are paired (the same data order for every candidate), and every
 difference comes with its interval.
 """
 
-from mudd_core.tools.bakeoff.contest import Contest, Contestant, equal_flops, equal_parameters
+from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.result import compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
 __all__ = [
-    "Contest",
-    "Contestant",
+    "Candidate",
+    "Comparison",
     "compare",
     "equal_flops",
     "equal_parameters",

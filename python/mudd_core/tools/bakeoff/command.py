@@ -20,7 +20,7 @@ from mudd_core.config import FAMILIES
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run.workdir import write_json
 from mudd_core.tools.bakeoff.page import page, text_table
-from mudd_core.tools.bakeoff.presets import PRESETS, contest
+from mudd_core.tools.bakeoff.presets import PRESETS, comparison
 from mudd_core.tools.bakeoff.result import compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
@@ -38,12 +38,12 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.run import signals
 
     families = asked.families.split(",")
-    probe = contest(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).contestants[0].config
+    probe = comparison(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).candidates[0].config
     vocab = int(data.prepare(probe.data).vocab_size)
-    found = contest(asked.preset, families, asked.equal, tokens, overrides, vocab)
+    found = comparison(asked.preset, families, asked.equal, tokens, overrides, vocab)
     few = f" (fewer than the {LEAST_TOKENS:,} at which families part)" if tokens < LEAST_TOKENS else ""
     print(
-        f"{found.title}: {len(found.contestants)} contestants, {seeds} seeds, {tokens:,} tokens a run{few}; {out}"
+        f"{found.title}: {len(found.candidates)} models, {seeds} seeds, {tokens:,} tokens a run{few}; {out}"
     )
     signals.take_for_good()
     if not run_all(found, seeds, out):
@@ -70,13 +70,13 @@ def _whole(text: str, name: str) -> int:
 def _parser() -> ToolArguments:
     parser = ToolArguments("bakeoff", __doc__ or "", fields="model.d_model=192")
     parser.add_argument(
-        "--preset", default="families", choices=PRESETS, help="which contest (default: families)"
+        "--preset", default="families", choices=PRESETS, help="which comparison (default: families)"
     )
     parser.add_argument(
         "--families",
         default=",".join(FAMILIES),
         metavar="A,B",
-        help="who takes part in the contest of families, the yardstick first (default: all)",
+        help="the families to compare, the reference first (default: all)",
     )
     parser.add_argument(
         "--equal",
@@ -87,6 +87,6 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--tokens", default="2097152", metavar="N", help="tokens a run trains on (default 2,097,152)"
     )
-    parser.add_argument("--seeds", default="3", metavar="N", help="runs of each contestant (default 3)")
+    parser.add_argument("--seeds", default="3", metavar="N", help="runs of each model (default 3)")
     parser.add_argument("--out", default="", metavar="DIR", help="folder (default runs/bakeoff-<preset>)")
     return parser

@@ -18,7 +18,7 @@ _STYLE = (
 
 def chart(result: dict[str, Any], spent: str, label: str) -> str:
     """Mean curves with bands of 95 % over what was spent."""
-    curves = [(one["name"], one["curve"]) for one in result["contestants"]]
+    curves = [(one["name"], one["curve"]) for one in result["models"]]
     every = [point for _, curve in curves for point in curve]
     # The first steps of training fall so far that later differences would not be seen.
     values = sorted(point["mean"] for point in every)
@@ -45,7 +45,7 @@ def chart(result: dict[str, Any], spent: str, label: str) -> str:
 def table(result: dict[str, Any]) -> list[list[str]]:
     """Heading and rows, as texts."""
     rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "less the first", "verdict"]]
-    for one in result["contestants"]:
+    for one in result["models"]:
         seconds = sum(one["seconds"]) / len(one["seconds"])
         rows.append(
             [
@@ -89,7 +89,7 @@ def page(result: dict[str, Any]) -> str:
     body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     seeds = result["seeds"]
     how = (
-        f"{MEASURES[result['measure']]}; mean of {seeds} seeds, the same data order for all contestants of a seed, "
+        f"{MEASURES[result['measure']]}; mean of {seeds} seeds, the same data order for all models of a seed, "
         "± half the 95 % interval (Student's t); differences are paired by seed."
         if seeds > 1
         else f"{MEASURES[result['measure']]}; one seed, so there are no intervals."

@@ -1,4 +1,4 @@
-"""The contests that can be asked for by name, and the open one over any families."""
+"""The comparisons that can be asked for by name, and the open one over any families."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.tools.bakeoff.contest import (
-    Contest,
-    Contestant,
+from mudd_core.tools.bakeoff.comparison import (
+    Candidate,
+    Comparison,
     equal_flops,
     equal_parameters,
     total_cost,
@@ -36,19 +36,19 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Any) -> Config
     return with_steps(config, max(1, -(-tokens // per_step)))
 
 
-def contest(
+def comparison(
     preset: str, families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
-) -> Contest:
-    """The contest of a preset; UserError for an unknown one."""
+) -> Comparison:
+    """The comparison of a preset; UserError for an unknown one."""
     if preset == "families":
         return _families(families, equal, tokens, words, vocab)
     if preset == "muddformer-readme":
-        return Contest(
+        return Comparison(
             "MUDDFormer (both norms) against Transformer++",
             "loss",
             (
-                Contestant("transformer_pp", base("transformer_pp", tokens, words)),
-                Contestant("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
+                Candidate("transformer_pp", base("transformer_pp", tokens, words)),
+                Candidate("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
             ),
             "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
         )
@@ -61,27 +61,27 @@ def contest(
             name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")
         }
         dense = base("transformer_pp", tokens, words, **same, d_ff=model.top_k * model.d_ff)
-        return Contest(
+        return Comparison(
             "Mixtral against the dense model of equal active FLOPs",
             "val_bits_per_byte",
-            (Contestant("transformer_pp", dense), Contestant("mixtral", sparse)),
+            (Candidate("transformer_pp", dense), Candidate("mixtral", sparse)),
             f"{model.n_expert} experts, {model.top_k} a token; the dense feed-forward has the width of {model.top_k}.",
         )
     raise UserError(f"[bakeoff] --preset: expected one of {', '.join(PRESETS)}, got '{preset}'")
 
 
-def _growth(tokens: int, words: Sequence[str], vocab: int) -> Contest:
+def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
     """1x, 2x and 4x the slots, a third of the tokens each, beside 4x from the beginning at equal FLOPs."""
     first = base("tokenformer", tokens // 3, words)
     slots: int = first.model.slot_num  # type: ignore[union-attr]
     second, third = (replace_path(first, "model.slot_num", factor * slots) for factor in (2, 4))
-    grown = Contestant("grown twice", third, grown_from=(first, second))
-    scratch = Contestant(
+    grown = Candidate("grown twice", third, grown_from=(first, second))
+    scratch = Candidate(
         "from scratch", replace_path(base("tokenformer", tokens, words), "model.slot_num", 4 * slots)
     )
     steps = max(1, round(scratch.config.train.steps * total_cost(grown, vocab) / total_cost(scratch, vocab)))
     scratch = dataclasses.replace(scratch, config=with_steps(scratch.config, steps))
-    return Contest(
+    return Comparison(
         "TokenFormer grown twice against one trained from scratch, at equal FLOPs",
         "val_bits_per_byte",
         (scratch, grown),
@@ -89,15 +89,17 @@ def _growth(tokens: int, words: Sequence[str], vocab: int) -> Contest:
     )
 
 
-def _families(families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int) -> Contest:
+def _families(
+    families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
+) -> Comparison:
     for family in families:
         if family not in FAMILIES:
             raise UserError(f"[bakeoff] --families: expected some of {', '.join(FAMILIES)}, got '{family}'")
-    contestants = [Contestant(family, base(family, tokens, words)) for family in families]
+    candidates = [Candidate(family, base(family, tokens, words)) for family in families]
     if equal not in ("parameters", "flops"):
         raise UserError(f"[bakeoff] --equal: expected parameters or flops, got '{equal}'")
-    evened = (equal_parameters if equal == "parameters" else equal_flops)(contestants, vocab)
-    return Contest(
+    evened = (equal_parameters if equal == "parameters" else equal_flops)(candidates, vocab)
+    return Comparison(
         f"{len(evened)} families at equal {'FLOPs' if equal == 'flops' else 'parameters'}",
         "val_bits_per_byte",
         evened,

@@ -11,7 +11,7 @@ from typing import Any
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.run.components import resolved_model
 from mudd_core.run.metrics import read_rows
-from mudd_core.tools.bakeoff.contest import Contest, Contestant, parameters, total_cost
+from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom (tables in any textbook); the normal's beyond.
@@ -75,23 +75,23 @@ def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 
     ]
 
 
-def read_curves(contest: Contest, seeds: int, out: Path, vocab_size: int) -> dict[str, list[list[Point]]]:
-    """Of every contestant, the curve of each seed."""
+def read_curves(
+    comparison: Comparison, seeds: int, out: Path, vocab_size: int
+) -> dict[str, list[list[Point]]]:
+    """Of every candidate, the curve of each seed."""
     return {
         one.name: [
-            _whole_curve(one, folders_of(out, one, seed), contest.measure, vocab_size)
+            _whole_curve(one, folders_of(out, one, seed), comparison.measure, vocab_size)
             for seed in range(seeds)
         ]
-        for one in contest.contestants
+        for one in comparison.candidates
     }
 
 
-def _whole_curve(
-    contestant: Contestant, folders: Sequence[Path], measure: str, vocab_size: int
-) -> list[Point]:
+def _whole_curve(candidate: Candidate, folders: Sequence[Path], measure: str, vocab_size: int) -> list[Point]:
     """The curves of all stages, one behind the other: what earlier stages spent is spent."""
     whole: list[Point] = []
-    for config, folder in zip(contestant.stages, folders, strict=True):
+    for config, folder in zip(candidate.stages, folders, strict=True):
         shape = resolved_model(config, vocab_size)
         flops = flops_per_token(shape, shape.vocab_size, config.train.seq_len)
         spent = whole[-1] if whole else Point(0, 0.0, 0.0, 0.0, 0.0)
@@ -129,7 +129,7 @@ def averaged(curves: Sequence[Sequence[Point]]) -> list[dict[str, Any]]:
 
 
 def verdict(difference: float, interval: float | None) -> str:
-    """What a paired difference (contestant less yardstick; lower is better) says."""
+    """What a paired difference (candidate less reference; lower is better) says."""
     if interval is None:
         return "one seed: no interval, no verdict"
     if abs(difference) <= interval:
@@ -138,17 +138,17 @@ def verdict(difference: float, interval: float | None) -> str:
 
 
 def compare(
-    contest: Contest, curves: dict[str, list[list[Point]]], vocab_size: int, environment: str
+    comparison: Comparison, curves: dict[str, list[list[Point]]], vocab_size: int, environment: str
 ) -> dict[str, Any]:
     """Everything as plain values for the JSON file."""
-    yardstick = [curve[-1].value for curve in curves[contest.contestants[0].name]]
+    reference = [curve[-1].value for curve in curves[comparison.candidates[0].name]]
     results = []
-    for one in contest.contestants:
+    for one in comparison.candidates:
         last = [curve[-1] for curve in curves[one.name]]
         mean, interval = mean_and_interval([p.value for p in last])
-        pairs = [p.value - base for p, base in zip(last, yardstick, strict=True)]
+        pairs = [p.value - base for p, base in zip(last, reference, strict=True)]
         difference, spread = mean_and_interval(pairs)
-        is_first = one is contest.contestants[0]
+        is_first = one is comparison.candidates[0]
         results.append(
             {
                 "name": one.name,
@@ -163,16 +163,16 @@ def compare(
                 "interval95": interval,
                 "difference": None if is_first else difference,
                 "difference_interval95": None if is_first else spread,
-                "verdict": "the yardstick" if is_first else verdict(difference, spread),
+                "verdict": "the reference" if is_first else verdict(difference, spread),
                 "curve": averaged(curves[one.name]),
             }
         )
     return {
-        "title": contest.title,
-        "measure": contest.measure,
-        "seeds": len(yardstick),
+        "title": comparison.title,
+        "measure": comparison.measure,
+        "seeds": len(reference),
         "vocabulary": vocab_size,
         "environment": environment,
-        "note": contest.note,
-        "contestants": results,
+        "note": comparison.note,
+        "models": results,
     }

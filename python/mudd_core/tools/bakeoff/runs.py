@@ -1,4 +1,4 @@
-"""Runs every contestant with every seed; what is finished is skipped, what was stopped goes on."""
+"""Runs every candidate with every seed; what is finished is skipped, what was stopped goes on."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from mudd_core.config import Config
 from mudd_core.run.store import RunStore
-from mudd_core.tools.bakeoff.contest import Contest, Contestant
+from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
 
-def folders_of(out: Path, contestant: Contestant, seed: int) -> list[Path]:
+def folders_of(out: Path, candidate: Candidate, seed: int) -> list[Path]:
     """Work directories of its runs, one for each stage."""
-    base = out / "runs" / f"{contestant.name}-seed{seed}"
-    earlier = [base.with_name(f"{base.name}-stage{i + 1}") for i in range(len(contestant.grown_from))]
+    base = out / "runs" / f"{candidate.name}-seed{seed}"
+    earlier = [base.with_name(f"{base.name}-stage{i + 1}") for i in range(len(candidate.grown_from))]
     return [*earlier, base]
 
 
 def seeded(config: Config, seed: int, source: Path | None) -> Config:
-    """With the seed of weights and data order; equal seeds give every contestant the same batches.
+    """With the seed of weights and data order; equal seeds give every candidate the same batches.
 
     source: a run to start from.
     """
@@ -30,15 +30,15 @@ def seeded(config: Config, seed: int, source: Path | None) -> Config:
     return dataclasses.replace(config, start=start)
 
 
-def run_all(contest: Contest, seeds: int, out: Path, say: Callable[[str], None] = print) -> bool:
+def run_all(comparison: Comparison, seeds: int, out: Path, say: Callable[[str], None] = print) -> bool:
     """False if a stop was asked for; the same call goes on then. Seed by seed, so that an early stop leaves pairs."""
     for seed in range(seeds):
-        for contestant in contest.contestants:
+        for candidate in comparison.candidates:
             source = None
-            for stage, folder in enumerate(folders_of(out, contestant, seed)):
+            for stage, folder in enumerate(folders_of(out, candidate, seed)):
                 # Another order of the data in each stage: more text is seen, not the same again.
-                config = seeded(contestant.stages[stage], seed + 1000 * stage, source)
-                if not _run(f"{contestant.name}, seed {seed}", config, folder, say):
+                config = seeded(candidate.stages[stage], seed + 1000 * stage, source)
+                if not _run(f"{candidate.name}, seed {seed}", config, folder, say):
                     return False
                 source = folder
     return True

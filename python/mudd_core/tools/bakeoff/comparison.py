@@ -18,7 +18,7 @@ UNIT = 8  # the knob moves in steps of this
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """A name for legends and folders, and the config of its runs (seed and work directory aside).
 
     grown_from: configs of earlier runs, each the start of the next (TokenFormers with ever more slots).
@@ -35,12 +35,12 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What is compared. measure: val_bits_per_byte, or loss (of training). The first contestant is the yardstick."""
+class Comparison:
+    """What is compared. measure: val_bits_per_byte, or loss (of training). The first candidate is the reference."""
 
     title: str
     measure: str
-    contestants: tuple[Contestant, ...]
+    candidates: tuple[Candidate, ...]
     note: str = ""
 
 
@@ -51,9 +51,9 @@ def parameters(config: Config, vocab_size: int) -> int:
     return Model(resolved_model(config, vocab_size), booked_only=True).n_parameters
 
 
-def total_cost(contestant: Contestant, vocab_size: int) -> float:
+def total_cost(candidate: Candidate, vocab_size: int) -> float:
     """FLOPs of all its runs."""
-    return sum(cost(config, vocab_size) for config in contestant.stages)
+    return sum(cost(config, vocab_size) for config in candidate.stages)
 
 
 def cost(config: Config, vocab_size: int) -> float:
@@ -63,12 +63,12 @@ def cost(config: Config, vocab_size: int) -> float:
     return flops_per_token(shape, shape.vocab_size, config.train.seq_len) * tokens
 
 
-def equal_parameters(contestants: Sequence[Contestant], vocab_size: int) -> tuple[Contestant, ...]:
+def equal_parameters(candidates: Sequence[Candidate], vocab_size: int) -> tuple[Candidate, ...]:
     """All with about the first one's parameters, by their feed-forward width or slots; steps stay."""
-    wanted = parameters(contestants[0].config, vocab_size)
+    wanted = parameters(candidates[0].config, vocab_size)
     return tuple(
         dataclasses.replace(one, config=_with_parameters(one.config, wanted, vocab_size))
-        for one in contestants
+        for one in candidates
     )
 
 
@@ -98,11 +98,11 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
     return best
 
 
-def equal_flops(contestants: Sequence[Contestant], vocab_size: int) -> tuple[Contestant, ...]:
+def equal_flops(candidates: Sequence[Candidate], vocab_size: int) -> tuple[Candidate, ...]:
     """All with the first one's FLOPs over the whole training, by their number of steps; models stay."""
-    wanted = total_cost(contestants[0], vocab_size)
+    wanted = total_cost(candidates[0], vocab_size)
     evened = []
-    for one in contestants:
+    for one in candidates:
         steps = max(1, round(one.config.train.steps * wanted / cost(one.config, vocab_size)))
         evened.append(dataclasses.replace(one, config=with_steps(one.config, steps)))
     return tuple(evened)
