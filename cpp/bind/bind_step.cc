@@ -118,21 +118,20 @@ void bind_step(py::module_& m) {
                        double weight_decay, double clip, const std::string& normalize,
                        const std::string& optimizer, const std::string& moment, double peak_lr,
                        std::vector<int> moment_planes, uint64_t seed, ValueId aux, std::vector<ValueId> figures) {
-             TrainStepOptions o{.optimizer = parse_optimizer(optimizer),
-                                .moment = bind::parse_dtype(moment),
-                                .beta1 = beta1,
-                                .beta2 = beta2,
-                                .eps = eps,
-                                .weight_decay = weight_decay,
-                                .peak_lr = peak_lr,
-                                .clip = clip,
-                                .normalize = parse_normalize(normalize),
-                                .seed = seed,
-                                .aux = aux,
-                                .figures = std::move(figures),
-                                .moment_planes = std::move(moment_planes)};
+             const TrainStepOptions o{.update = {.optimizer = parse_optimizer(optimizer),
+                                                 .moment = bind::parse_dtype(moment),
+                                                 .beta1 = beta1,
+                                                 .beta2 = beta2,
+                                                 .eps = eps,
+                                                 .weight_decay = weight_decay,
+                                                 .peak_lr = peak_lr,
+                                                 .moment_planes = std::move(moment_planes)},
+                                      .clip = clip,
+                                      .normalize = parse_normalize(normalize),
+                                      .seed = seed};
+             const SummedValues values{.loss = loss, .count = count, .aux = aux, .figures = std::move(figures)};
              const Busy busy(e.store().busy(), "train_step");
-             return std::make_unique<TrainStep>(e, loss, count, o);
+             return std::make_unique<TrainStep>(e, values, o);
            }),
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
            py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),

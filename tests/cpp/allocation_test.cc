@@ -143,8 +143,8 @@ TEST_CASE("no allocation from the third step on, in two micro-batches") {
   ExecutorOptions options;
   options.runs_per_step = 2;
   Executor executor(std::move(r.graph), store, {loss}, {loss, counted}, options);
-  TrainStep step(executor, loss, counted, {});
-  const TrainStep::FillRun fill = [](int run, Executor& e) {  // the same batch in every step
+  TrainStep step(executor, {.loss = loss, .count = counted}, {});
+  const FillRun fill = [](int run, Executor& e) {  // the same batch in every step
     for (const char* name : {"inputs", "targets"}) {
       const Tensor t = e.value(e.input(name));
       for (int64_t i = 0; i < t.rows * t.cols; ++i)

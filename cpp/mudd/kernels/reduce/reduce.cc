@@ -47,12 +47,14 @@ int64_t norm_blocks(std::span<const GradientPlanes> gradients) {
   return n;
 }
 
-double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums) {
+void block_squares(std::span<const GradientPlanes> gradients, std::span<double> block_sums) {
   constexpr int64_t kBlocksPerTask = 16;
   for (const GradientPlanes& g : gradients)
-    check(g.n_planes >= 1 && g.n_planes <= kMaxPlanes, "squared_norm", "n_planes: expected 1 to ", kMaxPlanes,
+    check(g.n_planes >= 1 && g.n_planes <= kMaxPlanes, "block_squares", "n_planes: expected 1 to ", kMaxPlanes,
           ", got ", g.n_planes);
   const int64_t blocks = norm_blocks(gradients);
+  check(std::ssize(block_sums) == blocks, "block_squares", "blocks: expected ", blocks, ", got ",
+        block_sums.size());
   parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
     int64_t at = task * kBlocksPerTask;
     const int64_t end = std::min(at + kBlocksPerTask, blocks);
@@ -64,8 +66,11 @@ double squared_norm(std::span<const GradientPlanes> gradients, double* block_sum
       first = after;
     }
   });
+}
+
+double squared_norm(std::span<const double> blocks) {
   double total = 0;
-  for (int64_t i = 0; i < blocks; ++i) total += block_sums[i];
+  for (double block : blocks) total += block;
   return total;
 }
 

@@ -1,12 +1,13 @@
 // reduce: the sums of a training step that must not depend on threads (contracts 2 and 7).
 //
-// squared_norm  sum of squares of gradients: fp32 inside fixed blocks of 4,096 elements (four chains of lanes),
-//               the blocks combined in double in their order.
-// all_finite    whether a value has neither NaN nor infinity.
-// shard_sum     doubles of the shards by the balanced binary tree.
+// block_squares  sums of squares of gradients: fp32 inside fixed blocks of 4,096 elements (four chains of lanes).
+// squared_norm   the blocks combined in double in their order.
+// all_finite     whether a value has neither NaN nor infinity.
+// shard_sum      doubles of the shards by the balanced binary tree.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "mudd/base/kernel_table.h"
 #include "mudd/base/row_gradient.h"
@@ -41,10 +42,13 @@ struct ReduceKernels {
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows();
 
-// Doubles that squared_norm needs in `block_sums`.
+// Blocks of all gradients together.
 int64_t norm_blocks(std::span<const GradientPlanes> gradients);
-// NaN or infinity when any element is (or its square overflows fp32).
-double squared_norm(std::span<const GradientPlanes> gradients, double* block_sums);
+// The sum of squares of each block, gradient by gradient. NaN or infinity when an element is (or its square
+// overflows fp32).
+void block_squares(std::span<const GradientPlanes> gradients, std::span<double> blocks);
+// The sum of the blocks, in their order.
+double squared_norm(std::span<const double> blocks);
 
 // x: fp32 or bf16 rows.
 bool all_finite(const Tensor& x);

@@ -1,0 +1,56 @@
+#include "mudd/train/accumulate.h"
+
+#include <utility>
+
+#include "mudd/base/check.h"
+#include "mudd/kernels/reduce/reduce.h"
+#include "mudd/train/stop.h"
+
+namespace mudd {
+
+Accumulate::Accumulate(Executor& executor, SummedValues values)
+    : executor_(executor), values_(std::move(values)), targets_(executor.input("targets")) {
+  check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
+}
+
+void Accumulate::run(const StepInput& input, const FillRun& fill, StepTotals& totals) {
+  totals.clear();
+  const int runs = executor_.runs_per_step();
+  const int64_t samples = executor_.graph().shards().samples();
+  for (int r = 0; r < runs; ++r) {
+    totals.stop = stop_requested();
+    if (totals.stop) return;
+    fill(r, executor_);
+    StepInput own = input;
+    own.first_sample = (input.step * runs + r) * samples;
+    executor_.run(own, r);
+    add_run(r, totals);
+  }
+}
+
+double Accumulate::shards_of(ValueId id) const {
+  const Tensor t = executor_.value(id);
+  return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
+}
+
+void Accumulate::add_run(int run, StepTotals& totals) {
+  const int runs = executor_.runs_per_step();
+  const double counted = shards_of(values_.count);
+  totals.loss = losses_.add(run, runs, shards_of(values_.loss));
+  totals.count = counts_.add(run, runs, counted);
+  totals.add_count(counted, run == 0);
+  if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, shards_of(values_.aux));
+  if (targets_ != kAbsent) {
+    const Tensor targets = executor_.value(targets_);
+    totals.slots += static_cast<double>(targets.rows * targets.cols);
+  }
+  double* sum = totals.figures.data();
+  for (ValueId v : values_.figures) {
+    const Tensor t = executor_.value(v);
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t c = 0; c < t.cols; ++c) sum[c] += static_cast<double>(t.f32()[r * t.stride + c]);
+    sum += t.cols;
+  }
+}
+
+}  // namespace mudd

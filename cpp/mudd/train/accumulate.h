@@ -1,0 +1,41 @@
+// Accumulate: the first stage of a step. Forward and backward of all micro-batches; their losses, counts and
+// figures are added up in the order of contracts 2, their gradients by the executor.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "mudd/base/shard_tree.h"
+#include "mudd/graph/executor.h"
+#include "mudd/train/step_totals.h"
+
+namespace mudd {
+
+// Fills the inputs of graph run `run` of a step.
+using FillRun = std::function<void(int run, Executor& executor)>;
+
+// Values of the graph that a step adds up.
+struct SummedValues {
+  ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
+  ValueId aux = kAbsent;                    // further loss sums f64[S]
+  std::vector<ValueId> figures;             // fp32 [B, W], summed over the samples
+};
+
+class Accumulate {
+ public:
+  Accumulate(Executor& executor, SummedValues values);
+
+  // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
+  void run(const StepInput& input, const FillRun& fill, StepTotals& totals);
+
+ private:
+  double shards_of(ValueId id) const;
+  void add_run(int run, StepTotals& totals);
+
+  Executor& executor_;
+  SummedValues values_;
+  ValueId targets_;
+  shard_tree::Counter<double> losses_, counts_, aux_losses_;
+};
+
+}  // namespace mudd
