@@ -18,6 +18,7 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
   check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
   const int i = bind::index_of(s, name);
+  check(s.holds(plane, i), "parameters", name, ": plane ", plane, " does not hold it");
   return bind::view(s.plane_data(plane, i), s.at(i).shape, s.plane_dtype(plane), std::move(store), writable);
 }
 
@@ -28,6 +29,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
         plane);
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
+  check(s.holds(plane, i), "set_parameter", name, ": plane ", plane, " does not hold it");
   const DType dtype = s.plane_dtype(plane);
   check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
         ": wrong shape");
@@ -130,8 +132,26 @@ void bind_store(py::module_& m) {
              const Busy busy = bind::in_use(s);
              s.repack_all();
            })
+      .def(
+          "train_only",
+          [](ParamStore& s, const std::vector<std::string>& names) {
+            const Busy busy = bind::in_use(s);
+            std::vector<int> chosen;
+            for (const std::string& name : names) chosen.push_back(bind::index_of(s, name));
+            for (int i = 0; i < s.count(); ++i) s.at(i).trainable = false;
+            for (int i : chosen) s.at(i).trainable = true;
+          },
+          py::arg("names"),
+          "Which parameters train, in graphs recorded and steps made from now on; all others are frozen.")
+      .def(
+          "holds",
+          [](const ParamStore& s, int plane, const std::string& name) {
+            return plane >= 0 && plane < s.planes() && s.holds(plane, bind::index_of(s, name));
+          },
+          py::arg("plane"), py::arg("name"), "Whether the plane has memory for this parameter.")
       .def_property_readonly("planes", &ParamStore::planes)
       .def_property_readonly("elements", &ParamStore::elements)
+      .def_property_readonly("trained_elements", &ParamStore::trained_elements)
       .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
       .def_property_readonly("state_bytes", &ParamStore::state_bytes)
       .def_property_readonly("packed_bytes", &ParamStore::packed_bytes);

@@ -105,6 +105,10 @@ class ParamStore:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
         ...
+    def holds(self, plane: int, name: str) -> bool:
+        """
+        Whether the plane has memory for this parameter.
+        """
     def initialize(self, seed: int) -> None:
         """
         Fills every parameter from its declared init (Philox, by global element index).
@@ -119,6 +123,10 @@ class ParamStore:
         """
     def set(self, plane: int, name: str, array: typing.Any) -> None:
         ...
+    def train_only(self, names: collections.abc.Sequence[str]) -> None:
+        """
+        Which parameters train, in graphs recorded and steps made from now on; all others are frozen.
+        """
     def view(self, plane: int, name: str, writable: bool = False) -> typing.Any:
         ...
     @property
@@ -141,6 +149,9 @@ class ParamStore:
         ...
     @property
     def state_bytes(self) -> int:
+        ...
+    @property
+    def trained_elements(self) -> int:
         ...
 class Graph:
     """

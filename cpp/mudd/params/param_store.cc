@@ -1,5 +1,8 @@
 #include "mudd/params/param_store.h"
 
+#include <numeric>
+#include <utility>
+
 #include "mudd/base/check.h"
 #include "mudd/kernels/gemm/gemm.h"
 
@@ -7,6 +10,9 @@ namespace mudd {
 namespace {
 
 constexpr const char* kRoles[] = {"embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix"};
+
+// Parameters begin at multiples of 16 elements of a plane.
+int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -35,8 +41,6 @@ int ParamStore::declare(const Parameter& parameter) {
   for (int64_t d : parameter.shape)
     check(d >= 1, "parameter", parameter.name, ": expected a shape of whole numbers from 1 on, got ", d);
   parameters_.push_back(parameter);
-  parameters_.back().offset = plane_elements_;
-  plane_elements_ += (parameter.size() + 15) / 16 * 16;
   return count() - 1;
 }
 
@@ -52,19 +56,45 @@ int64_t ParamStore::elements() const {
   return n;
 }
 
+int64_t ParamStore::trained_elements() const {
+  int64_t n = 0;
+  for (int i : trained()) n += at(i).size();
+  return n;
+}
+
+std::vector<int> ParamStore::trained() const {
+  std::vector<int> found;
+  for (int i = 0; i < count(); ++i)
+    if (at(i).trainable) found.push_back(i);
+  return found;
+}
+
+int64_t ParamStore::plane_bytes() const {
+  int64_t n = 0;
+  for (const Parameter& p : parameters_) n += padded(p.size()) * 4;
+  return n;
+}
+
 void ParamStore::allocate(bool booked_only) {
   check(!allocated(), "parameter", "the parameters are allocated already");
   booked_only_ = booked_only;
-  planes_.emplace_back(plane_bytes(), booked_only_);
-  dtypes_.push_back(DType::f32);
+  std::vector<int> all(parameters_.size());
+  std::iota(all.begin(), all.end(), 0);
+  add_plane(DType::f32, all);
   packs_.resize(parameters_.size());
 }
 
-int ParamStore::add_plane(DType dtype) {
+int ParamStore::add_plane(DType dtype, const std::vector<int>& members) {
   check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
         name_of(dtype));
-  planes_.emplace_back(plane_elements_ * size_of(dtype), booked_only_);
-  dtypes_.push_back(dtype);
+  Plane plane{.dtype = dtype, .offsets = std::vector<int64_t>(parameters_.size(), -1)};
+  int64_t elements = 0;
+  for (int i : members) {
+    plane.offsets[i] = elements;
+    elements += padded(at(i).size());
+  }
+  plane.memory = Arena(elements * size_of(dtype), booked_only_);
+  planes_.push_back(std::move(plane));
   return planes() - 1;
 }
 
@@ -104,7 +134,7 @@ void ParamStore::repack_all() {
 
 int64_t ParamStore::state_bytes() const {
   int64_t bytes = 0;
-  for (int p = 1; p < planes(); ++p) bytes += planes_[p].bytes();
+  for (int p = 1; p < planes(); ++p) bytes += planes_[p].memory.bytes();
   return bytes;
 }
 

@@ -1,6 +1,6 @@
 // ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master; others (moments) are made
-// when an optimizer asks, each with its own dtype. Keeps the packed copies that GEMMs read; whoever writes a
-// master must repack it.
+// when an optimizer asks, each with its own dtype and the parameters that need it. Keeps the packed copies that
+// GEMMs read; whoever writes a master must repack it.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,7 @@ struct Parameter {
   // Per-parameter factors of the optimizer (contracts 12).
   double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
   bool decay_independent = false;  // decay times the schedule's factor only, not times any learning rate
-  bool trainable = true;
-  int64_t offset = 0;  // elements from the start of a plane, a multiple of 16
+  bool trainable = true;           // false: no gradient, no state of an optimizer, no update
 
   int64_t size() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
@@ -54,6 +53,8 @@ class ParamStore {
   const Parameter& at(int i) const { return parameters_[i]; }
   Parameter& at(int i) { return parameters_[i]; }
   int64_t elements() const;  // of all parameters, without padding
+  int64_t trained_elements() const;
+  std::vector<int> trained() const;  // the trainable parameters, ascending
 
   // Ends declaring: allocates the master plane (zeros). booked_only: this store and the executors over it only
   // book addresses, so that models of any size can be planned; nothing of them may be read, written or run.
@@ -62,12 +63,15 @@ class ParamStore {
   bool allocated() const { return !planes_.empty(); }
   float* master(int i) const { return plane(0, i); }
 
-  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new.
-  int add_plane(DType dtype = DType::f32);
+  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new. members: the parameters
+  // that the plane has memory for, in ascending order.
+  int add_plane(DType dtype, const std::vector<int>& members);
   int planes() const { return static_cast<int>(planes_.size()); }
-  DType plane_dtype(int p) const { return dtypes_[p]; }
-  std::byte* plane_data(int p, int i) const {
-    return planes_[p].data() + parameters_[i].offset * size_of(dtypes_[p]);
+  DType plane_dtype(int p) const { return planes_[p].dtype; }
+  bool holds(int p, int i) const { return planes_[p].offsets[i] >= 0; }
+  std::byte* plane_data(int p, int i) const {  // nullptr where the plane does not hold the parameter
+    const Plane& plane = planes_[p];
+    return holds(p, i) ? plane.memory.data() + plane.offsets[i] * size_of(plane.dtype) : nullptr;
   }
   float* plane(int p, int i) const { return reinterpret_cast<float*>(plane_data(p, i)); }  // of an f32 plane
 
@@ -79,7 +83,7 @@ class ParamStore {
   void repack(int i);
   void repack_all();
 
-  int64_t plane_bytes() const { return plane_elements_ * 4; }
+  int64_t plane_bytes() const;  // of the master
   int64_t state_bytes() const;  // of all planes but the master
   int64_t packed_bytes() const;
 
@@ -90,14 +94,17 @@ class ParamStore {
   struct Packs {
     Arena plain, transposed;
   };
+  struct Plane {
+    Arena memory;
+    DType dtype = DType::f32;
+    std::vector<int64_t> offsets;  // per parameter, in elements; -1: not held
+  };
   void pack_master(int i, Pack how);
 
   DType compute_;
   std::vector<Parameter> parameters_;
-  std::vector<Arena> planes_;
-  std::vector<DType> dtypes_;
+  std::vector<Plane> planes_;
   std::vector<Packs> packs_;
-  int64_t plane_elements_ = 0;
   bool booked_only_ = false;
   BusyFlag busy_;
 };

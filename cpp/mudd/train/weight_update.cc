@@ -27,7 +27,7 @@ void WeightUpdate::book_moments() {
               store.plane_dtype(moments_[k]) == (k == 0 ? options_.moment : DType::f32),
           "train_step", "moment_planes: plane ", moments_[k], " is none of an earlier step like this one");
   for (size_t k = moments_.size(); k < needed; ++k)
-    moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32));
+    moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32, store.trained()));
 }
 
 // Matrix s of the stack that parameter i is (most are stacks of one).
@@ -35,6 +35,9 @@ void WeightUpdate::add_matrix(int i, int64_t s) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
   const Parameter& p = store.at(i);
+  for (int plane : moments_)
+    check(store.holds(plane, i), "train_step", p.name, ": trains in this graph, but has no moments in plane ",
+          plane);
   const int64_t at = s * p.matrix_rows() * p.cols();
   UpdateParameter a{};
   a.rows = p.matrix_rows();

@@ -86,8 +86,15 @@ class TrainConfig:
         free=True,
     )
     debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
+    trainable: str = opt(
+        "", "parameters that train: patterns of names such as 'blocks.*.attn.*', with commas between them and '!' "
+        "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
+        later=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if isinstance(self.trainable, str) and self.trainable.strip() == "*":
+            object.__setattr__(self, "trainable", "")
         names = {"float32": "fp32", "bfloat16": "bf16"}
         if (
             isinstance(self.precision, str) and self.precision in names

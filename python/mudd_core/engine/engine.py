@@ -13,6 +13,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.engine import expert_load
 from mudd_core.engine.rates import assign_scales
+from mudd_core.engine.trainable import choose_trained
 
 Array = npt.NDArray[Any]
 
@@ -51,6 +52,9 @@ class Engine:
         return in_use
 
     def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
+        choose_trained(
+            self.model, self.config.train.trainable
+        )  # a later engine of the model may have chosen others
         return self.model.plan(
             "train",
             self._samples,
@@ -147,7 +151,8 @@ class Engine:
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
         """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
 
-        lion and sgd have no second moment; a bf16 first moment comes as its 16-bit words (uint16).
+        Frozen parameters have no moments, lion and sgd no second one. A bf16 first moment comes as its 16-bit words
+        (uint16).
 
         writable: to read a checkpoint into them; load_state_tensors must follow.
         """
@@ -156,6 +161,8 @@ class Engine:
         for name in self.model.store.names():
             tensors[name] = self.model.store.view(0, name, writable)
             for moment, plane in moments:
+                if not self.model.store.holds(plane, name):  # frozen
+                    continue
                 tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
         tensors["updates/count"] = np.array([self.updates], np.int64)
         if self._load is not None:
@@ -172,7 +179,8 @@ class Engine:
         for name in names:
             self.model.store.set(0, name, tensors[name])
             for moment, plane in self._moments():
-                self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
+                if self.model.store.holds(plane, name):
+                    self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
         self.updates = int(tensors["updates/count"][0])
         if self._load is not None:
             self._load.load_state(tensors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -56,6 +56,7 @@ class Model:
             )
         self.precision = precision
         self.store = _core.ParamStore(tape.COMPUTE[precision])
+        self._trained: tuple[str, ...] = ()  # names; empty: all
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
         recorder = Recorder(self.store, training=False, samples=1, shards=1)
@@ -85,6 +86,12 @@ class Model:
         """Number of weights."""
         return int(self.store.elements)
 
+    @alone
+    def train_only(self, names: Sequence[str]) -> None:
+        """Freeze all other parameters: training graphs give no gradients of them from now on (train.trainable)."""
+        self.store.train_only(list(names))
+        self._trained = () if len(names) == len(self.store.names()) else tuple(names)
+
     # ---- graphs ---------------------------------------------------------------------------------------------
 
     @alone
@@ -103,7 +110,8 @@ class Model:
         shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
         check_finite, gradient_rows).
         """
-        key = (mode, samples, length, shards, optional, tuple(sorted(options.items())))
+        trained = self._trained if mode == "train" else ()
+        key = (mode, samples, length, shards, optional, trained, tuple(sorted(options.items())))
         if key not in self._plans:
             self._plans[key] = plan_graph(
                 self.config, self.store, mode, (samples, length), shards, optional, options
@@ -160,7 +168,7 @@ class Model:
     def loss_and_gradients(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
     ) -> tuple[float, dict[str, Array]]:
-        """Loss in nats and its gradient by every parameter, over the denominator that `normalize` names.
+        """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
 
         batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
         options: of the executor, for tests.
@@ -172,7 +180,8 @@ class Model:
         loss, count = planned.sums()
         denominator = self._denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
-        gradients = {name: planned.executor.gradient(name) * scale for name in self.store.names()}
+        trained = self._trained or self.store.names()
+        gradients = {name: planned.executor.gradient(name) * scale for name in trained}
         return loss / denominator, gradients
 
     @alone
@@ -187,7 +196,7 @@ class Model:
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
             loss, count = hidden.loss(arrays["targets"])
             aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
-            tape.backward(loss, *aux)
+            tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
         denominator = self._denominator(tree_sum(count.data), arrays)
         scale = np.float32(1.0 / denominator)
         gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}

@@ -88,7 +88,8 @@ class Immediate:
     def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Tensor:
         """The parameter of this name; one leaf however often it is used."""
         if name not in self.leaves:
-            self.leaves[name] = Tensor(self.store.view(0, name), requires_grad=True)
+            trains = self.store.describe(name)["trainable"]
+            self.leaves[name] = Tensor(self.store.view(0, name), requires_grad=trains)
         return self.leaves[name]
 
 

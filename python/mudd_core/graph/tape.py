@@ -127,6 +127,11 @@ class Tensor:
         """The array itself."""
         return self.data
 
+    @property
+    def recorded(self) -> bool:
+        """Whether backward can begin here: a result of ops on tensors that require gradients."""
+        return self._record is not None
+
     def __repr__(self) -> str:
         return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
 

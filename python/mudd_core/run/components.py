@@ -22,7 +22,7 @@ class Components:
 
     facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
     whole validation. bytes_per_target: bytes of validation text over them. peak: of the units that the run uses.
-    warnings: for the user, once.
+    warnings: for the user, once. notes: lines for the user when a run begins or goes on.
     """
 
     model: Any
@@ -35,6 +35,7 @@ class Components:
     peak: Peak
     validation_batches: Callable[[], Iterable[Any]]
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
@@ -98,18 +99,29 @@ def memory_advice(shape: ModelConfig, config: Config, report: dict[str, int], ha
     """Return what to change so that a run, which needs what planned_bytes reports, fits into `have` bytes."""
     from mudd_core.run.memory_advice import advice
 
-    settled = 2 * report["weights"] + report["moments"]  # the gradients are at least as large as the weights
+    _, trained = _counted(shape, config)  # the gradients are at least as large as the weights that train
+    settled = report["weights"] + 4 * trained + report["moments"]
     return advice(config, lambda changed: sum(planned_bytes(shape, changed).values()), have, settled)
+
+
+def _counted(shape: ModelConfig, config: Config) -> tuple[int, int]:
+    """Number of weights, and of those that train."""
+    from mudd_core.engine.model import Model
+    from mudd_core.engine.trainable import choose_trained
+
+    model = Model(shape, booked_only=True)
+    choose_trained(model, config.train.trainable)
+    return model.n_parameters, model.store.trained_elements
 
 
 def check_memory(shape: ModelConfig, config: Config, what: str = "training") -> None:
     """Raise UserError, with advice, if a run of this config does not fit into memory; takes no memory itself."""
-    from mudd_core.engine.model import Model
     from mudd_core.run.memory_advice import SMALLER
 
     # Planning the updates of a model far too large takes seconds; counting its weights does not.
-    count = Model(shape, booked_only=True).n_parameters
-    memory.require(10 * count, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
+    count, trained = _counted(shape, config)
+    least = 4 * count + 6 * trained
+    memory.require(least, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
     report = planned_bytes(shape, config)
     memory.require(sum(report.values()), what, lambda have: memory_advice(shape, config, report, have))
 
@@ -121,6 +133,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
     fingerprint: of the token cache that a resumed run was started with.
     """
     from mudd_core import _core, data
+    from mudd_core.engine.trainable import trained_note
 
     train = config.train
     _core.set_num_threads(train.threads)
@@ -151,6 +164,7 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         peak=Peak(lambda: peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
+        notes=tuple(filter(None, [trained_note(model)])),
     )
     return _with_text(components, config, cache) if cache else components
 

@@ -177,10 +177,14 @@ def start_from(config: Config, engine: Any) -> str:
 
 
 def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
-    """The optimizer's state of the source, zeros for new slots."""
+    """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
     state = {}
+    kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
     for name, place in engine.state_tensors().items():
         if "/" not in name:
+            continue
+        if name not in source.tensors and name.partition("/")[0] in kept:  # its parameter was frozen
+            state[name] = np.zeros_like(place)
             continue
         if name not in source.tensors:
             raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")

@@ -11,6 +11,7 @@ from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
+from mudd_core.engine.trainable import trained_note
 from mudd_core.run.components import book, expected_vocabulary, memory_advice, resolved_model
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.progress import duration
@@ -64,6 +65,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
+        *([f"                {trained_note(model)}"] if trained_note(model) else []),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
         f"{flops_text(flops * tokens * train.steps)} in all",
         *_memory_lines(shape, config, {"program": program, **report}),
@@ -109,6 +111,6 @@ def _table_row(name: str, about: dict[str, Any], config: Config) -> tuple[str, s
         " x ".join(str(size) for size in about["shape"]),
         about["role"],
         about["init"] + scale,
-        f"{config.optim.lr * about['lr_scale']:g}",
-        f"{config.optim.weight_decay * about['decay_scale']:g}",
+        f"{config.optim.lr * about['lr_scale']:g}" if about["trainable"] else "frozen",
+        f"{config.optim.weight_decay * about['decay_scale'] if about['trainable'] else 0:g}",
     )

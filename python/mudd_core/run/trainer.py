@@ -62,6 +62,8 @@ class Trainer:
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             self._components = assemble(self.config, model, fingerprint)
             self._log.warn(self._components.warnings)
+            for note in self._components.notes:
+                self._log.say(note)
             if self._store is not None:
                 self._need_text(fingerprint)
             self.engine = self._components.engine
