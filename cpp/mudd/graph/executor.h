@@ -1,14 +1,13 @@
-// Executor: runs a plan over its arena, the planned half of design.md decision 1. After construction no call
-// allocates. The immediate half is immediate.h; both call the same nodes.
+// Executor: runs a plan, the planned half of design.md decision 1, in a workspace of its own or in others. After
+// construction no call allocates. The immediate half is immediate.h; both call the same nodes.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "mudd/base/arena.h"
 #include "mudd/graph/gradient_sums.h"
 #include "mudd/graph/planner.h"
+#include "mudd/graph/workspace.h"
 #include "mudd/params/param_store.h"
 
 namespace mudd {
@@ -19,6 +18,15 @@ struct ExecutorOptions {
   bool poison = false;        // fills the arena with NaN before every run (tests)
   bool gradient_rows = true;  // of tables that a step reads few rows of only those are kept; false: all (tests)
   bool check_finite = false;  // after every node; stops with the name of the first non-finite one
+  GradientMemory gradient_memory;  // of the flat plane of GradientSums
+};
+
+// Told in the last graph run of a step, while backward goes on, which gradients are final.
+class GradientObserver {
+ public:
+  virtual ~GradientObserver() = default;
+  // The total of this use stands in the GradientSums; nothing in the step writes it again.
+  virtual void finished(const GradientUse& use) = 0;
 };
 
 class Executor {
@@ -27,15 +35,21 @@ class Executor {
   Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, std::vector<ValueId> keep,
            const ExecutorOptions& options);
 
-  // Runs the whole schedule: forward, and backward when the graph trains. `run` counts graph runs of the step.
-  void run(const StepInput& input, int run);
+  // Runs the whole schedule in its own workspace: forward, and backward when the graph trains. `run` counts graph
+  // runs of the step.
+  void run(const StepInput& input, int run, GradientObserver* observer = nullptr);
 
-  // The memory of an input (to be filled before run) or of a kept value.
-  Tensor value(ValueId id) const;
+  // The two halves of a graph run. Several workspaces may stand between them; the sums over a step take the
+  // backward halves in the order of `run`.
+  void forward(Workspace& workspace, const StepInput& input);
+  void backward(Workspace& workspace, int run, GradientObserver* observer = nullptr);
+
+  // Of its own workspace.
+  Tensor value(ValueId id) const { return workspace_.value(id); }
+  void attach(const std::string& name, void* data) { workspace_.attach(name, data); }
+  Workspace& workspace() { return workspace_; }
   // Gives the memory of results and gradients back until the next run: kept values are gone, inputs are to be set.
   void release();
-  // Gives an external input its memory (contiguous, of the declared shape); it must outlive the executor.
-  void attach(const std::string& name, void* data);
   ValueId input(const std::string& name) const;  // kAbsent when the graph has none
 
   const Graph& graph() const { return graph_; }
@@ -55,32 +69,23 @@ class Executor {
   };
   void profile(bool on);
   const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
-  const Run& bound(size_t position) const { return runs_[position]; }
+  const Run& bound(size_t position) const { return workspace_.bound(position); }
 
   // Label of the first node that gave a non-finite number in the last run with check_finite; empty: none.
   const std::string& first_non_finite() const { return first_non_finite_; }
 
  private:
-  void check_parameters() const;
-  Tensor tensor(ValueId v, int buffer) const;
-  template <class T>
-  T* at(int buffer) const {
-    return reinterpret_cast<T*>(arena_.data() + plan_.buffers[buffer].offset);
-  }
-  void bind(size_t position);
-  void bind_sinks(int run);
+  void check_number(int run) const;
   void note_non_finite(const PlanStep& step, const Run& run);
-  void run_position(size_t position);
+  void run_position(Workspace& workspace, size_t position);
+  void time_position(Workspace& workspace, size_t position);
 
   Graph graph_;
   ParamStore& store_;
   ExecutorOptions options_;
   Plan plan_;
-  Arena arena_;
+  Workspace workspace_;
   GradientSums gradients_;
-  std::vector<void*> attached_;  // per value
-  std::vector<Run> runs_;        // one per schedule position
-  StepInput input_;
   std::string first_non_finite_;
   std::vector<Span> spans_;
   bool profiling_ = false;

@@ -1,7 +1,11 @@
 // Where the gradients of parameters are summed over the runs of a step: per use of a parameter a binary counter of
-// sums (contracts 2), each a whole plane or the rows of a table that runs have touched.
+// sums (contracts 2), each a whole plane or the rows of a table that runs have touched. The last level of every
+// use, which holds the total, lies in one flat plane, in the order in which the uses become final.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "mudd/base/arena.h"
@@ -10,41 +14,51 @@
 
 namespace mudd {
 
+// Gives the flat plane its memory: zeros, on a cache line, and there for as long as the sums are.
+using GradientMemory = std::function<std::byte*(int64_t bytes)>;
+
+struct GradientOptions {
+  int runs = 1;           // graph runs of a step, a power of two
+  bool by_rows = true;    // tables of which a step reads few rows keep only those
+  GradientMemory memory;  // empty: an arena of its own
+};
+
 class GradientSums {
  public:
   GradientSums() = default;
-  // Room for every use that leads to a loss. runs: graph runs of a step, a power of two; by_rows: tables of which
-  // a step reads few rows keep only those. CheckError for a parameter where a node wants something per token.
-  GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store, int runs, bool by_rows);
+  // Room for every use that leads to a loss.
+  GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store, const GradientOptions& options);
 
   // Points the sink of one use at its sums for run `run` of the step.
   void point(GradSink& sink, int parameter, int use, int run);
 
-  // After the last run of a step: one plane per use that leads to the loss, to be summed in order. A plane is
-  // either whole or given by its rows, the other is null.
-  int uses(int parameter) const { return used_.empty() ? 0 : static_cast<int>(used_[parameter].size()); }
+  // After the last run of a step: one total per use that leads to the loss, to be summed in order. It is either
+  // whole or given by its rows, the other is null.
+  int uses(int parameter) const { return sums_.empty() ? 0 : static_cast<int>(sums_[parameter].size()); }
   const float* whole(int parameter, int use) const { return last(parameter, use).all; }
   const RowGradient* rows(int parameter, int use) const;
 
-  int64_t bytes() const { return arena_.bytes(); }
-  void release() { arena_.release(); }  // the memory goes back to the system until the next run
+  std::span<std::byte> plane() const { return {plane_, static_cast<size_t>(plane_bytes_)}; }
+  int64_t bytes() const { return plane_bytes_ + waiting_bytes_; }
+  // Memory of its own goes back to the system until the next run.
+  void release();
 
  private:
   struct Sum {
     float* all = nullptr;
     RowGradient rows;
-    int64_t offset = 0;  // into arena_
+    int64_t offset = 0;  // into the plane (the last level) or into waiting_ (the others)
   };
 
-  int64_t book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, int64_t offset) const;
-  void place();
-  const Sum& last(int parameter, int use) const { return sums_[parameter][used_[parameter][use]].back(); }
+  void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, bool by_rows);
+  void place(Sum& sum, std::byte* memory);
+  const Sum& last(int parameter, int use) const { return sums_[parameter][use].back(); }
 
   int runs_ = 1;
-  bool by_rows_ = true;
-  Arena arena_;
+  std::byte* plane_ = nullptr;
+  int64_t plane_bytes_ = 0, waiting_bytes_ = 0;
+  Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
-  std::vector<std::vector<int>> used_;               // [parameter]: the uses that have sums
 };
 
 }  // namespace mudd

@@ -27,6 +27,7 @@ class Builder {
         current_[v] = buffer(graph_.values()[v].spec, 'i', graph_.values()[v].name);
     for (int i = 0; i < count(); ++i)
       if (!(graph_.training() && node(i).computes_in_backward())) forward(i);
+    plan_.backward_begin = now();
     if (graph_.training()) {
       forget_results();
       for (int i = count() - 1; i >= 0; --i)
@@ -44,6 +45,7 @@ class Builder {
       plan_.final_buffer[v] = current_[v];
       plan_.buffers[current_[v]].last = end;
     }
+    plan_.gradients = gradient_uses(graph_, plan_.schedule);
     plan_.arena_bytes = assign_offsets(plan_.buffers, options);
     return std::move(plan_);
   }

@@ -50,8 +50,18 @@ struct PlanStep {
   int pass_from = -1, pass_to = -1;       // executor adds buffer pass_from to pass_to (a passed gradient)
 };
 
+// A use of a parameter that leads to a loss: the node at `position` of the schedule writes the gradient of its
+// input. In the last graph run of a step the sum over the runs is final once that position has run.
+struct GradientUse {
+  int position = 0, input = 0;
+  int parameter = 0;  // in the ParamStore
+  int use = 0;        // number of this use among those of the parameter, in the order of forward
+};
+
 struct Plan {
   std::vector<PlanStep> schedule;
+  int backward_begin = 0;              // position at which backward starts; the schedule's size without one
+  std::vector<GradientUse> gradients;  // in finishing order
   std::vector<Buffer> buffers;
   int64_t arena_bytes = 0;
   std::vector<int> final_buffer;  // per value: the buffer holding it at the end, -1 if gone or not in the arena
@@ -62,6 +72,9 @@ struct Plan {
 // Values in `keep` stay readable after the last step. Root nodes of backward are the producers of `losses`.
 Plan make_plan(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
                const PlanOptions& options);
+
+// The uses of parameters in a schedule, in the order in which their gradients are written.
+std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<PlanStep>& schedule);
 
 // Gives every buffer its offset; returns the arena size.
 int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options);

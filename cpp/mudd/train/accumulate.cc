@@ -13,7 +13,7 @@ Accumulate::Accumulate(Executor& executor, SummedValues values)
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
 }
 
-void Accumulate::run(const StepInput& input, const FillRun& fill, StepTotals& totals) {
+void Accumulate::run(const StepInput& input, const FillRun& fill, GradientObserver& observer, StepTotals& totals) {
   totals.clear();
   const int runs = executor_.runs_per_step();
   const int64_t samples = executor_.graph().shards().samples();
@@ -23,7 +23,7 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, StepTotals& to
     fill(r, executor_);
     StepInput own = input;
     own.first_sample = (input.step * runs + r) * samples;
-    executor_.run(own, r);
+    executor_.run(own, r, &observer);
     add_run(r, totals);
   }
 }

@@ -26,7 +26,7 @@ class Accumulate {
   Accumulate(Executor& executor, SummedValues values);
 
   // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
-  void run(const StepInput& input, const FillRun& fill, StepTotals& totals);
+  void run(const StepInput& input, const FillRun& fill, GradientObserver& observer, StepTotals& totals);
 
  private:
   double shards_of(ValueId id) const;

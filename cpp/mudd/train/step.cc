@@ -40,7 +40,7 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
                           const StepLimits& limits) {
   StepInput seeded = input;
   seeded.seed = options_.seed;
-  accumulate_.run(seeded, fill, totals_);
+  accumulate_.run(seeded, fill, sync_, totals_);
   if (!totals_.stop) {
     sync_.finish_gradients();
     block_squares(gradients_, totals_.norm_squares);

@@ -1,0 +1,34 @@
+// Which position of the schedule finishes the gradient of which use of a parameter.
+#include <algorithm>
+
+#include "mudd/base/check.h"
+#include "mudd/graph/planner.h"
+
+namespace mudd {
+
+std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<PlanStep>& schedule) {
+  std::vector<GradientUse> uses;
+  for (size_t at = 0; at < schedule.size(); ++at) {
+    if (schedule[at].phase != Phase::backward) continue;
+    const GraphNode& n = graph.nodes()[schedule[at].node];
+    for (size_t j = 0; j < n.inputs.size(); ++j) {
+      if (n.parameter_use[j] < 0 || !graph.values()[n.inputs[j]].wants_gradient) continue;
+      check(n.node->weight_like(static_cast<int>(j)), "executor", n.label, ": input ", j,
+            " does not take a parameter, it is per token");
+      uses.push_back({.position = static_cast<int>(at),
+                      .input = static_cast<int>(j),
+                      .parameter = graph.values()[n.inputs[j]].slot,
+                      .use = n.parameter_use[j]});
+    }
+  }
+  // Uses that do not lead to a loss have no gradient: the others are numbered without them.
+  std::vector<int> number(uses.size());
+  for (size_t i = 0; i < uses.size(); ++i)
+    number[i] = static_cast<int>(std::count_if(uses.begin(), uses.end(), [&](const GradientUse& other) {
+      return other.parameter == uses[i].parameter && other.use < uses[i].use;
+    }));
+  for (size_t i = 0; i < uses.size(); ++i) uses[i].use = number[i];
+  return uses;
+}
+
+}  // namespace mudd
