@@ -1,6 +1,6 @@
 // _h5: HDF5 files for token caches and exports, in a module of its own, so that the core links no HDF5 and a
 // process that opens no cache loads none. Python must load it with local scope (its default): see
-// spec/libraries.md 4.2.
+// docs/data.md, 2.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 

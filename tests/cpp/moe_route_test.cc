@@ -67,8 +67,8 @@ TEST_CASE("moe_route reads and writes bf16 around a router in fp32") {
 }
 
 TEST_CASE("capacity: the example of the benchmark, both policies, floors and ceilings") {
-  // Four tokens, four experts, k = 2, factor 1: an expert takes two slots (spec: t2's expert 1 and t3's expert 1
-  // go).
+  // Four tokens, four experts, k = 2, factor 1: an expert takes two slots (docs/maths/moe.md, 4: expert 1 of t2
+  // and of t3 is dropped).
   const Capacity position{1.0, false, false}, probs{1.0, false, true}, shard{1.25, true, false};
   CHECK(position.of(4, 2, 4) == 2);
   CHECK(Capacity{1.25, false, false}.of(32768, 2, 8) == 10240);

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("python", "tests", "bench", "configs", "docs", "scripts")
+FOLDERS = ("cpp", "python", "tests", "bench", "configs", "docs", "scripts")
 SUFFIXES = {".h", ".cc", ".inc", ".py", ".pyi", ".md", ".txt", ".cmake", ".sh"}
 FILES = ("README.md", "CHANGELOG.md", "CMakeLists.txt", "launch.py", "run")
 RECORDS = (ROOT / "bench" / "results", ROOT / "tests" / "goldens" / "losses")  # made once, never rewritten

@@ -21,8 +21,8 @@ void parallel_rows(int64_t rows, int64_t cols, Body body) {
                [&](int64_t task, int) { body(task * block, std::min(rows, (task + 1) * block)); });
 }
 
-// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was booked for so many when the
-// thread count was known, and the count may have been raised since.
+// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was planned for that many, and the
+// thread count may have been raised since.
 template <class Body>
 void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_t bytes, Body body) {
   std::atomic<int64_t> next{0};

@@ -1,13 +1,13 @@
-// Batches of token windows. The whole state of the data is one integer, the index of the next global sample.
+// Batches of token sequences. The whole state of the data is one integer, the index of the next global sample.
 //
-// Training (contracts 15): N ids, windows of T + 1 ids that share one id with the next window. With
-//   n = max(1, floor((N - T) / T)) windows in an epoch,      epoch e = sample / n,      i = sample % n,
+// Training (contracts 15): N ids, sequences of T + 1 ids that share one id with the next one. With
+//   n = max(1, floor((N - T) / T)) sequences in an epoch,      epoch e = sample / n,      i = sample % n,
 //   start offset o_e = Philox(seed, "data.offset")(e) mod min(T, N - n T)
-// sample number `sample` is the window of T + 1 ids from o_e + permutation_e(i) T: every window once an epoch, in
+// sample number `sample` is the sequence of T + 1 ids from o_e + permutation_e(i) T: each once an epoch, in
 // an order keyed by (seed, "data.order"), cut elsewhere in every epoch. Nothing else enters.
 //
-// Validation: window w starts at w T, so every id after the first is predicted exactly once; missing targets of
-// the last window, and all of a window behind it, are -1 (ignored) with input `pad_id`.
+// Validation: sequence w starts at w T, so every id after the first is predicted exactly once; missing targets of
+// the last sequence, and all of a sequence after it, are -1 (ignored) with input `pad_id`.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Executor: runs a plan, the planned half of design.md decision 1, in a workspace of its own or in others. After
-// construction no call allocates. The immediate half is immediate.h; both call the same nodes.
+// Executor: runs a plan (docs/architecture.md), in a workspace of its own or in others. After construction no call
+// allocates. The immediate executor is immediate.h; both call the same nodes.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// A node: one op applied to values. The same class runs in both executors (design.md, decision 1).
+// A node: one op applied to values. The same class runs in both executors (docs/architecture.md).
 //
 // Duties of a node, in one place: its shape rule and the bytes it needs (infer), forward, backward.
-// A node never allocates and never knows who runs it; everything it touches comes from Run.
+// A node never allocates and never knows which executor runs it; all memory that it touches comes from Run.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ class Inference {
  public:
   int n_inputs() const { return static_cast<int>(inputs_.size()); }
   bool has_input(int i) const { return i < n_inputs() && inputs_[i] != nullptr; }
-  // Of an absent input: a spec without axes (messages are built before the check that they explain).
+  // The spec of input i; of an absent input one without axes (messages are built before the check they explain).
   const TensorSpec& input(int i) const {
     static const TensorSpec absent;
     return has_input(i) ? *inputs_[i] : absent;
@@ -82,9 +82,9 @@ class Inference {
   void saved(int64_t bytes) { saved_.push_back(bytes); }  // kept from forward to backward; order = index
   void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
   void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
-  // A product of `rows` rows with matrix i: does the node pack the matrix in its own scratch when it is used?
-  // Always when it is no parameter. In fp32 a parameter of a product of many rows too: that costs a few per cent
-  // of the product, while a copy that the store keeps costs memory, and time whenever the optimizer refreshes it.
+  // Whether the node packs matrix i in its own scratch at use, in a GEMM of `rows` rows. Always true of a matrix
+  // that is no parameter. In fp32 also of parameters in a GEMM of many rows: packing costs a few per cent of it,
+  // while a copy in the store costs memory, and time whenever the optimizer refreshes it.
   bool packs_when_used(int i, int64_t rows) const {
     return !parameter_[i] || (compute_ == DType::f32 && rows >= kManyRows);
   }
@@ -162,8 +162,8 @@ class Node {
   virtual void infer(Inference& io) = 0;
   virtual void forward(const Run& run) = 0;
   virtual void backward(const Run& run) = 0;
-  // Writes output 0, the only one, again as forward did: from saved bytes alone, inputs are empty. At most once
-  // after a forward: what is saved may be another form of it for backward then.
+  // Recomputes output 0, the only output, from the saved bytes alone; inputs are empty. Call at most once per
+  // forward: it may overwrite the saved tensor with the form that backward needs.
   virtual void remake(const Run&) {}
 
   // Answers for the planner. Lifetimes follow from them: claim what backward reads, nothing more.
@@ -186,20 +186,20 @@ class Node {
   // True for a node whose backward also does the work of its forward (the loss): the planned training executor
   // then skips forward() and backward() must write the outputs as well.
   virtual bool computes_in_backward() const { return false; }
-  // True when remake() can do its work, in one elementwise pass: the output is then kept for forward readers only.
+  // True when remake() can recompute the output in one elementwise pass: then only forward readers keep it.
   virtual bool remakes_output() const { return false; }
   // True when running forward again costs little against keeping the output until backward (norms, gates).
   virtual bool cheap_to_recompute() const { return false; }
   // True when the node itself reads and writes bf16: any activation, gradient included, may then be of either type
   // (Tensor::dtype), and each number is rounded once, when it is stored. Other nodes only ever see fp32: in a bf16
-  // graph the executor widens what they read and narrows what they wrote.
+  // graph the executor loads their inputs as fp32 and stores their results as bf16.
   virtual bool native_bf16() const { return false; }
-  // True when output i stays fp32 in a bf16 graph: streams that many nodes add to, figures, logits.
+  // True when output i stays fp32 in a bf16 graph: streams that many nodes add to, statistics, logits.
   virtual bool keeps_f32(int /*output*/) const { return passes_gradient() >= 0; }
-  // Same for backward: input i whose gradient may be written over dout(0) although it differs from it.
+  // Input whose gradient, of other numbers than dout(0), may take over the memory of dout(0): -1 for none.
   virtual int gradient_in_place_input() const { return -1; }
 
-  // Multiply-adds count as two. Of a forward pass, for the profile; known after infer(), 0 where bytes decide.
+  // FLOPs of a forward pass (a multiply-add counts two), for the profile after infer(); 0 where memory limits.
   double forward_flops() const { return flops_; }
 
  protected:
@@ -222,7 +222,7 @@ class Attributes {
   double number(const char* name, double fallback) const;
   bool flag(const char* name, bool fallback) const;
   std::string word(const char* name, const char* fallback) const;
-  // Fails on a name that is not in `known` (comma separated),listing them.
+  // Fails on a name that is not in `known` (comma separated) and lists the known ones.
   void only(const char* known) const;
 };
 

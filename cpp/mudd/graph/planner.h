@@ -1,8 +1,8 @@
-// Planner: decides, once, when everything runs and where everything lives.
+// Planner: fixes the order of execution and the place of every buffer, once.
 //
 //   schedule  forward nodes in order, then backward nodes in reverse; a recomputed node's forward runs again
-//             just before the first backward that reads its result; a result that its node can make again from
-//             what it saves anyway (Node::remake) is not kept either
+//             just before the first backward that reads its result; a result that its node can recompute
+//             from its saved bytes (Node::remake) is not kept either
 //   buffers   results, saved bytes, scratch and gradients, each with the span of schedule positions it lives
 //   offsets   buffers whose spans do not overlap share memory (largest first, lowest offset that fits)
 //   gradients first writer sets, later ones add; a residual's gradient is passed on in the same memory
@@ -28,7 +28,7 @@ struct Buffer {
   int64_t offset = -1;
   DType dtype = DType::u8;  // of its numbers; u8: bytes of a node's own (saved, scratch)
   std::string what;         // for the memory table: "blocks.0.attn:attention.0"
-  char kind = 'r';          // r result, s saved, x scratch, g gradient
+  char kind = 'r';          // i input, r result, s saved, x scratch or fp32 copy, g gradient
 };
 
 enum class Phase : uint8_t { forward, remake, backward };

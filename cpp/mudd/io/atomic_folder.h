@@ -1,5 +1,5 @@
 // A folder that appears whole or not at all. Files go into `<name>.tmp-<id>` beside the final place; the order
-// of spec/reliability.md 1.2 follows: write files, sync each, write the manifest, sync it, sync the folder,
+// of docs/checkpoints.md, 2 follows: write files, sync each, write the manifest, sync it, sync the folder,
 // rename, sync the parent. Only the rename commits.
 //
 // Named points for MUDD_KILL_AT, in order of passage: after_mkdir, then for each shard after_block (one for

@@ -31,7 +31,7 @@ struct Dtype {
 // The dtype of that name, or nullptr for one this program does not know.
 const Dtype* find_dtype(std::string_view name);
 
-// The limits of the reader (spec/reliability.md 6.2).
+// The limits of the reader (docs/checkpoints.md, 4).
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 inline constexpr std::uint64_t kMaxTensors = 1'000'000;
 inline constexpr std::size_t kMaxNameBytes = 1024;

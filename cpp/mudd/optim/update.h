@@ -1,5 +1,5 @@
-// What the optimizers share: their kernels' signature (ops/adamw, ops/lion, ops/sgd) and the one sweep over all
-// parameters that clips, updates and repacks. The formula of each stands in its folder.
+// What the optimizers share: their kernels' signature (optim/adamw, optim/lion, optim/sgd) and the one sweep over
+// all parameters that clips, updates and repacks. The header in each folder has its formula.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace mudd {
 
 constexpr int kMaxGradientUses = 4;
 
-// adam_pax of the MUDDFormer code is adamw: the same arithmetic (spec/muddformer.md c).
+// adam_pax of the MUDDFormer code is adamw: the same arithmetic (docs/maths/optimizers.md, 2).
 enum class Optimizer : uint8_t { adamw, lion, sgd };
 Optimizer parse_optimizer(const std::string& name);  // "adamw", "adam_pax", "lion", "sgd"
 int moments_of(Optimizer optimizer);                 // 2 (first and second), or 1 (first)
@@ -31,7 +31,7 @@ struct UpdateParameter {
   void* packed_transposed = nullptr;  // panels of W^T
   DType packed = DType::f32;          // compute type that the panels are for
   double lr = 0;                      // learning rate times the parameter's lr_scale
-  double decay = 0;                   // share of w taken away: see ParamStore's decay modes
+  double decay = 0;                   // fraction of w that is removed: see ParamStore's decay modes
   double eps = 1e-8;                  // eps times the parameter's eps_scale
   int64_t first_task = 0;             // written by update_step
 };

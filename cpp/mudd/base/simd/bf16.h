@@ -1,4 +1,4 @@
-// bf16 numbers in memory as Vec: widened on load, rounded to nearest even on store (NaN becomes the quiet 0x7fc0).
+// bf16 numbers in memory as Vec: loaded as fp32, rounded to nearest even on store (NaN becomes the quiet 0x7fc0).
 // Integer code at every level: the conversions of AVX512-bf16 would flush denormals.
 #pragma once
 

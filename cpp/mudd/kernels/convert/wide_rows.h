@@ -1,4 +1,4 @@
-// Rows of a tensor as kernels want them, fp32: the memory itself, or a widened copy in scratch of the worker. Ops
+// Rows of a tensor as fp32 kernels read them: the memory itself, or an fp32 copy in scratch of the worker. Ops
 // whose kernels are written for fp32 read and write bf16 through these, a block of rows at a time, while it is in
 // cache. Made and dropped inside one task, the last made first dropped.
 #pragma once
@@ -40,8 +40,8 @@ class WideRows {
   int64_t stride_ = 0;
 };
 
-// Rows [begin, end) of t to write; bf16 rows are narrowed into t when this ends. read: the rows hold what t held
-// (to be added to).
+// Rows [begin, end) of t to write; the destructor stores bf16 rows into t. read: the rows begin with the values of
+// t (to be added to).
 class NarrowRows {
  public:
   NarrowRows(const Tensor& t, int64_t begin, int64_t end, bool read = false);

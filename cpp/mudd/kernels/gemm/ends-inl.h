@@ -63,8 +63,8 @@ MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
 }
 
-// Equal shares of memory for tiles of depth k. The share of one of few tiles would leave out lines: then all of it
-// at once.
+// Equal parts of memory to prefetch, one for each tile of depth k. With few tiles, integer division would skip
+// cache lines, so prefetch the whole range at once.
 class Shares {
  public:
   Shares(int64_t bytes, int64_t k)

@@ -1,7 +1,7 @@
-// gemm: the matrix products under every op, for two compute types. Operands and results lie in memory as f32 or
+// gemm: the matmuls of every op, for two compute types. Operands and results lie in memory as f32 or
 // bf16 whatever the compute type (Cells).
 //
-// f32: products of fp32 numbers; bf16 operands are widened when they are copied.
+// f32: products of fp32 numbers; bf16 operands are converted when they are copied.
 // bf16: fp32 operands are rounded to bf16 (nearest even) when they are copied, packed B is bf16; products are
 // exact, sums fp32. C is rounded once, when it is stored as bf16.
 //

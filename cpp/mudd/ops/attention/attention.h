@@ -1,6 +1,6 @@
 // attention: P v with P = softmax(s), s = scale q k^T over the visible keys, with grouped key/value heads (query
 // head h reads key/value head h / (H/G)). Tiled over queries and keys after Dao 2023; T x T scores never exist.
-// Option activation replaces the softmax (spec/mup.md a.2), with a hidden key adding nothing:
+// Option activation replaces the softmax (docs/maths/mup.md, 1.2); a hidden key adds nothing:
 //   sqrelu       P = relu(s)^2 / divisor                elu       P = (elu(s) + 1) / divisor
 //   norm_sqrelu  P = relu(s)^2 / (eps + its row sum)    norm_elu  P = (elu(s) + 1) / (eps + its row sum)
 //
@@ -14,8 +14,8 @@
 // A row that sees nothing has zero output and gradient.
 // Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false),
 // activation
-// ("softmax"), divisor (0: T; give the model's window where it is decoded with a cache, T changes there), eps
-// (1e-5).
+// ("softmax"), divisor (0: T; with a cache, give the model's longest sequence, because T changes while decoding),
+// eps (1e-5).
 //
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
@@ -28,7 +28,7 @@
 // into, or whether the keys came from the cache.
 //
 // bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
-// of kernels.inc widen bf16 as they load it; those of kernels_bf16.inc multiply bf16, so they also round P and dS:
+// of kernels.inc load bf16 as fp32; those of kernels_bf16.inc multiply bf16, so they also round P and dS:
 // pairs by vdpbf16ps, or tiles by tdpbf16ps, whose depth is filled up with zeros.
 #pragma once
 
@@ -95,7 +95,7 @@ struct AttentionKernels {
 #include "mudd/ops/attention/kernels_bf16.inc"
 #undef MUDD_KERNEL
 
-// compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which widen what they load.
+// compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which load bf16 as fp32.
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute = DType::f32);
 
 }  // namespace mudd

@@ -1,7 +1,7 @@
 // Built once per level over Vec (base/simd/vec.h); see attention.h for the contract.
 //
-// In forward scores are kept turned, S^T [key][query]: lanes are queries. So only the query tile is transposed,
-// once, the softmax has no sums across lanes, and decoding fills lanes with the heads of a group.
+// In forward, scores are stored transposed, S^T [key][query]: lanes are queries. So only the query tile is
+// transposed, once, the softmax has no sums across lanes, and decoding fills lanes with the heads of a group.
 #include "mudd/ops/attention/row-inl.h"
 
 namespace mudd::MUDD_ISA {

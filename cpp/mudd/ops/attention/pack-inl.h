@@ -1,4 +1,4 @@
-// Operands into tiles, widened where they are bf16.
+// Operands into tiles, bf16 converted to fp32.
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
@@ -62,8 +62,8 @@ inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t d
   copy_words(Wide{}, src, stride, n, dim, factor, dst);
 }
 
-// `rows` x `cols` scores, ld apart, as the turned operand of a product (the sum runs over the rows) in `to`, where
-// they may lie already. Returns its lda.
+// `rows` x `cols` scores, ld apart, as the transposed operand of a matmul (the sum runs over the rows) in `to`,
+// where they may lie already. Returns its lda.
 inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
 // Asks for the keys and values [begin, end), which decoding finds in memory and long windows in L3: the hardware

@@ -1,6 +1,6 @@
 // The unit that multiplies pairs of bf16 in the tile registers of AMX (or their emulation): operands as dot-inl.h
-// lays them, with zeros up to whole registers along the sum. A register of A holds 16 rows of 16 words, so turned
-// operands are turned back while their pairs are made.
+// lays them, with zeros up to whole registers along the sum. A register of A holds 16 rows of 16 words, so
+// transposed operands are transposed back while their pairs are formed.
 #pragma once
 
 #include "mudd/base/simd/tiles.h"

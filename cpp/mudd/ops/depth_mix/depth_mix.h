@@ -1,5 +1,5 @@
 // depth_mix: the inputs of a block as weighted sums of all earlier states, weights made per token from the newest
-// one (MUDDFormer, Xiao et al. 2025, arXiv 2502.12170; spec/muddformer.md a.2, a.3, g.1).
+// one (MUDDFormer, Xiao et al. 2025, arXiv 2502.12170; docs/maths/muddformer.md, 1.2, 1.3, 5.1).
 //
 // l states X_j, C streams; per token, with X = `newest` where given, else the last state:
 //   u = rms(X) [* generator_gain],  A[c, j] = (act(u w1) w2)[c l + j] + bias[c, j]    (A = bias without w1, w2)

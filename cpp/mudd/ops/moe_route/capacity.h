@@ -1,4 +1,4 @@
-// Which slots an expert of limited capacity takes (spec: Mixtral benchmark; Megatron-LM's token drop policies).
+// Which slots an expert of limited capacity takes (docs/maths/moe.md, 4).
 #pragma once
 
 #include <cstdint>

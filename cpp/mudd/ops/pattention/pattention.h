@@ -15,7 +15,7 @@
 // same bits), drop_path (0) and purpose: where gradients are wanted, whole samples of y (not of the residual) are
 // dropped with probability drop_path <= 1 and the others scaled by 1 / (1 - drop_path), drawn by (seed, purpose,
 // step, sample). Saved: A of each projection (keep_scores) and two numbers a row: the norm and 0, or max and
-// 1/sum, or mean and 1/deviation. Backward (spec of the page above, section 8), dS = scale_factor dy W^T:
+// 1/sum, or mean and 1/deviation. Backward (docs/maths/tokenformer.md, 7), dS = scale_factor dy W^T:
 //   dW = S^T dy,   dA = the slope of Theta times dS,   dK = dA^T x,   dx = sum over projections of dA K
 //   dkey_bias = column sums of dA,   dvalue_bias = of dy,   dresidual = dy (the executor passes it).
 // Rows go through in blocks: scores, Theta and the values' product of a block while it is in cache. A row depends

@@ -1,6 +1,6 @@
 // rms_norm: y[r,:] = x[r,:] * inv[r] * gain,   inv[r] = (mean_d x[r,d]^2 + eps)^(-1/2).
 // With option heads = H > 1 each of the H equal pieces of a row is such a row of its own (qk-norm), gain [D / H].
-// Zhang and Sennrich 2019; eps inside the root as in spec/muddformer.md b.1.
+// Zhang and Sennrich 2019; eps is inside the root (docs/maths/transformer.md, 2.1).
 //
 // Inputs: x_RD fp32 (any row stride), gain_D or one number for all channels, fp32 (optional: all ones).
 // Output: y_RD.

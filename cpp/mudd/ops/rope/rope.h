@@ -1,4 +1,4 @@
-// rope: rotary positions (Su et al. 2021), "half" layout of spec/muddformer.md b.1.
+// rope: rotary positions (Su et al. 2021), "half" layout (docs/maths/transformer.md, 2.2).
 //
 // The first `rotary` = fraction * hd dims of each head form rotary/2 pairs (x1[i], x2[i]) = (x[i], x[i +
 // rotary/2]); with angle = position * base^(-2i/rotary):

@@ -8,7 +8,7 @@
 //   w = fma(-decay, w, w)
 //   w = fma(-(lr / bias_correction1), m / fma(sqrt(v), 1 / sqrt(bias_correction2), eps), w)
 // The scalars 1 - beta, lr / bias_correction1 and 1 / sqrt(bias_correction2) are formed in double, then rounded.
-// A bf16 first moment is rounded when it is stored; the update uses the unrounded one (spec/mup.md b.2).
+// A bf16 first moment is rounded when it is stored; the update uses the unrounded one (docs/maths/mup.md, 2.2).
 #pragma once
 
 #include "mudd/base/kernel_table.h"

@@ -1,5 +1,5 @@
-// lion: the update of Chen et al. 2023, arXiv 2302.06675 (spec/mup.md b.2). The training step runs it over all
-// parameters in its sweep (optim/update.h); as a node it is one update on arrays.
+// lion: the update of Chen et al. 2023, arXiv 2302.06675 (docs/maths/optimizers.md, 3). The training step runs it
+// over all parameters in its sweep (optim/update.h); as a node it is one update on arrays.
 //
 // Per element, in this order of fp32 roundings:
 //   d = fma(1 - beta1, g, beta1 * m)        g the summed gradient times grad_scale, as in adamw
@@ -8,8 +8,8 @@
 //   w = fma(-lr, sign(d), w)                sign(0) = 0
 //
 // Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, beta1, beta2, decay
-// (share of w taken away, not multiplied by lr). Backward, dy and dm the gradients of the outputs (the sign is
-// flat):
+// (fraction of w that is removed, not multiplied by lr). Backward, dy and dm the gradients of the outputs (the
+// sign is flat):
 //   dw = (1 - decay) dy,   dgradient = (1 - beta2) dm,   dmoment = beta2 dm.
 #pragma once
 

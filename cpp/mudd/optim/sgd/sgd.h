@@ -7,7 +7,7 @@
 //   w = fma(-lr, fma(momentum, m, g), w)
 //
 // Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, momentum, decay
-// (share of w taken away, not multiplied by lr). Backward, dy and dm the gradients of the outputs:
+// (fraction of w that is removed, not multiplied by lr). Backward, dy and dm the gradients of the outputs:
 //   dw = (1 - decay) dy,   dgradient = dm - lr (1 + momentum) dy,   dmoment = momentum dm - lr momentum^2 dy.
 #pragma once
 
