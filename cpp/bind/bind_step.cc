@@ -46,11 +46,7 @@ StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int
   StepInput input;
   input.step = step;
   return s.run(
-      input, updates, lr,
-      [&](int run, Executor& e) {
-        const int64_t samples = e.graph().values()[e.input("inputs")].spec.shape[0];
-        fill_from(batcher, e, (step * e.runs_per_step() + run) * samples);
-      },
+      input, updates, lr, [&](const RunSamples& samples, Executor& e) { fill_from(batcher, e, samples.first); },
       step_limits(limits));
 }
 
@@ -90,11 +86,12 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
   input.step = step;
   return s.run(
       input, updates, lr,
-      [&](int run, Executor& e) {
+      [&](const RunSamples& samples, Executor& e) {
         for (const Column& c : columns) {
           const Tensor to = e.value(c.to);
           for (int64_t r = 0; r < to.rows; ++r)
-            std::memcpy(to.i32() + r * to.stride, c.from.i32() + (run * to.rows + r) * c.from.stride, to.cols * 4);
+            std::memcpy(to.i32() + r * to.stride, c.from.i32() + (samples.in_batch + r) * c.from.stride,
+                        to.cols * 4);
         }
       },
       step_limits(limits));

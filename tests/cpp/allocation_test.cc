@@ -81,7 +81,10 @@ TEST_CASE("no allocation from the third step on, in two micro-batches") {
   options.runs_per_step = 2;
   Executor executor(std::move(r.graph), store, {loss}, {loss, counted}, options);
   TrainStep step(executor, {.loss = loss, .count = counted}, {});
-  const FillRun fill = [](int run, Executor& e) { fill_ids(e, e.workspace(), run); };  // the same in every step
+  // The same batch in every step.
+  const FillRun fill = [](const RunSamples& samples, Executor& e) {
+    fill_ids(e, e.workspace(), static_cast<int>(samples.in_batch / samples.count));
+  };
   double first = 0, last = 0;
   for (int i = 0; i < 10; ++i) {
     if (i == 2) {

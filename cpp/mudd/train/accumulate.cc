@@ -8,8 +8,8 @@
 
 namespace mudd {
 
-Accumulate::Accumulate(Executor& executor, SummedValues values)
-    : executor_(executor), values_(std::move(values)), targets_(executor.input("targets")) {
+Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart& part)
+    : executor_(executor), values_(std::move(values)), part_(part), targets_(executor.input("targets")) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
 }
 
@@ -20,9 +20,10 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientObserv
   for (int r = 0; r < runs; ++r) {
     totals.stop = stop_requested();
     if (totals.stop) return;
-    fill(r, executor_);
+    const RunSamples taken = part_.of(input.step, r, runs, samples);
+    fill(taken, executor_);
     StepInput own = input;
-    own.first_sample = (input.step * runs + r) * samples;
+    own.first_sample = taken.first;
     executor_.run(own, r, &observer);
     add_run(r, totals);
   }

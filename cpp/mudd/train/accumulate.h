@@ -7,12 +7,13 @@
 
 #include "mudd/base/shard_tree.h"
 #include "mudd/graph/executor.h"
+#include "mudd/train/batch_part.h"
 #include "mudd/train/step_totals.h"
 
 namespace mudd {
 
-// Fills the inputs of graph run `run` of a step.
-using FillRun = std::function<void(int run, Executor& executor)>;
+// Fills the inputs of a graph run with these samples.
+using FillRun = std::function<void(const RunSamples& samples, Executor& executor)>;
 
 // Values of the graph that a step adds up.
 struct SummedValues {
@@ -23,7 +24,7 @@ struct SummedValues {
 
 class Accumulate {
  public:
-  Accumulate(Executor& executor, SummedValues values);
+  Accumulate(Executor& executor, SummedValues values, const BatchPart& part);
 
   // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
   void run(const StepInput& input, const FillRun& fill, GradientObserver& observer, StepTotals& totals);
@@ -34,6 +35,7 @@ class Accumulate {
 
   Executor& executor_;
   SummedValues values_;
+  BatchPart part_;
   ValueId targets_;
   shard_tree::Counter<double> losses_, counts_, aux_losses_;
 };

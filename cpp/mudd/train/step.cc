@@ -27,7 +27,7 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
     : executor_(executor),
       options_(options),
       sync_(sync ? *sync : alone_),
-      accumulate_(executor, values),
+      accumulate_(executor, values, options.part),
       update_(executor, options.update),
       gradients_(gradient_planes(executor)) {
   size_t figures = 0;

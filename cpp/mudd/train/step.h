@@ -19,6 +19,7 @@ struct TrainStepOptions {
   double clip = 1.0;  // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
   uint64_t seed = 0;  // of what ops draw at random (StepInput)
+  BatchPart part;     // of this process
 };
 
 class TrainStep {

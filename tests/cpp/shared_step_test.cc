@@ -1,0 +1,128 @@
+// A step over a batch that processes share: threads stand for processes, each with a store and an executor of its
+// own. Their weights have the bits of one process with the whole batch.
+#include <array>
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "block_graph.h"
+#include "compare.h"
+#include "mudd/train/step.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+constexpr int kRuns = 4, kSteps = 3;
+
+// What two processes see of each other.
+struct Meeting {
+  std::barrier<> barrier{2};
+  std::array<std::span<std::byte>, 2> planes;
+  std::array<StepTotals, 2> totals;
+};
+
+class TwoProcesses final : public GradientSync {
+ public:
+  TwoProcesses(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+  void finished(const GradientUse&) override { ++reported; }
+  void finish_gradients() override {
+    const auto plane = [&](int rank) { return reinterpret_cast<float*>(meeting_.planes[rank].data()); };
+    std::vector<float> sum(meeting_.planes[0].size() / sizeof(float));
+    meeting_.barrier.arrive_and_wait();
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = plane(0)[i] + plane(1)[i];
+    meeting_.barrier.arrive_and_wait();
+    std::memcpy(plane(rank_), sum.data(), sum.size() * sizeof(float));
+  }
+  void exchange(StepTotals& totals) override {
+    meeting_.totals[rank_] = totals;
+    meeting_.barrier.arrive_and_wait();
+    const StepTotals &a = meeting_.totals[0], &b = meeting_.totals[1];
+    totals.loss = a.loss + b.loss;
+    totals.count = a.count + b.count;
+    totals.slots = a.slots + b.slots;
+    totals.least_count = std::min(a.least_count, b.least_count);
+    totals.most_count = std::max(a.most_count, b.most_count);
+    meeting_.barrier.arrive_and_wait();
+  }
+  int reported = 0;
+
+ private:
+  Meeting& meeting_;
+  int rank_;
+};
+
+struct Process {
+  explicit Process(int world) : store(block_store()) {
+    Recorded r = record(store);
+    values = {.loss = r.loss, .count = r.count};
+    ExecutorOptions options;
+    options.runs_per_step = kRuns / world;
+    executor = std::make_unique<Executor>(std::move(r.graph), store, std::vector{r.loss},
+                                          std::vector{r.loss, r.count}, options);
+  }
+  // The report of the last of some steps.
+  StepReport train(const BatchPart& part, GradientSync* sync) {
+    TrainStep step(*executor, values, {.normalize = Normalize::all_slots, .part = part}, sync);
+    StepReport report;
+    for (int i = 0; i < kSteps; ++i)
+      report = step.run({.step = i}, i, 1e-2, [](const RunSamples& samples, Executor& e) {
+        fill_ids(e, e.workspace(), static_cast<int>(samples.first / samples.count));
+      });
+    return report;
+  }
+  std::vector<float> weights() const {
+    std::vector<float> all;
+    for (int i = 0; i < store.count(); ++i)
+      all.insert(all.end(), store.master(i), store.master(i) + store.at(i).size());
+    return all;
+  }
+  ParamStore store;
+  SummedValues values;
+  std::unique_ptr<Executor> executor;
+};
+
+}  // namespace
+
+TEST_CASE("two processes that share every batch have the bits of one") {
+  Process alone(1);
+  const StepReport want = alone.train({}, nullptr);
+  CHECK(want.accepted());
+  CHECK_FALSE(same_bits(alone.weights(), Process(1).weights()));
+  Meeting meeting;
+  Process left(2), right(2);
+  const std::array<Process*, 2> processes{&left, &right};
+  std::array<StepReport, 2> reports;
+  std::array<int, 2> reported{};
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1}) meeting.planes[rank] = processes[rank]->executor->gradients().plane();
+  for (int rank : {0, 1})
+    threads.emplace_back([&, rank] {
+      TwoProcesses sync(meeting, rank);
+      const int64_t batch = kRuns * kSamples;
+      reports[rank] = processes[rank]->train({.begin = rank * batch / 2, .batch = batch}, &sync);
+      reported[rank] = sync.reported;
+    });
+  for (std::thread& t : threads) t.join();
+  for (int rank : {0, 1}) {
+    CHECK(same_bits(processes[rank]->weights(), alone.weights()));
+    CHECK(reports[rank].loss == want.loss);
+    CHECK(reports[rank].grad_norm == want.grad_norm);
+    CHECK(reports[rank].denominator == want.denominator);
+    CHECK(reported[rank] == kSteps * std::ssize(alone.executor->plan().gradients));
+  }
+}
+
+TEST_CASE("a stop that another process was asked for drops the step here too") {
+  struct Stopped final : GradientSync {
+    void finished(const GradientUse&) override {}
+    void finish_gradients() override {}
+    void exchange(StepTotals& totals) override { totals.stop = true; }
+  } sync;
+  Process here(1);
+  const std::vector<float> before = here.weights();
+  CHECK(here.train({}, &sync).stopped);
+  CHECK(same_bits(here.weights(), before));
+}
