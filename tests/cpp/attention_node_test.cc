@@ -92,7 +92,7 @@ TEST_CASE("attention node: slices of slabs, four axes, threads and accumulation"
     for (int i = 0; i < 3; ++i) {
       auto want = widen(grads[i]);
       for (double& w : want) w += 0.5;
-      CHECK(distance(added[i], want, want.size()) <= tolerance(32));
+      CHECK(distance(added[i], want, want.size()) <= tolerance("attention.added"));
     }
   }
   set_num_threads(0);
@@ -120,7 +120,7 @@ TEST_CASE("attention node equals the reference: grouped heads, given scale, segm
     std::vector<double> want(o.size());
     reference::attention<double>(c, widen(data.q).data(), widen(data.k).data(), widen(data.v).data(), want.data(),
                                  nullptr);
-    CHECK(distance(o, want, o.size()) <= tolerance(64));
+    CHECK(distance(o, want, o.size()) <= tolerance("attention.sums"));
   }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("bf16: the attention node near its fp32 results, the same bits for any
   };
   const auto fp32 = all({DType::f32, true}, 0), got = all({DType::bf16, false}, 0);
   for (size_t i = 0; i < got.size(); ++i)
-    CHECK(distance(got[i], widen(fp32[i]), got[i].size()) <= bf16_tolerance(8));
+    CHECK(distance(got[i], widen(fp32[i]), got[i].size()) <= tolerance("attention.bf16"));
   CHECK(rounded(all({DType::bf16, true}, 1)[0]) == got[0]);
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);

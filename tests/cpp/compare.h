@@ -8,15 +8,31 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "mudd/base/types.h"
 
 namespace mudd::test {
 
-// The one table of tolerances: epsilons of fp32, relative to the largest reference entry, times the growth
-// that rounding in a sum of n terms is allowed.
-inline double tolerance(double growth) { return growth * std::numeric_limits<float>::epsilon(); }
+// The bound of a result by its name in tests/tolerances.inc, relative to the largest reference entry.
+inline double tolerance(std::string_view result) {
+  constexpr double f32 = std::numeric_limits<float>::epsilon(), bf16 = 1.0 / 256;
+  struct Row {
+    std::string_view name;
+    double bound;
+  };
+  static constexpr Row kTable[] = {
+#define MUDD_TOLERANCE(type, name, growth, seen, reason) {#name, growth * type},
+#include "../tolerances.inc"
+#undef MUDD_TOLERANCE
+  };
+  for (const Row& row : kTable)
+    if (row.name == result) return row.bound;
+  throw std::invalid_argument("tests/tolerances.inc has no " + std::string(result));
+}
 
 // Numbers in [-1, 1) from a counter: same on every machine, no shared state.
 inline float number(uint64_t seed, uint64_t i) {
@@ -49,9 +65,6 @@ inline std::vector<float> rounded(std::vector<float> v) {
   for (float& x : v) x = from_bf16(to_bf16(x));
   return v;
 }
-
-// Tolerance of numbers that were rounded to bf16 on the way, in steps of half the distance of neighbours.
-inline double bf16_tolerance(double steps) { return steps / 256; }
 
 inline std::vector<double> widen(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 

@@ -60,14 +60,14 @@ TEST_CASE("bf16: near the reference of rounded operands; memory in bf16 gives th
     for (const Floats& v : inputs(rounds)) wide.push_back(widen(v));
     const auto y = reference_of(rounds, wide).run();
     // Roundings of u, of act(u w1) and of the stream: entries of A are sums of some numbers of size one.
-    for (int s = 0; s < c.streams; ++s) CHECK(apart(want[s], y[s]) <= bf16_tolerance(4));
+    for (int s = 0; s < c.streams; ++s) CHECK(apart(want[s], y[s]) <= tolerance("depth_mix.bf16_y"));
     auto dy = stream_gradients(c);
     for (Floats& g : dy) g = rounded(g);
     for (size_t i = 0; i < wide.size(); ++i) {
       const Floats& got = want[static_cast<size_t>(c.streams) + i];
       if (got.empty()) continue;
       CAPTURE(i);
-      CHECK(apart(got, gradient(rounds, dy, i)) <= bf16_tolerance(16));
+      CHECK(apart(got, gradient(rounds, dy, i)) <= tolerance("depth_mix.bf16_gradients"));
     }
   };
   check({.narrow_streams = true});

@@ -16,14 +16,14 @@ void check_case(const Case& c) {
   NodeRunner run = runner(c);
   for (int s = 0; s < c.streams; ++s) {
     const Floats y = run.forward(s);
-    CHECK(distance(y, want[s], y.size()) <= tolerance(64));
+    CHECK(distance(y, want[s], y.size()) <= tolerance("depth_mix.y"));
   }
   const auto dy = stream_gradients(c);
   const auto got = run.backward_all(dy);
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i].empty()) continue;
     CAPTURE(i);
-    CHECK(apart(got[i], gradient(c, dy, i)) <= tolerance(256));
+    CHECK(apart(got[i], gradient(c, dy, i)) <= tolerance("depth_mix.gradients"));
   }
 }
 
@@ -64,14 +64,16 @@ void check_row(const DepthMixKernels& kernels, const Case& c) {
   std::vector<std::vector<double>> wide;
   for (const Floats& v : in) wide.push_back(widen(v));
   const auto want = reference_of(c, wide).run();
-  for (int s = 0; s < c.streams; ++s) CHECK(apart(y[s], want[s]) <= tolerance(64));
+  for (int s = 0; s < c.streams; ++s) CHECK(apart(y[s], want[s]) <= tolerance("depth_mix.y"));
   for (float& v : dx[0]) v -= 0.5f;  // it was added to
-  for (int j = 0; j < c.sources; ++j) CHECK(apart(dx[j], gradient(c, dy, 9 + j)) <= tolerance(256));
-  for (int g = 0; g < c.gains; ++g) CHECK(apart(dgain[g], gradient(c, dy, 4 + g)) <= tolerance(256));
-  if (c.direct) CHECK(apart(ddirect, gradient(c, dy, 8)) <= tolerance(256));
+  for (int j = 0; j < c.sources; ++j)
+    CHECK(apart(dx[j], gradient(c, dy, 9 + j)) <= tolerance("depth_mix.gradients"));
+  for (int g = 0; g < c.gains; ++g)
+    CHECK(apart(dgain[g], gradient(c, dy, 4 + g)) <= tolerance("depth_mix.gradients"));
+  if (c.direct) CHECK(apart(ddirect, gradient(c, dy, 8)) <= tolerance("depth_mix.gradients"));
   std::vector<double> dbias(c.count());
   for (int64_t i = 0; i < c.rows() * c.count(); ++i) dbias[i % c.count()] += dweights[i];
-  CHECK(apart(dbias, gradient(c, dy, 0)) <= tolerance(256));
+  CHECK(apart(dbias, gradient(c, dy, 0)) <= tolerance("depth_mix.gradients"));
 }
 
 }  // namespace

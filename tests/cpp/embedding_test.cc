@@ -26,7 +26,7 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         reference::embedding<double>(rows, d, ids.data(), t.data(), x.data(), want.data());
         std::vector<float> y(want.size());
         row.kernels->fwd(0, rows, d, ids.data(), table.data(), d, residual.data(), d, y.data(), d);
-        CHECK(distance(y, want, y.size()) <= tolerance(1));
+        CHECK(distance(y, want, y.size()) <= tolerance("embedding.y"));
 
         // All rows have id 1 of 3, in two shards cut after the first row.
         std::vector<int32_t> order(rows), begin{0, 0, static_cast<int32_t>(rows), static_cast<int32_t>(rows)};
@@ -41,7 +41,7 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         auto dwant = widen(before);
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t i = 0; i < d; ++i) dwant[d + i] += residual[r * d + i];
-        CHECK(distance(dtable, dwant, dtable.size()) <= tolerance(8));
+        CHECK(distance(dtable, dwant, dtable.size()) <= tolerance("embedding.dtable"));
       }
   });
 }
@@ -57,11 +57,11 @@ TEST_CASE("the node equals the reference, by ids and by positions") {
       reference::embedding<double>(c.rows(), c.d, ids.data(), table.data(), residual ? x.data() : nullptr,
                                    want.data());
       Runner run = make(c);
-      CHECK(distance(run.forward(), want, want.size()) <= tolerance(1));
+      CHECK(distance(run.forward(), want, want.size()) <= tolerance("embedding.y"));
       const auto dy = numbers(3, c.rows() * c.d);
       const auto dyd = widen(dy);
       reference::embedding_backward<double>(c.rows(), c.d, ids.data(), dyd.data(), dwant.data());
-      CHECK(distance(run.backward(dy), dwant, dwant.size()) <= tolerance(8));
+      CHECK(distance(run.backward(dy), dwant, dwant.size()) <= tolerance("embedding.dtable"));
       CHECK(run.node().passes_gradient() == (residual ? 2 : -1));
     }
 }

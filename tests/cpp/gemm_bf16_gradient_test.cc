@@ -51,7 +51,7 @@ void check_gradient(const GemmKernels& kernels, DType compute, int bits, const s
   kernels.weight_gradient(g);
   std::vector<double> want = gradient(cuts, m, n, x.seen(compute), dy.seen(compute));
   for (size_t i = 0; i < want.size(); ++i) want[i] += more[i];
-  CHECK(distance(out, want, want.size()) <= tolerance(64));
+  CHECK(distance(out, want, want.size()) <= tolerance("gemm.gradient"));
 }
 
 }  // namespace

@@ -61,7 +61,9 @@ void check_product(const GemmKernels& kernels, const Form& form, int64_t m, int6
     want[i] =
         reference::activate(Activation::silu, static_cast<double>(gates[i])) * want[i] * scale[i / n] + rest[i];
   }
-  const auto bound = [&](DType stored) { return tolerance(32) + (stored == DType::bf16 ? bf16_tolerance(1) : 0); };
+  const auto bound = [&](DType stored) {
+    return tolerance("gemm.c") + (stored == DType::bf16 ? tolerance("gemm.stored") : 0);
+  };
   CHECK(distance(c.seen(), want, want.size()) <= bound(c.type));
   if (form.fused) CHECK(distance(pre.seen(), want_pre, want.size()) <= bound(pre.type));
   CHECK(c.gaps_untouched());

@@ -38,10 +38,11 @@ TEST_CASE("glu rows equal the reference on every edge of the lanes") {
                            {over.data(), cols, false}, {nullptr, 0, false});
           for (int64_t i = 0; i < n; ++i) {
             const double size = std::max(1.0, std::fabs(gd[i]));
-            CHECK(std::fabs(y[i] - want[i]) <= tolerance(8) * size * size);
+            CHECK(std::fabs(y[i] - want[i]) <= tolerance("glu.y") * size * size);
             CHECK(std::fabs(dgate[i] - dy[i] * ud[i] * reference::activate_slope(a, gd[i])) <=
-                  tolerance(8) * size);
-            CHECK(std::fabs(dup[i] - 1 - dy[i] * reference::activate(a, gd[i])) <= tolerance(8) * size * size);
+                  tolerance("glu.gradients") * size);
+            CHECK(std::fabs(dup[i] - 1 - dy[i] * reference::activate(a, gd[i])) <=
+                  tolerance("glu.gradients") * size * size);
             CHECK((place[i] == y[i] && over[i] == dgate[i]));
           }
         }

@@ -88,12 +88,12 @@ TEST_CASE("grouped_gemm rows: backward of the gated unit, and the sums of a toke
           const double act = reference::activate(Activation::silu, static_cast<double>(a[u]));
           const double slope = reference::activate_slope(Activation::silu, static_cast<double>(a[u]));
           const double g = static_cast<double>(scale[static_cast<size_t>(r)]) * d[u];
-          CHECK(std::fabs(h[u] - scale[static_cast<size_t>(r)] * act * b[u]) <= tolerance(8));
-          CHECK(std::fabs(da[u] - g * b[u] * slope) <= tolerance(8));
-          CHECK(std::fabs(db[u] - g * act) <= tolerance(8));
+          CHECK(std::fabs(h[u] - scale[static_cast<size_t>(r)] * act * b[u]) <= tolerance("grouped_gemm.rows"));
+          CHECK(std::fabs(da[u] - g * b[u] * slope) <= tolerance("grouped_gemm.rows"));
+          CHECK(std::fabs(db[u] - g * act) <= tolerance("grouped_gemm.rows"));
           sum += act * b[u] * d[u];
         }
-        CHECK(std::fabs(dscale[static_cast<size_t>(r)] - sum) <= tolerance(64));
+        CHECK(std::fabs(dscale[static_cast<size_t>(r)] - sum) <= tolerance("grouped_gemm.dgates"));
       }
       const float* parts[2] = {a.data(), b.data()};
       Floats y(static_cast<size_t>(width)), zero = y;
@@ -118,7 +118,7 @@ TEST_CASE("the grouped_gemm node: values, all slopes, experts that are empty, ov
       run.node->forward(run.run);
       const auto want =
           c.reference(widen(c.x), widen(c.gates), widen(c.wg), widen(c.wu), widen(c.wd), passthrough);
-      CHECK(distance(run.out(0), want, want.size()) <= tolerance(64));
+      CHECK(distance(run.out(0), want, want.size()) <= tolerance("grouped_gemm.y"));
       const Floats dy = numbers(9, c.rows() * c.d);
       const auto got = run.backward({dy.data()});
       const int inputs[5] = {0, 1, 3, 4, 5};
@@ -126,7 +126,7 @@ TEST_CASE("the grouped_gemm node: values, all slopes, experts that are empty, ov
         const Floats& g = got[static_cast<size_t>(inputs[o])];
         for (size_t i = 0; i < g.size(); i += 1 + g.size() / 23) {
           const double exact = slope(c, o, i, dy, passthrough);
-          CHECK(std::fabs(g[i] - exact) <= tolerance(512) * (1 + std::fabs(exact)));
+          CHECK(std::fabs(g[i] - exact) <= tolerance("grouped_gemm.gradients") * (1 + std::fabs(exact)));
         }
       }
     }
@@ -163,14 +163,14 @@ TEST_CASE("grouped_gemm in bf16: near the reference of rounded operands, memory 
     }
     set_num_threads(0);
     const auto y = c.reference(widen(c.x), widen(c.gates), widen(c.wg), widen(c.wu), widen(c.wd), true);
-    CHECK(distance(want.back(), y, y.size()) <= bf16_tolerance(3));
+    CHECK(distance(want.back(), y, y.size()) <= tolerance("grouped_gemm.bf16_y"));
     const int inputs[5] = {0, 1, 3, 4, 5};
     for (int o = 0; o < 5; ++o) {
       const Floats& g = want[static_cast<size_t>(inputs[o])];
       double largest = 0;
       for (float v : g) largest = std::max(largest, std::fabs(static_cast<double>(v)));
       for (size_t i = 0; i < g.size(); i += 1 + g.size() / 23)
-        CHECK(std::fabs(g[i] - slope(c, o, i, dy, true)) <= bf16_tolerance(4) * largest);
+        CHECK(std::fabs(g[i] - slope(c, o, i, dy, true)) <= tolerance("grouped_gemm.bf16_gradients") * largest);
     }
   }
 }

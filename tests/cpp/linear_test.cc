@@ -65,11 +65,11 @@ void check_case(const Case& c) {
   const Floats dy = numbers(5, c.rows() * c.n);
   NodeRunner run = runner(c);
   const Floats y = run.forward();
-  CHECK(distance(y, reference_of(c, wide), y.size()) <= tolerance(16));
+  CHECK(distance(y, reference_of(c, wide), y.size()) <= tolerance("linear.y"));
   const auto got = run.backward(dy);
   for (size_t i = 0; i < (c.bias ? 3 : 2); ++i) {
     CAPTURE(i);
-    CHECK(distance(got[i], gradient(c, dy, i), got[i].size()) <= tolerance(32));
+    CHECK(distance(got[i], gradient(c, dy, i), got[i].size()) <= tolerance("linear.gradients"));
   }
   // Accumulating adds the very same numbers to what is there.
   const auto before = inputs(c), added = run.backward(dy, {before[0], before[1], before[2]});
@@ -93,8 +93,8 @@ TEST_CASE("linear rows: slope times gradient and sums, on every edge of the lane
             want[r * n + j] = dy[r * stride + j] * reference::activate_slope(a, pre[r * n + j]);
             sum[j] += want[r * n + j];
           }
-        if (a != Activation::none) CHECK(distance(dpre, want, want.size()) <= tolerance(16));
-        CHECK(distance(dbias, sum, sum.size()) <= tolerance(16));
+        if (a != Activation::none) CHECK(distance(dpre, want, want.size()) <= tolerance("linear.dpre"));
+        CHECK(distance(dbias, sum, sum.size()) <= tolerance("linear.dpre"));
         row.kernels->bwd(2, 2, n, a, pre.data(), false, dy.data(), stride, dpre.data(), dbias.data());
         CHECK(dbias == Floats(n, 0.0f));
         // The output again, and from the slopes in place of the numbers the same gradient.
@@ -102,7 +102,7 @@ TEST_CASE("linear rows: slope times gradient and sums, on every edge of the lane
         row.kernels->remake(rows * n, a, slopes.data(), y.data(), slopes.data());
         CHECK(y.back() == 7.0f);
         for (int64_t i = 0; i < rows * n; ++i)
-          CHECK(std::fabs(y[i] - reference::activate<double>(a, pre[i])) <= tolerance(8));
+          CHECK(std::fabs(y[i] - reference::activate<double>(a, pre[i])) <= tolerance("linear.remade"));
         row.kernels->bwd(1, 4, n, a, slopes.data(), true, dy.data(), stride, from_slopes.data(), dbias.data());
         if (a != Activation::none) CHECK(from_slopes == dpre);
       }
@@ -225,9 +225,9 @@ TEST_CASE("bf16: near the reference, the same bits for any threads and padding")
         return out;
       };
       const auto got = all(3);
-      CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= bf16_tolerance(4));
+      CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= tolerance("linear.bf16_y"));
       for (size_t i = 0; i < 3; ++i)
-        CHECK(distance(got[i + 1], gradient(c, dy, i), got[i + 1].size()) <= bf16_tolerance(8));
+        CHECK(distance(got[i + 1], gradient(c, dy, i), got[i + 1].size()) <= tolerance("linear.bf16_gradients"));
       for (int threads : {1, 2, 3}) {
         set_num_threads(threads);
         CHECK(all(threads) == got);

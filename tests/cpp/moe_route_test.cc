@@ -26,20 +26,20 @@ TEST_CASE("moe_route rows: probabilities, their figures, and the balance gradien
         int64_t chosen = 0;
         const double lse = reference::route(E, int64_t{1}, wide.data(), want.data(), &chosen, gates.data());
         CHECK(distance(std::vector<float>(p.begin() + r * E, p.begin() + (r + 1) * E), want, want.size()) <=
-              tolerance(8));
+              tolerance("moe_route.p"));
         const RouteRow& s = stats[static_cast<size_t>(r)];
         CHECK(std::fabs(std::log(static_cast<double>(s.sum)) + s.max - lse) <=
-              tolerance(16) * (1 + std::fabs(lse)));
+              tolerance("moe_route.lse") * (1 + std::fabs(lse)));
         double mean = 0, inner = 0;
         for (size_t e = 0; e < want.size(); ++e) {
           mean += want[e] * (wide[e] - s.max);
           inner += want[e] * G[e];
         }
-        CHECK(std::fabs(s.mean - mean) <= tolerance(64));
+        CHECK(std::fabs(s.mean - mean) <= tolerance("moe_route.mean"));
         if (r > 0) continue;
         row.kernels->balance(E, p.data(), G.data(), 0.5f, got.data());
         for (size_t e = 0; e < want.size(); ++e)
-          CHECK(std::fabs(got[e] - (dz[e] + want[e] * (G[e] - inner + 0.5))) <= tolerance(32));
+          CHECK(std::fabs(got[e] - (dz[e] + want[e] * (G[e] - inner + 0.5))) <= tolerance("moe_route.dz"));
       }
     }
   });

@@ -87,11 +87,12 @@ TEST_CASE("bf16: near the reference of rounded operands; memory in bf16 gives th
     std::vector<std::vector<double>> wide;
     for (const Floats& v : in) wide.push_back(widen(v));
     // Roundings of A, S and y; then of dA and dx.
-    CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= bf16_tolerance(3));
+    CHECK(distance(got[0], reference_of(c, wide), got[0].size()) <= tolerance("pattention.bf16_y"));
     for (size_t i : {0, 1, 2, 3, 4}) {
       if (in[i].empty()) continue;
       CAPTURE(i);
-      CHECK(distance(got[i + 1], gradient(c, in, dy, i), got[i + 1].size()) <= bf16_tolerance(8));
+      CHECK(distance(got[i + 1], gradient(c, in, dy, i), got[i + 1].size()) <=
+            tolerance("pattention.bf16_gradients"));
     }
   }
 }

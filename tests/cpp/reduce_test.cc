@@ -18,7 +18,7 @@ TEST_CASE("reduce rows on every edge of the lanes") {
         for (int p = 0; p < planes; ++p) all.push_back(numbers(static_cast<uint64_t>(p), n));
         for (int p = 0; p < planes; ++p) pointers[p] = all[static_cast<size_t>(p)].data();
         const double want = reference::squares(n, pointers, planes);
-        CHECK(std::fabs(row.kernels->squares(n, pointers, planes) - want) <= tolerance(8) * want);
+        CHECK(std::fabs(row.kernels->squares(n, pointers, planes) - want) <= tolerance("reduce.squares") * want);
         std::vector<float>& x = all[0];
         CHECK(row.kernels->finite(n, x.data()));
         for (int64_t at : {int64_t{0}, n / 2, n - 1})
@@ -58,7 +58,7 @@ TEST_CASE("squared_norm: many gradients, the same bits for any thread count, not
     CHECK(got == first);
   }
   set_num_threads(0);
-  CHECK(std::fabs(first - want) <= tolerance(4) * want);
+  CHECK(std::fabs(first - want) <= tolerance("reduce.all") * want);
   memory[8][77] = NAN;
   block_squares(gradients, blocks);
   CHECK(!std::isfinite(squared_norm(blocks)));

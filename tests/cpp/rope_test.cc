@@ -45,13 +45,13 @@ TEST_CASE("rope rows equal the reference on every edge of the lanes, in place an
         std::vector<float> y(x.size(), kPoison), in_place = x, added(x.size(), 1.0f);
         block.x = x.data(), block.y = y.data();
         row.kernels->rotate(block);
-        CHECK(distance(y, want, y.size()) <= tolerance(4));
+        CHECK(distance(y, want, y.size()) <= tolerance("rope.y"));
         block.x = block.y = in_place.data();
         row.kernels->rotate(block);
         CHECK(in_place == y);
         block.negative = true;  // and back again
         row.kernels->rotate(block);
-        CHECK(distance(in_place, x, x.size()) <= tolerance(8));
+        CHECK(distance(in_place, x, x.size()) <= tolerance("rope.back"));
         block.negative = false, block.accumulate = true, block.x = x.data(), block.y = added.data();
         row.kernels->rotate(block);
         for (size_t i = 0; i < added.size(); ++i) CHECK(added[i] == doctest::Approx(1.0 + want[i]).epsilon(1e-6));
@@ -64,7 +64,7 @@ TEST_CASE("rope nodes: index, positions, cache length, four axes, gradients, thr
   const auto x = numbers(2, batch * time * heads * dim), dy = numbers(3, x.size());
   HeadNode plain("rope", {{"n_head", heads}}, {Value({batch, time, heads * dim}, x, 7)});
   const auto y = plain.forward();
-  CHECK(distance(y, wanted(x, counted(batch, time), heads, dim, dim / 2, 1e4), y.size()) <= tolerance(4));
+  CHECK(distance(y, wanted(x, counted(batch, time), heads, dim, dim / 2, 1e4), y.size()) <= tolerance("rope.y"));
   HeadNode axes("rope", {}, {Value({batch, time, heads, dim}, x, 4)});
   CHECK(axes.forward() == y);
   for (int threads : {1, 2, 3}) {
@@ -86,14 +86,15 @@ TEST_CASE("rope nodes: index, positions, cache length, four axes, gradients, thr
   HeadNode given("rope", {{"n_head", heads}, {"max_positions", int64_t{101}}, {"fraction", 0.5}, {"base", 500.0}},
                  {Value({batch, time, heads * dim}, x), Value({batch, time}, positions)});
   const auto yp = given.forward();
-  CHECK(distance(yp, wanted(x, positions, heads, dim, dim / 4, 500.0), yp.size()) <= tolerance(4));
+  CHECK(distance(yp, wanted(x, positions, heads, dim, dim / 4, 500.0), yp.size()) <= tolerance("rope.y"));
   given.input(1).ints[5] = 101;
   CHECK_THROWS_AS(given.forward(), Error);
 
   HeadNode decode("rope", {{"n_head", heads}, {"max_positions", int64_t{200}}},
                   {Value({batch, time, heads * dim}, x)});
   const auto later = decode.forward(130);
-  CHECK(distance(later, wanted(x, counted(batch, time, 130), heads, dim, dim / 2, 1e4), y.size()) <= tolerance(4));
+  CHECK(distance(later, wanted(x, counted(batch, time, 130), heads, dim, dim / 2, 1e4), y.size()) <=
+        tolerance("rope.y"));
   CHECK_THROWS_AS(decode.forward(131), Error);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,21 @@ from mudd_core._core import op_names
 from mudd_core.graph import tape
 from op_case import Case, integers, normal
 from op_cases import cases
+from reference.bounds import ROWS, op_bound
 
 CASES = cases()
 LOSSES = ("cross_entropy", "moe_balance")  # their gradient is a weight of the summed loss, 1 by default
 IDS = [f"{i}-{c.op}" for i, c in enumerate(CASES)]
 
 
-def close(got: Any, want: Any, name: str = "") -> None:
-    """Equal to 3e-5 of the largest number (float32 sums of at most some hundred terms)."""
+def close(got: Any, want: Any, op: str, name: str = "") -> None:
+    """Equal within the op's bound, of the largest number or of one."""
     if want is None:
         assert got is None, name
         return
     assert got.shape == want.shape, name
     np.testing.assert_allclose(
-        got, want, rtol=0, atol=3e-5 * max(1.0, float(np.abs(want).max())), err_msg=name
+        got, want, rtol=0, atol=op_bound(op) * max(1.0, float(np.abs(want).max())), err_msg=f"{op} {name}"
     )
 
 
@@ -64,6 +66,20 @@ def test_every_op_of_the_face_has_a_case() -> None:
     assert face == set(op_names())
 
 
+def test_every_op_has_bounds_with_a_reason_and_room_above_what_was_seen() -> None:
+    table = Path(__file__).parents[1] / "tolerances.inc"
+    assert len(ROWS) == table.read_text().count("\nMUDD_TOLERANCE(")  # each in the one form
+    assert set(op_names()) <= {name for _, name, *_ in ROWS}
+    results = [f"{name}.{result}" for _, name, result, *_ in ROWS]
+    assert results == sorted(set(results))
+    for _, name, result, bound, seen, reason in ROWS:
+        assert len(reason.split()) >= 2, (name, result)
+        assert float(seen) < int(bound) <= max(2, 8 * float(seen) + 4), (name, result)
+    sources = "".join(file.read_text() for file in (table.parent / "cpp").glob("*_test.cc"))
+    unused = {name for name in results if f'tolerance("{name}")' not in sources}
+    assert unused == {"add.y", "lion.w", "moe_balance.loss", "sgd.w"}  # these are of the Python tests alone
+
+
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_forward_and_backward_follow_the_formulas(case: Case) -> None:
     want = case.forward(*case.inputs)
@@ -74,7 +90,7 @@ def test_forward_and_backward_follow_the_formulas(case: Case) -> None:
     dy = gradient_for(case)
     gradients = backward_of(case, dy, case.inputs)
     for index, (got, exact) in enumerate(zip(gradients, case.backward(dy, *case.inputs), strict=True)):
-        close(got, exact, f"{case.op}: gradient of input {index}")
+        close(got, exact, case.op, f"gradient of input {index}")
 
 
 def wider_rows(a: Any) -> Any:
@@ -213,10 +229,10 @@ def test_tape_gradients_of_a_composition() -> None:
         (norm(h, tg) @ tt.T).flatten(0, 1), index.flatten(), reduction="sum"
     )
     want.backward()
-    close(loss.data, want.detach().numpy().reshape(1), "loss")
+    close(loss.data, want.detach().numpy().reshape(1), "cross_entropy", "loss")
     for leaf, exact in zip(leaves, (tx, tg, tw, tt), strict=True):
         assert exact.grad is not None
-        close(leaf.grad, exact.grad.numpy())
+        close(leaf.grad, exact.grad.numpy(), "cross_entropy")
 
 
 def test_backward_again_adds_to_grad() -> None:
@@ -238,7 +254,7 @@ def test_a_result_multiplied_by_itself_gets_both_gradients(threads: int) -> None
         mc.set_num_threads(0)
     exact, d = np.maximum(a.data, 0).astype(np.float64), dy.astype(np.float64)
     assert a.grad is not None
-    close(a.grad, (d @ exact.T + exact.T @ d) * (a.data > 0))
+    close(a.grad, (d @ exact.T + exact.T @ d) * (a.data > 0), "linear")
 
 
 def test_hidden_states_that_are_the_head_too_get_both_gradients_in_every_chunk() -> None:
@@ -257,7 +273,7 @@ def test_hidden_states_that_are_the_head_too_get_both_gradients_in_every_chunk()
     g /= g.sum(-1, keepdims=True)
     g[np.arange(count), targets] -= 1
     assert a.grad is not None
-    close(a.grad, (g @ exact + g.T @ exact) * (a.data > 0))
+    close(a.grad, (g @ exact + g.T @ exact) * (a.data > 0), "linear")
 
 
 def test_only_leaves_that_ask_get_gradients() -> None:
@@ -279,7 +295,7 @@ def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
     each = [ops.linear_backward(dy[i : i + 2], x[i : i + 2], w)[1] for i in range(0, 8, 2)]
     assert np.array_equal(cut[1], (each[0] + each[1]) + (each[2] + each[3]))  # the tree over shards
     assert not np.array_equal(plain[1], cut[1])  # so that the line above can fail
-    close(plain[1], x.reshape(-1, 64).astype(np.float64).T @ dy.reshape(-1, 48))
+    close(plain[1], x.reshape(-1, 64).astype(np.float64).T @ dy.reshape(-1, 48), "linear")
     with (
         tape.shards(8, 4),
         pytest.raises(ValueError, match=r"\[linear\] input 0: expected a multiple of 8 rows"),

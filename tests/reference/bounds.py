@@ -1,4 +1,4 @@
-"""How far fp32 may be from a float64 reference: one table, in epsilons of float32.
+"""How far fp32 may be from a float64 reference, in epsilons of float32: ops as tests/tolerances.inc says, models here.
 
 A fixed number of epsilons fits models whose rounding grows as sums do. Where a case multiplies rounding (a norm of a
 state that nearly cancels), its own float64 reference says by how much: see `moved`.
@@ -6,7 +6,9 @@ state that nearly cancels), its own float64 reference says by how much: see `mov
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,15 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 EPSILON = float(np.finfo(np.float32).eps)
+
+_ROW = re.compile(r'^MUDD_TOLERANCE\((f32|bf16), ([a-z_]+)\.([a-z0-9_]+), (\d+), ([\d.]+), "(.+)"\)$', re.M)
+ROWS = _ROW.findall((Path(__file__).parents[1] / "tolerances.inc").read_text())
+
+
+def op_bound(op: str) -> float:
+    """The widest bound of an op's results in fp32, those of its passes together."""
+    return EPSILON * max(int(bound) for kind, name, _, bound, _, _ in ROWS if (kind, name) == ("f32", op))
+
 
 # Largest difference over the largest entry of the reference, the loss over itself.
 LOGITS, LOSS, GRADIENT = 200 * EPSILON, 20 * EPSILON, 400 * EPSILON
