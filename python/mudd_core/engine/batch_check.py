@@ -89,7 +89,7 @@ def checked_batch(
     optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
     given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
     for name, array in given.items():  # before any of their values is read
-        if array.shape != given["inputs"].shape:
+        if given["inputs"].ndim == 2 and array.shape != given["inputs"].shape:
             raise ValueError(f"[model] {name}: expected shape {given['inputs'].shape}, got {array.shape}")
     arrays = {name: checked_ids(given[name], name, config) for name in ("inputs", "targets")}
     for name in optional:
