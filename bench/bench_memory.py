@@ -57,7 +57,7 @@ def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
     train = {
         "batch_size": batch,
         "seq_len": length,
-        "micro_batch": rng.choice((0, 1, 2)),
+        "micro_batch_size": rng.choice((0, 1, 2)),
         "recompute": rng.choice(("false", "true")),
         "threads": rng.choice((1, 2)),
     }

@@ -67,7 +67,7 @@ def run_config(
         lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=DECAY, clip=CLIP, decay="no_norm_no_bias"
     )
     train = c.TrainConfig(
-        batch_size=s.B, seq_len=s.T, micro_batch=micro_batch, precision=precision, recompute=recompute
+        batch_size=s.B, seq_len=s.T, micro_batch_size=micro_batch, precision=precision, recompute=recompute
     )
     return c.Config(name="bench", model=model, optim=optim, train=train)
 
@@ -157,7 +157,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--micro-batch",
         type=int,
-        help="train.micro_batch: shards of one run, 0 = all; default: half of the batch, or 1,024 tokens",
+        help="train.micro_batch_size: sequences of one run, 0 = all; default: half of the batch, or 1,024 tokens",
     )
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--seq-len", type=int, help="window T in place of the shape's, for long context")

@@ -25,7 +25,7 @@ def get_config() -> Config:
             steps=250,
             batch_size=256,
             seq_len=32768,
-            micro_batch=1,
+            micro_batch_size=32,
             seed=4321,
             eval_every=6,
             log_every=1,

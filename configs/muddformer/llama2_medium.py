@@ -16,7 +16,7 @@ def get_config() -> Config:
             batch_size=256,
             seq_len=2048,
             logical_shards=256,
-            micro_batch=1,
+            micro_batch_size=1,
             save_every=500,
             eval_every=13500,
             keep_last=4,

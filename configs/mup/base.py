@@ -14,7 +14,7 @@ def get_config() -> Config:
             batch_size=1024,
             seq_len=256,
             logical_shards=128,
-            micro_batch=1,
+            micro_batch_size=8,
             save_every=5000,
             eval_every=5000,
             log_every=100,

@@ -20,7 +20,7 @@ def get_config() -> Config:
             batch_size=512,
             seq_len=1024,
             logical_shards=64,
-            micro_batch=1,
+            micro_batch_size=8,
             save_every=10_000,
             eval_every=10_000,
             seed=42,

@@ -28,7 +28,7 @@ def get_config() -> Config:
             batch_size=1024,
             seq_len=2048,
             logical_shards=256,
-            micro_batch=1,
+            micro_batch_size=4,
             save_every=500,
             eval_every=5000,
         ),

@@ -48,7 +48,7 @@ def lines(cache: str) -> Iterator[str]:
                     seq_len=24,
                     seed=11,
                     logical_shards=4,
-                    micro_batch=2,
+                    micro_batch_size=2,
                     threads=2,
                     precision=precision,
                 ),

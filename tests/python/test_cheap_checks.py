@@ -57,10 +57,10 @@ def needs(config: Config) -> int:
     [
         # Half of the shards at once, then the cheap results again, then another batch.
         (["train.batch_size=64"], 0.8, ["train.recompute=true", "stays the same"]),
-        (["train.batch_size=64"], 0.5, ["train.micro_batch=", "stays the same"]),
-        (["train.batch_size=64", "train.micro_batch=1", "train.recompute=true", "eval.batch_size=1"], 0.7,
+        (["train.batch_size=64"], 0.5, ["train.micro_batch_size=", "stays the same"]),
+        (["train.batch_size=64", "train.micro_batch_size=8", "train.recompute=true", "eval.batch_size=1"], 0.7,
          ["train.precision=bf16", "changes the training"]),
-        (["train.batch_size=64", "train.precision=bf16", "train.micro_batch=1"], 0.5,
+        (["train.batch_size=64", "train.precision=bf16", "train.micro_batch_size=8"], 0.5,
          ["train.batch_size=", "changes the training"]),
     ],
 )  # fmt: skip
@@ -71,8 +71,8 @@ def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, 
     assert all(part in text for part in mends), text
     named = text.removeprefix("set ").partition(":")[0].split()
     assert needs(mc.load_config("tiny.py", [*words, *named])) <= there
-    # A value of 0 (all shards at once) cannot be lowered, and a batch in one run of the graph is named by its shards.
-    assert "lower train.micro_batch" not in text
+    # A value of 0 (the whole batch at once) cannot be lowered.
+    assert "lower train.micro_batch_size" not in text
 
 
 def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

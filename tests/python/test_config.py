@@ -33,6 +33,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.describe import field_help, listing
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.engine.engine import cut_batch
 from mudd_core.engine.rates import learning_rate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,9 +221,8 @@ def test_values_follow_the_type_of_the_field() -> None:
         (["model.d_head=15"], "even width"),
         (["train.logical_shards=6"], "power of two, got 6"),
         (["train.logical_shards=2048"], "at most 1024, got 2048"),
-        (["train.batch_size=12", "train.micro_batch=2"], "12 is no multiple of the 8 shards"),
-        (["train.micro_batch=3"], "power of two up to 8"),
-        (["train.micro_batch=16"], "power of two up to 8"),
+        (["train.batch_size=12", "train.micro_batch_size=2"], "12 is no multiple of the 8 shards"),
+        (["train.micro_batch_size=-1"], "train.micro_batch_size: expected at least 0"),
         (["optim.beta2=1"], "less than 1"),
         (["model.max_seq_len=64"], "at most model.max_seq_len (64), got 128"),
         (["model.family=gpt2"], "expected one of transformer_pp"),
@@ -396,3 +396,33 @@ def test_config_needs_neither_core_nor_numpy() -> None:
     code = "import mudd_core as mc, sys; mc.load_config('tiny.py'); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"
+
+
+def test_the_micro_batch_of_earlier_versions_counts_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TrainConfig(batch_size=64, logical_shards=16, micro_batch=2).micro_batch_size == 8
+    assert (
+        TrainConfig(batch_size=64, logical_shards=16, micro_batch=16).micro_batch_size == 0
+    )  # the whole batch
+    config = mc.load_config("tiny.py", ["train.micro_batch=2", "train.batch_size=32"])  # in any order
+    assert config.train.micro_batch_size == 8
+    assert "train.micro_batch_size=8 counts sequences" in capsys.readouterr().out
+    saved = to_dict(config)
+    del saved["train"]["micro_batch_size"]
+    assert from_dict({**saved, "train": {**saved["train"], "micro_batch": 2}}) == config
+
+
+@pytest.mark.parametrize(
+    ("batch", "shards", "size", "runs"),
+    [
+        (8, 8, 0, 1),
+        (8, 8, 8, 1),
+        (8, 8, 99, 1),
+        (8, 8, 1, 8),
+        (8, 8, 3, 4),
+        (32, 8, 1, 8),
+        (32, 8, 8, 4),
+        (5, 8, 5, 1),
+    ],
+)
+def test_runs_of_a_micro_batch_size(batch: int, shards: int, size: int, runs: int) -> None:
+    assert cut_batch(batch, shards, size)[0] == runs

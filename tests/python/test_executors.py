@@ -111,7 +111,7 @@ def test_steps_with_rows_of_a_table_never_change_bits(name: str) -> None:
         config = Config(
             name="rows",
             model=model.config,
-            train=TrainConfig(steps=9, batch_size=8, seq_len=17, micro_batch=micro_batch),
+            train=TrainConfig(steps=9, batch_size=8, seq_len=17, micro_batch_size=micro_batch),
             optim=OptimConfig(lr=1e-2, weight_decay=0.1, clip=0.5),
         )
         engine = Engine(config, model)
@@ -262,7 +262,7 @@ def test_shapes_of_parameters_have_bounds() -> None:
 )
 def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -> None:
     model, cfg, _ = make("llama_gqa")
-    train = TrainConfig(steps=2, batch_size=4, seq_len=9, logical_shards=4, micro_batch=2)
+    train = TrainConfig(steps=2, batch_size=4, seq_len=9, logical_shards=4, micro_batch_size=2)
     engine = Engine(Config("t", model.config, train=train), model)
     batch = make_batch(cfg.vocab_size, 4, 9)
     model.set_parameter(parameter, np.full(model.parameters[parameter].shape, np.inf, np.float32))

@@ -141,7 +141,12 @@ def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
 MEMORY_CASES = {
     "activations": ("train.batch_size=256", "model.d_model=256", "model.d_ff=1024"),
     "weights": ("train.batch_size=4", "model.d_model=768", "model.n_layer=4", "model.d_ff=3072"),
-    "micro_batch": ("train.batch_size=32", "train.micro_batch=1", "model.d_model=768", "model.d_ff=3072"),
+    "micro_batch": (
+        "train.batch_size=32",
+        "train.micro_batch_size=4",
+        "model.d_model=768",
+        "model.d_ff=3072",
+    ),
     "recompute": ("train.batch_size=512", "train.recompute=true", "model.n_head=2", "model.d_model=192"),
 }
 
@@ -291,7 +296,7 @@ def test_every_kind_of_config_runs(finished: TinyRun, tmp_path: Path) -> None:
     assert load_config(file).model.family == "gpt2"
     words = (
         "train.steps=4",
-        "train.micro_batch=2",
+        "train.micro_batch_size=2",
         "loss.normalize=all_slots",
         "optim.schedule=wsd",
         "optim.decay=all",

@@ -107,7 +107,7 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     alone = [model.loss({key: array[i : i + 1] for key, array in batch.items()}) for i in range(4)]
     assert model.loss(batch, shards=4) == pytest.approx(np.mean(alone), rel=LOSS)
     assert whole.loss(batch, shards=4) != pytest.approx(np.mean(alone), rel=10 * LOSS)  # another quantity
-    train = TrainConfig(steps=2, batch_size=4, seq_len=9, micro_batch=1)
+    train = TrainConfig(steps=2, batch_size=4, seq_len=9, micro_batch_size=1)
     with pytest.raises(UserError, match="aux_scope"):
         Engine(Config(model=whole.config, train=train), whole)
     with tape.shards(4, 2):
@@ -159,7 +159,7 @@ def test_jitter_drops_and_figures_do_not_depend_on_micro_batches_or_threads() ->
     want, figures, state = losses()
     assert figures["expert_load"] and sum(map(sum, figures["expert_dropped"])) > 0
     for micro_batch in (1, 2):
-        got, same, other = losses(micro_batch=micro_batch)
+        got, same, other = losses(micro_batch_size=micro_batch)
         assert got == want and same == figures
         assert all(np.array_equal(state[key], other[key]) for key in state)
     for threads in (1, 3):
@@ -178,7 +178,7 @@ def test_rows_with_ignored_targets_train_alike_in_any_micro_batch(name: str) -> 
     batch["targets"][1, 5:] = -100
     seen = []
     for micro_batch in (0, 1, 2):
-        train = TrainConfig(steps=3, batch_size=4, seq_len=12, logical_shards=4, micro_batch=micro_batch)
+        train = TrainConfig(steps=3, batch_size=4, seq_len=12, logical_shards=4, micro_batch_size=micro_batch)
         config = Config(model=OURS, train=train, loss=mc.load_config(name).loss)
         trainer = mc.Trainer(config, model=mc.Model(OURS, seed=0))
         seen.append((trainer.step(batch).loss, np.array(trainer.model.parameters["embed"])))

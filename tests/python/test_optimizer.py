@@ -77,8 +77,8 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 def test_micro_batches_recompute_and_threads_never_change_bits(name: str) -> None:
     want = run(name)
     for micro_batch in (1, 2, 4, 8):
-        assert equal(run(name, micro_batch=micro_batch), want)
-    assert equal(run(name, recompute=True, micro_batch=2), want)
+        assert equal(run(name, micro_batch_size=micro_batch), want)
+    assert equal(run(name, recompute=True, micro_batch_size=2), want)
     try:
         for threads in (1, 3):
             mc.set_num_threads(threads)

@@ -29,7 +29,7 @@ def engine(*words: str) -> Engine:
 
 
 def test_every_node_is_timed_and_flops_are_the_formulas() -> None:
-    e = engine("train.micro_batch=2")
+    e = engine("train.micro_batch_size=2")
     found = profile(e, steps=3, warmup=1)
     assert found.tokens == 96 and 0 < sum(t.seconds for t in found.timings) < found.seconds
     ops = {(t.op, t.phase) for t in found.timings}

@@ -40,7 +40,7 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def test_dropped_paths_depend_on_seed_step_and_sample_alone() -> None:
     want = run()
-    for options in ({"micro_batch": 1}, {"micro_batch": 2}, {"recompute": True}):
+    for options in ({"micro_batch_size": 1}, {"micro_batch_size": 2}, {"recompute": True}):
         assert equal(run(**options), want), options
     try:
         mc.set_num_threads(3)

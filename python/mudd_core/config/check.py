@@ -21,8 +21,7 @@ def _is_power_of_two(number: int) -> bool:
 
 def shard_count(config: Config) -> int:
     """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
-    largest = 1 << (config.train.batch_size.bit_length() - 1)
-    return min(config.train.logical_shards, largest)
+    return config.train.shard_count()
 
 
 def _field_fault(info: FieldInfo) -> str | None:
@@ -85,15 +84,10 @@ def _train_faults(config: Config) -> list[str]:
     shards = shard_count(config)
     if not _is_power_of_two(train.logical_shards):
         faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")
-    if train.micro_batch and not (_is_power_of_two(train.micro_batch) and train.micro_batch <= shards):
+    if 0 < train.micro_batch_size < train.batch_size and train.batch_size % shards:
         faults.append(
-            f"train.micro_batch: expected 0 or a power of two up to {shards} (the logical shards), "
-            f"got {train.micro_batch}"
-        )
-    elif 0 < train.micro_batch < shards and train.batch_size % shards:
-        faults.append(
-            f"train.micro_batch: needs logical shards of equal size, but train.batch_size {train.batch_size} "
-            f"is no multiple of the {shards} shards; take another batch size or train.micro_batch=0"
+            f"train.micro_batch_size: needs logical shards of equal size, but train.batch_size {train.batch_size} "
+            f"is no multiple of the {shards} shards; take another batch size or train.micro_batch_size=0"
         )
     if optim.rule != "sp" and not hasattr(config.model, "d_base"):
         faults.append(

@@ -8,6 +8,7 @@ Four grammars give one list: `--config.train.steps=100` (also with a blank), `tr
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -136,9 +137,20 @@ def split_words(
     return overrides
 
 
+_OLD_MICRO_BATCH = re.compile(r"micro[_-]batch(?![_-]size)")
+
+
+def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
+    """The config with train.micro_batch as earlier versions read it, and a note of its new name."""
+    size = config.train.sequences_of(shards)
+    print(f"note: train.micro_batch={shards} counts shards; train.micro_batch_size={size} counts sequences")
+    changed: AnyConfig = replace_path(config, "train.micro_batch_size", size)
+    return changed
+
+
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """The config with every override set, in order; an unknown path is an error with the nearest name."""
-    before, fields = config.model, set[str]()
+    before, fields, old_micro_batch = config.model, set[str](), -1
     for item in overrides:
         infos = {info.path: info for info in walk(config)}
         # An alias needs its section here: a bare leaf of several sections is a guess that `--leaf` alone makes.
@@ -146,8 +158,13 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         if path is None or path not in infos:
             hint = nearest_field(item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
-        config = replace_path(config, path, parse_value(infos[path], item.text))
+        value = parse_value(infos[path], item.text)
+        if path == "train.micro_batch_size":
+            old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
+        config = replace_path(config, path, value)
         fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
+    if old_micro_batch >= 0:  # the batch and its shards are known now
+        config = _with_shards_in_a_run(config, old_micro_batch)
     judge = getattr(config.model, "overridden", None)
     wrong = judge(before, fields) if judge else None
     if wrong:

@@ -15,6 +15,8 @@ from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
 
+RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
+
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Nested plain values; `model` carries its family."""
@@ -51,9 +53,9 @@ def _build(cls: type, raw: Any, path: str) -> Any:
     values: dict[str, Any] = {}
     for name, value in raw.items():
         where = f"{path}.{name}" if path else name
-        if name not in known:
+        if name not in known and where not in RENAMED:
             raise UserError(f"[config] unknown field '{where}'{nearest(name, known)}")
-        nested = name == "model" or dataclasses.is_dataclass(hints[name])
+        nested = name == "model" or (name in known and dataclasses.is_dataclass(hints[name]))
         values[name] = _build(hints[name], value, where) if nested else value
     return cls(**values)
 

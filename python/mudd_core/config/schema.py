@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from mudd_core.config.families import ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import LONGEST, opt
@@ -36,9 +36,9 @@ class TrainConfig:
     logical_shards: int = opt(
         8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
     )
-    micro_batch: int = opt(
-        0, "shards in one run of the graph, a power of two; changes speed and memory, never bits; 0 = all shards",
-        "shards", low=0, free=True,
+    micro_batch_size: int = opt(
+        0, "most sequences in one run of the graph, which takes whole logical shards, at least one; changes speed "
+        "and memory, never bits; 0 = the whole batch", "sequences", low=0, free=True, flags=("micro_batch",),
     )  # fmt: skip
     recompute: bool = opt(
         False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
@@ -91,15 +91,26 @@ class TrainConfig:
         "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
         later=True,
     )  # fmt: skip
+    # The same in logical shards: the field's name and unit in earlier versions.
+    micro_batch: InitVar[int] = -1
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, micro_batch: int) -> None:
         if isinstance(self.trainable, str) and self.trainable.strip() == "*":
             object.__setattr__(self, "trainable", "")
         names = {"float32": "fp32", "bfloat16": "bf16"}
-        if (
-            isinstance(self.precision, str) and self.precision in names
-        ):  # one name, so that a resume finds no change
+        if isinstance(self.precision, str) and self.precision in names:  # one name: a resume finds no change
             object.__setattr__(self, "precision", names[self.precision])
+        if micro_batch >= 0:
+            object.__setattr__(self, "micro_batch_size", self.sequences_of(micro_batch))
+
+    def shard_count(self) -> int:
+        """Logical shards in use: logical_shards, capped at the largest power of two not above the batch."""
+        return min(self.logical_shards, 1 << (max(1, self.batch_size).bit_length() - 1))
+
+    def sequences_of(self, shards: int) -> int:
+        """Sequences in so many logical shards; 0 where that is the whole batch, or no shard fits the batch evenly."""
+        count = max(1, self.shard_count())
+        return shards * self.batch_size // count if shards < count and self.batch_size % count == 0 else 0
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,13 @@ class Engine:
     def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
         self.config, self.model, self.batcher = config, model, batcher
         train = config.train
-        self.runs, self.shards_per_run = cut_batch(train.batch_size, train.logical_shards, train.micro_batch)
+        self.runs, self.shards_per_run = cut_batch(
+            train.batch_size, train.logical_shards, train.micro_batch_size
+        )
         self._samples = train.batch_size // self.runs
         if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
             raise UserError(
-                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch must be 0; "
+                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
                 "take aux_scope=shard for micro-batches"
             )
         assign_scales(model.store, config)
@@ -202,17 +204,18 @@ class Engine:
         }
 
 
-def cut_batch(batch_size: int, logical_shards: int, micro_batch: int) -> tuple[int, int]:
-    """(graph runs per step, shards per run). micro_batch: shards of one run; 0 = all of them (contracts 2)."""
+def cut_batch(batch_size: int, logical_shards: int, micro_batch_size: int) -> tuple[int, int]:
+    """(graph runs per step, shards per run). micro_batch_size: most sequences of a run; 0 = the batch (contracts 2)."""
     shards = 1
     while shards * 2 <= min(logical_shards, batch_size):
         shards *= 2
-    if micro_batch == 0 or micro_batch >= shards:
+    if micro_batch_size == 0 or micro_batch_size >= batch_size:
         return 1, shards
-    if micro_batch & (micro_batch - 1):
-        raise UserError(f"[config] train.micro_batch: expected a power of two of shards, got {micro_batch}")
     if batch_size % shards:
         raise UserError(
-            f"[config] train.micro_batch: needs equal shards, but {batch_size} windows do not divide by {shards}"
+            f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
         )
-    return shards // micro_batch, micro_batch
+    per_run = 1
+    while per_run * 2 * (batch_size // shards) <= micro_batch_size:
+        per_run *= 2
+    return shards // per_run, per_run

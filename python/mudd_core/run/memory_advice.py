@@ -27,10 +27,11 @@ def _same_numbers(config: Config) -> Iterator[Changes]:
     """Changes that leave every number of the training as it is, the mildest first."""
     train = config.train
     recompute: list[Changes] = [{}] if train.recompute else [{}, {"train.recompute": True}]
-    shards = shard_count(config)
-    now = min(train.micro_batch or shards, shards)
+    now = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    smallest = max(1, train.batch_size // shard_count(config))  # a run takes at least one shard
     micro: list[Changes] = [{}]
-    micro += [{"train.micro_batch": size} for size in _halves(now)]
+    if train.batch_size % shard_count(config) == 0:
+        micro += [{"train.micro_batch_size": size} for size in _halves(now) if size >= smallest]
     yield from ({**few, **again} for few in micro for again in recompute if few or again)
     if (config.eval.batch_size or train.batch_size) > 1:
         yield from ({**few, **again, "eval.batch_size": 1} for few in micro for again in recompute)
@@ -46,7 +47,7 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
     for size in _halves(train.batch_size):
         yield {"train.batch_size": size, **spare}
         if size > 1:
-            yield {"train.batch_size": size, "train.micro_batch": 1, **spare}
+            yield {"train.batch_size": size, "train.micro_batch_size": 1, **spare}
     for length in _halves(train.seq_len):
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
 
