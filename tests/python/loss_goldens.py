@@ -49,7 +49,7 @@ def lines(cache: str) -> Iterator[str]:
                     seed=11,
                     logical_shards=4,
                     micro_batch_size=2,
-                    threads=2,
+                    threads=1,
                     precision=precision,
                 ),
                 optim=OptimConfig(lr=3e-3, warmup_steps=3),
