@@ -13,12 +13,12 @@
 namespace mudd {
 
 struct ExecutorOptions {
-  PlanOptions plan;
+  PlanOptions plan = {};
   int runs_per_step = 1;      // graph runs that make up one batch, a power of two (contracts 2)
   bool poison = false;        // fills the arena with NaN before every run (tests)
   bool gradient_rows = true;  // of tables that a step reads few rows of only those are kept; false: all (tests)
   bool check_finite = false;  // after every node; stops with the name of the first non-finite one
-  GradientMemory gradient_memory;  // of the flat plane of GradientSums
+  GradientMemory gradient_memory = {};  // of the flat plane of GradientSums
 };
 
 // Told in the last graph run of a step, while backward goes on, which gradients are final.

@@ -18,9 +18,9 @@ namespace mudd {
 using GradientMemory = std::function<std::byte*(int64_t bytes)>;
 
 struct GradientOptions {
-  int runs = 1;           // graph runs of a step, a power of two
-  bool by_rows = true;    // tables of which a step reads few rows keep only those
-  GradientMemory memory;  // empty: an arena of its own
+  int runs = 1;                // graph runs of a step, a power of two
+  bool by_rows = true;         // tables of which a step reads few rows keep only those
+  GradientMemory memory = {};  // empty: an arena of its own
 };
 
 class GradientSums {

@@ -19,7 +19,7 @@ using FillRun = std::function<void(const RunSamples& samples, Executor& executor
 struct SummedValues {
   ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
   ValueId aux = kAbsent;                    // further loss sums f64[S]
-  std::vector<ValueId> figures;             // fp32 [B, W], summed over the samples
+  std::vector<ValueId> figures = {};        // fp32 [B, W], summed over the samples
 };
 
 class Accumulate {

@@ -15,11 +15,11 @@
 namespace mudd {
 
 struct TrainStepOptions {
-  UpdateOptions update;
+  UpdateOptions update = {};
   double clip = 1.0;  // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
-  uint64_t seed = 0;  // of what ops draw at random (StepInput)
-  BatchPart part;     // of this process
+  uint64_t seed = 0;    // of what ops draw at random (StepInput)
+  BatchPart part = {};  // of this process
 };
 
 class TrainStep {
