@@ -2,6 +2,7 @@
 #include "mudd/optim/adamw/adamw.h"
 #include "mudd/optim/lion/lion.h"
 #include "mudd/optim/sgd/sgd.h"
+#include "mudd/optim/update.h"
 #include "rows.h"
 
 namespace mudd::bench {
@@ -9,11 +10,11 @@ namespace {
 
 constexpr int64_t kNumbers = 1 << 15;
 
-void add(std::span<const KernelRow<UpdateKernels>> rows, Optimizer optimizer) {
+void add(std::span<const KernelRow<UpdateKernels>> rows, std::unique_ptr<Elementwise> optimizer) {
   UpdateParameter parameter;
   parameter.lr = 1e-6, parameter.decay = 1e-7;
-  const UpdateFactors factors = update_factors(optimizer, parameter, {});
-  const double planes = moments_of(optimizer) == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
+  const UpdateFactors factors = optimizer->factors(parameter, 1, 1);
+  const double planes = optimizer->moments() == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
   register_rows(rows, "update", {.bytes = (8 * planes + 4) * kNumbers}, [=](const UpdateKernels& k) {
     return [&k, factors, w = filled(kNumbers), m = Floats(kNumbers), v = Floats(kNumbers),
             g = filled(kNumbers)]() mutable {
@@ -33,9 +34,9 @@ void add(std::span<const KernelRow<UpdateKernels>> rows, Optimizer optimizer) {
 }  // namespace
 
 void add_updates() {
-  add(adamw_rows(), Optimizer::adamw);
-  add(lion_rows(), Optimizer::lion);
-  add(sgd_rows(), Optimizer::sgd);
+  add(adamw_rows(), adamw_optimizer({}));
+  add(lion_rows(), lion_optimizer({}));
+  add(sgd_rows(), sgd_optimizer({}));
 }
 
 }  // namespace mudd::bench

@@ -110,15 +110,27 @@ void bind_step(py::module_& m) {
       .def_readonly("spike", &StepReport::spike)
       .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped);
+  py::class_<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
+      .def(py::init([](const std::string& moment, double beta1, double beta2, double momentum,
+                       double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
+             return OptimizerSettings{.moment = bind::parse_dtype(moment),
+                                      .beta1 = beta1,
+                                      .beta2 = beta2,
+                                      .momentum = momentum,
+                                      .muon_momentum = muon_momentum,
+                                      .muon_steps = muon_steps,
+                                      .muon_adjust_lr = muon_adjust_lr};
+           }),
+           py::kw_only(), py::arg("moment") = "float32", py::arg("beta1") = 0.9, py::arg("beta2") = 0.95,
+           py::arg("momentum") = 0.9, py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
+           py::arg("muon_adjust_lr") = "match_rms_adamw");
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
-      .def(py::init([](Executor& e, ValueId loss, ValueId count, double beta1, double beta2, double eps,
-                       double weight_decay, double clip, const std::string& normalize,
-                       const std::string& optimizer, const std::string& moment, double peak_lr,
-                       std::vector<int> moment_planes, uint64_t seed, ValueId aux, std::vector<ValueId> figures) {
-             const TrainStepOptions o{.update = {.optimizer = parse_optimizer(optimizer),
-                                                 .moment = bind::parse_dtype(moment),
-                                                 .beta1 = beta1,
-                                                 .beta2 = beta2,
+      .def(py::init([](Executor& e, ValueId loss, ValueId count, const std::string& optimizer,
+                       const OptimizerSettings& settings, double eps, double weight_decay, double clip,
+                       const std::string& normalize, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
+                       ValueId aux, std::vector<ValueId> figures) {
+             const TrainStepOptions o{.update = {.optimizer = optimizer,
+                                                 .settings = settings,
                                                  .eps = eps,
                                                  .weight_decay = weight_decay,
                                                  .peak_lr = peak_lr,
@@ -130,11 +142,10 @@ void bind_step(py::module_& m) {
              const Busy busy(e.store().busy(), "train_step");
              return std::make_unique<TrainStep>(e, values, o);
            }),
-           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("beta1"),
-           py::arg("beta2"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
-           py::arg("optimizer") = "adamw", py::arg("moment") = "float32", py::arg("peak_lr") = 0.0,
-           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
-           py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
+           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("optimizer"),
+           py::arg("settings"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
+           py::arg("peak_lr") = 0.0, py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
+           py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"), py::arg("limits") = py::none())
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
@@ -149,7 +160,8 @@ void bind_step(py::module_& m) {
           "Sums of the figures over the last step's samples, one after the other; the next step overwrites them.")
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
-          "Planes of the moments in the store, the first one first.");
+          "Planes of the moments in the store, the first one first.")
+      .def_property_readonly("scratch_bytes", &TrainStep::scratch_bytes, "Of the optimizer.");
   m.def(
       "fill_inputs",
       [](bind::PyBatcher& batcher, Executor& e, int64_t first) {

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'OptimizerSettings', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -309,11 +309,17 @@ class StepReport:
     @property
     def weight_sum(self) -> float:
         ...
+class OptimizerSettings:
+    """
+    Settings of a config; each optimizer reads its own.
+    """
+    def __init__(self, *, moment: str = 'float32', beta1: float = 0.9, beta2: float = 0.95, momentum: float = 0.9, muon_momentum: float = 0.95, muon_steps: int = 5, muon_adjust_lr: str = 'match_rms_adamw') -> None:
+        ...
 class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, normalize: str, optimizer: str = 'adamw', moment: str = 'float32', peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = []) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, optimizer: str, settings: OptimizerSettings, eps: float, weight_decay: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = []) -> None:
         ...
     def run(self, batcher: Batcher, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None) -> StepReport:
         ...
@@ -328,6 +334,11 @@ class TrainStep:
     def moment_planes(self) -> list[int]:
         """
         Planes of the moments in the store, the first one first.
+        """
+    @property
+    def scratch_bytes(self) -> int:
+        """
+        Of the optimizer.
         """
 def bf16_peak_gflops(threads: int, tries: int = 20) -> float:
     """

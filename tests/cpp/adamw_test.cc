@@ -6,6 +6,7 @@
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
 #include "mudd/optim/adamw/reference.h"
+#include "mudd/optim/update.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -49,9 +50,7 @@ struct Store {
   }
 };
 
-UpdateScalars scalars(int64_t t) {
-  return {kBeta1, kBeta2, bias_correction(kBeta1, t), bias_correction(kBeta2, t), kScale};
-}
+std::unique_ptr<Elementwise> optimizer() { return adamw_optimizer({.beta1 = kBeta1, .beta2 = kBeta2}); }
 
 }  // namespace
 
@@ -66,7 +65,7 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
           for (size_t i = 0; i < g.size(); ++i) g[i] = (s.g0[i] + (uses == 2 ? double(s.g1[i]) : 0)) * kScale;
           UpdateParameter p = s.parameter(uses);
           row.kernels->update(n, p.w, static_cast<float*>(p.m), p.v, p.grads, uses,
-                              update_factors(Optimizer::adamw, p, scalars(t)));
+                              optimizer()->factors(p, t, kScale));
           reference::adamw(n, w.data(), m.data(), v.data(), g.data(), kLr, kBeta1, kBeta2, kEps, kDecay, t);
           s.g0 = numbers(static_cast<uint64_t>(100 + t), n);
         }
@@ -77,7 +76,7 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
   });
 }
 
-TEST_CASE("update_step: packs equal a fresh packing, any thread count gives the same bits, packs change no bit") {
+TEST_CASE("update: packs equal a fresh packing, any thread count gives the same bits, packs change no bit") {
   const int64_t nr = gemm_kernels().nr;
   std::vector<std::vector<float>> first;
   for (int threads : {1, 2, 3})
@@ -91,7 +90,7 @@ TEST_CASE("update_step: packs equal a fresh packing, any thread count gives the 
       std::vector<UpdateParameter> parameters;
       for (Store& s : stores) parameters.push_back(s.parameter(1 + static_cast<int>(parameters.size()) % 2));
       parameters[4].packed_plain = nullptr;
-      for (int64_t t = 1; t <= 3; ++t) update_step(Optimizer::adamw, DType::f32, parameters, scalars(t));
+      for (int64_t t = 1; t <= 3; ++t) optimizer()->update(parameters, t, kScale, nullptr);
       std::vector<std::vector<float>> got;
       for (Store& s : stores) {
         got.push_back(s.w);
@@ -120,5 +119,5 @@ TEST_CASE("bias corrections and refusals") {
   CHECK_THROWS_AS(bias_correction(1.0, 1), Error);
   Store s(1, 4, 1, false, false);
   UpdateParameter p = s.parameter(0);
-  CHECK_THROWS_AS(update_step(Optimizer::adamw, DType::f32, {&p, 1}, scalars(1)), Error);
+  CHECK_THROWS_AS(optimizer()->update({&p, 1}, 1, kScale, nullptr), Error);
 }

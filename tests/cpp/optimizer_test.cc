@@ -11,6 +11,7 @@
 #include "mudd/optim/lion/reference.h"
 #include "mudd/optim/sgd/reference.h"
 #include "mudd/optim/sgd/sgd.h"
+#include "mudd/optim/update.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -18,16 +19,29 @@ using namespace mudd::test;
 namespace {
 
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kLr = 1e-2, kDecay = 1e-3, kScale = 0.25;
-constexpr UpdateScalars kScalars = {kBeta1, kBeta2, 0.5, 0.25, kScale};
 
-UpdateFactors factors(Optimizer optimizer) {
+// An elementwise optimizer and the rows of its kernels.
+struct Case {
+  std::span<const KernelRow<UpdateKernels>> rows;
+  std::unique_ptr<Elementwise> (*make)(const OptimizerSettings& settings);
+  int moments;
+};
+const Case kAdamw{adamw_rows(), adamw_optimizer, 2}, kLion{lion_rows(), lion_optimizer, 1},
+    kSgd{sgd_rows(), sgd_optimizer, 1};
+const Case kCases[] = {kAdamw, kLion, kSgd};
+
+OptimizerSettings settings(DType moment = DType::f32) {
+  return {.moment = moment, .beta1 = kBeta1, .beta2 = kBeta2, .momentum = kBeta1};
+}
+
+UpdateFactors factors(const Case& c) {
   UpdateParameter p;
   p.lr = kLr, p.decay = kDecay;
-  return update_factors(optimizer, p, kScalars);
+  return c.make(settings())->factors(p, 3, kScale);
 }
 
 template <class Reference>
-void follow(const KernelRow<UpdateKernels>& row, Optimizer optimizer, Reference reference) {
+void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference) {
   for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
     std::vector<float> w = numbers(1, n), m(w.size());
     auto exact_w = widen(w), exact_m = widen(m);
@@ -57,23 +71,20 @@ float through_bf16(float x) {
 
 TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
   for_each_row(lion_rows(), [](const auto& row) {
-    follow(row, Optimizer::lion, [](int64_t n, double* w, double* m, const double* g) {
+    follow(row, kLion, [](int64_t n, double* w, double* m, const double* g) {
       reference::lion(n, w, m, g, kLr, kBeta1, kBeta2, kDecay);
     });
   });
   for_each_row(sgd_rows(), [](const auto& row) {
-    follow(row, Optimizer::sgd, [](int64_t n, double* w, double* m, const double* g) {
+    follow(row, kSgd, [](int64_t n, double* w, double* m, const double* g) {
       reference::sgd(n, w, m, g, kLr, kBeta1, kDecay);
     });
   });
 }
 
 TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") {
-  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::sgd}) {
-    const auto rows = optimizer == Optimizer::adamw  ? adamw_rows()
-                      : optimizer == Optimizer::lion ? lion_rows()
-                                                     : sgd_rows();
-    for_each_row(rows, [&](const auto& row) {
+  for (const Case& optimizer : kCases) {
+    for_each_row(optimizer.rows, [&](const auto& row) {
       for (int64_t n : {1, 8, 17, 33}) {
         std::vector<float> w = numbers(1, n), w16 = w, v(w.size()), v16 = v, m(w.size());
         std::vector<bf16> m16(w.size());
@@ -97,15 +108,12 @@ TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") 
 
 TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad number is") {
   const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
-  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::sgd}) {
-    const auto rows = optimizer == Optimizer::adamw  ? adamw_rows()
-                      : optimizer == Optimizer::lion ? lion_rows()
-                                                     : sgd_rows();
+  for (const Case& optimizer : kCases) {
     UpdateFactors f = factors(optimizer);
     f.eps = 0;  // lanes behind the last element are then 0 / 0
-    for_each_row(rows, [&](const auto& row) {
+    for_each_row(optimizer.rows, [&](const auto& row) {
       for (const int64_t n : {1, 8, 17, 33}) {
-        const size_t planes = optimizer == Optimizer::adamw ? 3 : 2;
+        const size_t planes = optimizer.moments + 1;
         for (int64_t at = -1; at < n; ++at)
           for (size_t plane = 0; plane < planes; ++plane)
             for (const float number : bad) {
@@ -129,9 +137,8 @@ TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad 
       std::vector<float> w(1), v(1, 1.0f), m(1);
       std::vector<bf16> m16(1);
       const float largest = std::numeric_limits<float>::max(), *grads[] = {&largest};
-      UpdateFactors still{1, 1, 1, 1, 0, 0, 0, 1, 1};
-      if (optimizer == Optimizer::lion) still.beta2 = 1, still.one_minus_beta2 = 1;
-      if (optimizer == Optimizer::sgd) still.beta1 = 0;
+      UpdateFactors still{.beta1 = 1, .beta2 = 1, .one_minus_beta2 = 0, .eps = 1};
+      if (optimizer.make == kLion.make) still.one_minus_beta2 = 1;
       CHECK(row.kernels->update(1, w.data(), m.data(), v.data(), grads, 1, still));
       CHECK(m[0] == largest);
       CHECK_FALSE(row.kernels->update_bf16(1, w.data(), m16.data(), v.data(), grads, 1, still));
@@ -139,7 +146,7 @@ TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad 
   }
 }
 
-TEST_CASE("update_step reports one bad number among many tasks and threads") {
+TEST_CASE("update reports one bad number among many tasks and threads") {
   for (const int threads : {1, 3}) {
     set_num_threads(threads);
     const int64_t rows = 200, cols = 1500;
@@ -149,14 +156,14 @@ TEST_CASE("update_step reports one bad number among many tasks and threads") {
       UpdateParameter p;
       p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
       p.grads[0] = g.data(), p.n_grads = 1;
-      CHECK(update_step(Optimizer::sgd, DType::f32, {&p, 1}, kScalars) == (at < 0));
+      CHECK(sgd_optimizer(settings())->update({&p, 1}, 1, kScale, nullptr) == (at < 0));
     }
   }
   set_num_threads(0);
 }
 
-TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {
-  for (const Optimizer optimizer : {Optimizer::lion, Optimizer::sgd})
+TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {
+  for (const Case& optimizer : {kLion, kSgd})
     for (const DType moment : {DType::f32, DType::bf16}) {
       std::vector<float> first;
       for (int threads : {1, 2, 3}) {
@@ -168,7 +175,7 @@ TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread co
         UpdateParameter p;
         p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
         p.grads[0] = g.data(), p.n_grads = 1, p.packed_plain = packed.data();
-        for (int t = 0; t < 3; ++t) update_step(optimizer, moment, {&p, 1}, kScalars);
+        for (int t = 1; t <= 3; ++t) optimizer.make(settings(moment))->update({&p, 1}, t, kScale, nullptr);
         std::vector<float> fresh(packed.size());
         pack_weight(w.data(), rows, cols, false, fresh.data());
         CHECK(fresh == packed);
@@ -180,8 +187,10 @@ TEST_CASE("update_step with one moment or a bf16 one: packs fresh, any thread co
 }
 
 TEST_CASE("names of optimizers") {
-  CHECK(parse_optimizer("adam_pax") == Optimizer::adamw);
-  CHECK(moments_of(Optimizer::adamw) == 2);
-  CHECK(moments_of(parse_optimizer("lion")) == 1);
-  CHECK_THROWS_AS(parse_optimizer("adam"), Error);
+  for (const char* name : {"adamw", "adam_pax", "lion", "sgd"}) CHECK(make_optimizers(name, {}).size() == 1);
+  CHECK(make_optimizers("adam_pax", {})[0]->moments() == 2);
+  CHECK(make_optimizers("lion", {})[0]->moments() == 1);
+  CHECK(make_optimizers("muon", {}).size() == 2);
+  CHECK_THROWS_AS(make_optimizers("adam", {}), Error);
+  CHECK_THROWS_AS(make_optimizers("sgd", {.moment = DType::i32}), Error);
 }

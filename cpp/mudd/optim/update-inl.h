@@ -4,7 +4,7 @@
 
 #include "mudd/base/simd/bf16.h"
 #include "mudd/base/simd/rows.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/update_kernels.h"
 
 namespace mudd::MUDD_ISA {
 

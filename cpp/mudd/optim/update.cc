@@ -5,12 +5,8 @@
 #include <numeric>
 
 #include "mudd/base/check.h"
-#include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
-#include "mudd/optim/adamw/adamw.h"
-#include "mudd/optim/lion/lion.h"
-#include "mudd/optim/sgd/sgd.h"
 
 namespace mudd {
 namespace {
@@ -54,8 +50,7 @@ void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64
 constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows
 
 // Elements [at, at + n), n at most kCopied where a gradient is given by its rows. Whether all are finite now.
-bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n,
-                  const UpdateFactors& factors) {
+bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n) {
   const float* grads[kMaxGradientUses] = {};
   float copies[kMaxGradientUses][kCopied];
   for (int i = 0; i < p.n_grads; ++i) {
@@ -64,12 +59,11 @@ bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParame
   }
   float* v = p.v ? p.v + at : nullptr;
   if (moment == DType::bf16)
-    return kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, factors);
-  return kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, factors);
+    return kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, p.factors);
+  return kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, p.factors);
 }
 
-bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task,
-              const UpdateFactors& factors) {
+bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task) {
   const int64_t r = task / cut.across * cut.block_rows, c = task % cut.across * cut.block_cols;
   const int64_t r_end = std::min(r + cut.block_rows, cut.rows), c_end = std::min(c + cut.block_cols, cut.cols);
   const bool by_rows = std::any_of(p.grad_rows, p.grad_rows + p.n_grads, [](const auto* rows) { return rows; });
@@ -77,56 +71,20 @@ bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter&
   bool finite = true;
   for (int64_t row = r; row < r_end; ++row)
     for (int64_t column = c; column < c_end; column += step)
-      finite &= update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column), factors);
+      finite &= update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column));
   repack(p, r, r_end, c, c_end);
   return finite;
 }
 
-const UpdateKernels& kernels_of(Optimizer optimizer) {
-  static const UpdateKernels &adamw = choose(adamw_rows()), &lion = choose(lion_rows()), &sgd = choose(sgd_rows());
-  return optimizer == Optimizer::adamw ? adamw : optimizer == Optimizer::lion ? lion : sgd;
-}
-
 }  // namespace
 
-Optimizer parse_optimizer(const std::string& name) {
-  if (name == "adamw" || name == "adam_pax") return Optimizer::adamw;
-  if (name == "lion") return Optimizer::lion;
-  if (name == "sgd") return Optimizer::sgd;
-  fail("optimizer", "name: expected adamw, adam_pax, lion or sgd, got '", name, "'");
-}
-
-int moments_of(Optimizer optimizer) { return optimizer == Optimizer::adamw ? 2 : 1; }
-
-double bias_correction(double beta, int64_t t) {
-  check(t >= 1, "adamw", "t: expected at least 1, got ", t);
-  check(beta >= 0 && beta < 1, "adamw", "beta: expected a number in [0, 1), got ", beta);
-  return 1 - math::pow(beta, static_cast<double>(std::min<int64_t>(t, int64_t{1} << 30)));
-}
-
-UpdateFactors update_factors(Optimizer optimizer, const UpdateParameter& p, const UpdateScalars& s) {
-  const bool adam = optimizer == Optimizer::adamw;
-  return {static_cast<float>(s.grad_scale),
-          static_cast<float>(s.beta1),
-          static_cast<float>(1 - s.beta1),
-          static_cast<float>(s.beta2),
-          static_cast<float>(1 - s.beta2),
-          static_cast<float>(p.decay),
-          static_cast<float>(adam ? p.lr / s.bias_correction1 : p.lr),
-          static_cast<float>(adam ? 1 / math::sqrt(s.bias_correction2) : 1),
-          static_cast<float>(p.eps)};
-}
-
-bool update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> parameters,
-                 const UpdateScalars& scalars) {
-  const UpdateKernels& kernels = kernels_of(optimizer);
-  check(moment == DType::f32 || moment == DType::bf16, "optimizer", "moment: expected float32 or bfloat16, got ",
-        name_of(moment));
+bool Elementwise::update(std::span<UpdateParameter> parameters, int64_t n, double grad_scale, std::byte*) const {
   int64_t tasks = 0;
   for (UpdateParameter& p : parameters) {
     check(p.n_grads >= 1 && p.n_grads <= kMaxGradientUses, "optimizer", "n_grads: expected 1 to ",
           kMaxGradientUses, ", got ", p.n_grads);
     p.first_task = tasks;
+    p.factors = factors(p, n, grad_scale);
     tasks += Cut(p).tasks();
   }
   std::atomic<bool> finite{true};
@@ -134,7 +92,7 @@ bool update_step(Optimizer optimizer, DType moment, std::span<UpdateParameter> p
     const auto after = std::upper_bound(parameters.begin(), parameters.end(), task,
                                         [](int64_t t, const UpdateParameter& p) { return t < p.first_task; });
     const UpdateParameter& p = *(after - 1);  // an empty parameter has no task and shares first_task with the next
-    if (!run_task(kernels, moment, p, Cut(p), task - p.first_task, update_factors(optimizer, p, scalars)))
+    if (!run_task(kernels_, settings_.moment, p, Cut(p), task - p.first_task))
       finite.store(false, std::memory_order_relaxed);
   });
   return finite.load();

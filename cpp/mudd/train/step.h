@@ -40,6 +40,7 @@ class TrainStep {
 
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }
+  int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
 
  private:
   Executor& executor_;

@@ -1,5 +1,8 @@
 #include "mudd/train/weight_update.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "mudd/base/check.h"
 
 namespace mudd {
@@ -11,23 +14,39 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options)
   for (int i = 0; i < store.count(); ++i)
     check(sums.uses(i) <= kMaxGradientUses, "train_step", store.at(i).name, ": expected at most ",
           kMaxGradientUses, " uses, got ", sums.uses(i));
+  for (auto& optimizer : make_optimizers(options.optimizer, options.settings))
+    groups_.push_back({.optimizer = std::move(optimizer)});
   book_moments();
   for (int i = 0; i < store.count(); ++i)
     for (int64_t s = 0; sums.uses(i) > 0 && s < store.at(i).stack(); ++s) add_matrix(i, s);
+  int64_t scratch = 0;
+  for (const Group& g : groups_) scratch = std::max(scratch, g.optimizer->scratch_bytes(g.matrices));
+  if (scratch > 0) scratch_ = Arena(scratch, store.booked_only());
 }
 
+WeightUpdate::Group& WeightUpdate::group_of(const Parameter& parameter) {
+  return *std::find_if(groups_.begin(), groups_.end() - 1,
+                       [&](const Group& g) { return g.optimizer->takes(parameter); });
+}
+
+// A plane for each moment, of the trained parameters whose optimizer keeps it.
 void WeightUpdate::book_moments() {
   ParamStore& store = executor_.store();
+  std::vector<int> members[kMaxMoments];
+  for (int i : store.trained())
+    for (int k = 0; k < group_of(store.at(i)).optimizer->moments(); ++k) members[k].push_back(i);
   moments_ = options_.moment_planes;
-  const auto needed = static_cast<size_t>(moments_of(options_.optimizer));
-  check(moments_.empty() || moments_.size() == needed, "train_step", "moment_planes: expected ", needed, ", got ",
-        moments_.size());
-  for (size_t k = 0; k < moments_.size(); ++k)
-    check(moments_[k] >= 1 && moments_[k] < store.planes() &&
-              store.plane_dtype(moments_[k]) == (k == 0 ? options_.moment : DType::f32),
-          "train_step", "moment_planes: plane ", moments_[k], " is none of an earlier step like this one");
-  for (size_t k = moments_.size(); k < needed; ++k)
-    moments_.push_back(store.add_plane(k == 0 ? options_.moment : DType::f32, store.trained()));
+  const bool fresh = moments_.empty();
+  for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
+    const DType type = k == 0 ? options_.settings.moment : DType::f32;
+    if (fresh) moments_.push_back(store.add_plane(type, members[k]));
+    check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes() &&
+              store.plane_dtype(moments_[k]) == type,
+          "train_step", "moment_planes: expected the planes of an earlier step like this one");
+    for (int i : members[k])
+      check(store.holds(moments_[k], i), "train_step", store.at(i).name, ": has no moments in plane ",
+            moments_[k]);
+  }
 }
 
 // Matrix s of the stack that parameter i is (most are stacks of one).
@@ -35,9 +54,6 @@ void WeightUpdate::add_matrix(int i, int64_t s) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
   const Parameter& p = store.at(i);
-  for (int plane : moments_)
-    check(store.holds(plane, i), "train_step", p.name, ": trains in this graph, but has no moments in plane ",
-          plane);
   const int64_t at = s * p.matrix_rows() * p.cols();
   UpdateParameter a{};
   a.rows = p.matrix_rows();
@@ -48,37 +64,43 @@ void WeightUpdate::add_matrix(int i, int64_t s) {
     a.grad_rows[use] = sums.rows(i, use);
     if (!a.grad_rows[use]) a.grads[use] = sums.whole(i, use) + at;
   }
-  a.m = store.plane_data(moments_[0], i) + at * size_of(options_.moment);
-  if (moments_.size() > 1) a.v = store.plane(moments_[1], i) + at;
+  Group& group = group_of(p);
+  a.fan_in = p.fan_in;
+  a.fan_out = p.fan_out;
+  a.m = store.plane_data(moments_[0], i) + at * size_of(options_.settings.moment);
+  if (group.optimizer->moments() > 1) a.v = store.plane(moments_[1], i) + at;
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
-  parameters_.push_back(a);
-  indices_.push_back(i);
-  in_stack_.push_back(s);
+  group.matrices.push_back(a);
+  group.indices.push_back(i);
+  group.in_stack.push_back(s);
+}
+
+void WeightUpdate::set_rates(Group& group, double lr) const {
+  const ParamStore& store = executor_.store();
+  const double schedule = options_.peak_lr > 0 ? lr / options_.peak_lr : 0;
+  for (size_t k = 0; k < group.matrices.size(); ++k) {
+    UpdateParameter& a = group.matrices[k];
+    const Parameter& p = store.at(group.indices[k]);
+    a.lr = lr * p.lr_scale;
+    a.decay = (p.decay_independent ? schedule : a.lr) * options_.weight_decay * p.decay_scale;
+    // Copies that decoding asked for since the last step are refreshed from now on.
+    const auto packed = [&](Pack how) -> std::byte* {
+      std::byte* panels = store.packed(group.indices[k], how);
+      return panels ? panels + group.in_stack[k] * store.packed_stride(group.indices[k], how) : nullptr;
+    };
+    a.packed_plain = packed(Pack::plain);
+    a.packed_transposed = packed(Pack::transposed);
+  }
 }
 
 bool WeightUpdate::run(int64_t updates, double lr, double grad_scale) {
-  const ParamStore& store = executor_.store();
-  const double schedule = options_.peak_lr > 0 ? lr / options_.peak_lr : 0;
-  for (size_t k = 0; k < parameters_.size(); ++k) {
-    const Parameter& p = store.at(indices_[k]);
-    const double rate = lr * p.lr_scale;
-    parameters_[k].lr = rate;
-    parameters_[k].decay = (p.decay_independent ? schedule : rate) * options_.weight_decay * p.decay_scale;
-    // Copies that decoding asked for since the last step are refreshed from now on.
-    const auto packed = [&](Pack how) -> std::byte* {
-      std::byte* panels = store.packed(indices_[k], how);
-      return panels ? panels + in_stack_[k] * store.packed_stride(indices_[k], how) : nullptr;
-    };
-    parameters_[k].packed_plain = packed(Pack::plain);
-    parameters_[k].packed_transposed = packed(Pack::transposed);
+  bool finite = true;
+  for (Group& group : groups_) {
+    set_rates(group, lr);
+    finite &= group.optimizer->update(group.matrices, updates + 1, grad_scale, scratch_.data());
   }
-  return update_step(options_.optimizer, options_.moment, parameters_,
-                     {.beta1 = options_.beta1,
-                      .beta2 = options_.beta2,
-                      .bias_correction1 = bias_correction(options_.beta1, updates + 1),
-                      .bias_correction2 = bias_correction(options_.beta2, updates + 1),
-                      .grad_scale = grad_scale});
+  return finite;
 }
 
 }  // namespace mudd

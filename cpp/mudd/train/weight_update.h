@@ -1,19 +1,21 @@
 // WeightUpdate: the last stage of a step. Every parameter with a gradient, its moments and its packed copies, by
-// the optimizer.
+// the optimizer that takes it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "mudd/graph/executor.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/optimizer.h"
 
 namespace mudd {
 
 struct UpdateOptions {
-  Optimizer optimizer = Optimizer::adamw;
-  DType moment = DType::f32;  // type of the first moment: f32 or bf16
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  std::string optimizer = "adamw";
+  OptimizerSettings settings;
+  double eps = 1e-8, weight_decay = 0.1;
   double peak_lr = 0;              // independent decay is weight_decay * lr / peak_lr: the schedule's factor
   std::vector<int> moment_planes;  // of an earlier step of the same run; empty: new ones
 };
@@ -28,17 +30,27 @@ class WeightUpdate {
 
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return moments_; }
+  int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
+  // The matrices of an optimizer. indices: of their parameters in the store; in_stack: which matrix of its stack.
+  struct Group {
+    std::unique_ptr<Optimizer> optimizer;
+    std::vector<UpdateParameter> matrices;
+    std::vector<int> indices;
+    std::vector<int64_t> in_stack;
+  };
+
+  Group& group_of(const Parameter& parameter);
   void book_moments();
   void add_matrix(int parameter, int64_t s);
+  void set_rates(Group& group, double lr) const;
 
   Executor& executor_;
   UpdateOptions options_;
+  std::vector<Group> groups_;
   std::vector<int> moments_;
-  std::vector<UpdateParameter> parameters_;
-  std::vector<int> indices_;       // of parameters_ in the store
-  std::vector<int64_t> in_stack_;  // which matrix of that parameter's stack
+  Arena scratch_;  // of one group at a time
 };
 
 }  // namespace mudd

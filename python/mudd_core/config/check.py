@@ -108,7 +108,7 @@ def _train_faults(config: Config) -> list[str]:
         start.keep_optimizer or start.load_parameters_path_slot_number > 0
     ):
         faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
-    for name in ("beta1", "beta2", "momentum"):
+    for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
     return faults

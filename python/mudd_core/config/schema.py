@@ -118,8 +118,9 @@ class OptimConfig:
     """Optimizer and learning rate."""
 
     name: str = opt(
-        "adamw", "optimizer; adam_pax is the MUDDFormer code's name for adamw; sgd has Nesterov momentum",
-        choices=("adamw", "adam_pax", "lion", "sgd"),
+        "adamw", "optimizer; adam_pax is the MUDDFormer code's name for adamw; sgd has Nesterov momentum; muon takes "
+        "the matrices of blocks and leaves all else to adamw",
+        choices=("adamw", "adam_pax", "lion", "sgd", "muon"),
     )  # fmt: skip
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
     beta1: float = opt(
@@ -160,6 +161,17 @@ class OptimConfig:
     )  # fmt: skip
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
+    muon_momentum: float = opt(
+        0.95, "muon: fraction of its moment that stays (Nesterov)", low=0.0, high=1.0, later=True
+    )
+    muon_steps: int = opt(
+        5, "muon: Newton-Schulz steps that make its update orthogonal", "steps", low=1, high=99, later=True
+    )
+    muon_adjust_lr: str = opt(
+        "match_rms_adamw", "muon: factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
+        "of adamw fits; original sqrt(max(1, fan_out / fan_in))",
+        choices=("match_rms_adamw", "original"), later=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,15 @@ class Engine:
             planned.executor,
             *planned.outputs,
             optimizer=optim.name,
-            moment={"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype],
-            beta1=optim.momentum if optim.name == "sgd" else optim.beta1,
-            beta2=optim.beta2,
+            settings=_core.OptimizerSettings(
+                moment={"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype],
+                beta1=optim.beta1,
+                beta2=optim.beta2,
+                momentum=optim.momentum,
+                muon_momentum=optim.muon_momentum,
+                muon_steps=optim.muon_steps,
+                muon_adjust_lr=optim.muon_adjust_lr,
+            ),
             eps=optim.eps,
             weight_decay=optim.weight_decay,
             clip=optim.clip,
@@ -153,8 +159,8 @@ class Engine:
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
         """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
 
-        Frozen parameters have no moments, lion and sgd no second one. A bf16 first moment comes as its 16-bit words
-        (uint16).
+        Frozen parameters have no moments; lion and sgd have no second one, nor have the matrices of muon. A bf16 first
+        moment comes as its 16-bit words (uint16).
 
         writable: to read a checkpoint into them; load_state_tensors must follow.
         """
@@ -200,7 +206,7 @@ class Engine:
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
-            "arena": executor.arena_bytes,
+            "arena": executor.arena_bytes + self._step.scratch_bytes,
         }
 
 

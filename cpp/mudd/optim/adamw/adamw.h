@@ -12,7 +12,7 @@
 #pragma once
 
 #include "mudd/base/kernel_table.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/update_kernels.h"
 
 namespace mudd {
 
@@ -24,5 +24,9 @@ namespace mudd {
 #undef MUDD_KERNEL
 
 std::span<const KernelRow<UpdateKernels>> adamw_rows();
+std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings);
+
+// 1 - beta^t for the t-th update, t from 1, without libm.
+double bias_correction(double beta, int64_t t);
 
 }  // namespace mudd

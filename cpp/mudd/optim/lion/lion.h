@@ -14,7 +14,7 @@
 #pragma once
 
 #include "mudd/base/kernel_table.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/update_kernels.h"
 
 namespace mudd {
 
@@ -26,5 +26,6 @@ namespace mudd {
 #undef MUDD_KERNEL
 
 std::span<const KernelRow<UpdateKernels>> lion_rows();
+std::unique_ptr<Elementwise> lion_optimizer(const OptimizerSettings& settings);
 
 }  // namespace mudd

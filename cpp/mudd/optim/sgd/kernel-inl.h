@@ -8,7 +8,7 @@ namespace {
 template <class Moment>
 bool update(int64_t n, float* w, Moment* m, float*, const float* const* grads, int n_grads,
             const UpdateFactors& f) {
-  const Vec momentum = Vec::set1(f.beta1), decay = Vec::set1(f.decay), step = Vec::set1(f.step_size);
+  const Vec momentum = Vec::set1(f.momentum), decay = Vec::set1(f.decay), step = Vec::set1(f.step_size);
   FiniteCheck check;
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec old = load(w + i, lanes), moment = fma(momentum, load(m + i, lanes), g);

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "mudd/base/kernel_table.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/update_kernels.h"
 
 namespace mudd {
 
@@ -24,5 +24,6 @@ namespace mudd {
 #undef MUDD_KERNEL
 
 std::span<const KernelRow<UpdateKernels>> sgd_rows();
+std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings);
 
 }  // namespace mudd

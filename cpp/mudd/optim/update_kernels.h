@@ -1,0 +1,29 @@
+// What the kernels of the elementwise optimizers (optim/adamw, optim/lion, optim/sgd) share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "mudd/base/types.h"
+
+namespace mudd {
+
+// The rounded scalars of an elementwise update; each optimizer reads some of them.
+struct UpdateFactors {
+  float grad_scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, momentum = 0;
+  float decay = 0, step_size = 0, root_scale = 1, eps = 0;
+};
+
+// n contiguous elements; v is not touched by optimizers with one moment. False: a number that was written is not
+// finite.
+struct UpdateKernels {
+  bool (*update)(int64_t n, float* w, float* m, float* v, const float* const* grads, int n_grads,
+                 const UpdateFactors& factors);
+  bool (*update_bf16)(int64_t n, float* w, bf16* m, float* v, const float* const* grads, int n_grads,
+                      const UpdateFactors& factors);
+};
+
+class Elementwise;         // update.h
+struct OptimizerSettings;  // optimizer.h
+
+}  // namespace mudd
