@@ -11,6 +11,7 @@ import pytest
 
 from mudd_core import cli
 from mudd_core.cli.argv import trains
+from mudd_core.run import signals
 from tiny_run import ROOT
 
 CONFIG = """
@@ -101,3 +102,11 @@ def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
         monkeypatch.setenv(name, value)
         assert cli.main(["--config=early.py"]) == 2
         assert "SystemExit: 99" in capsys.readouterr().err  # now it was run
+
+
+def test_a_program_that_calls_main_has_its_own_handlers_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert cli.main(["--config=tiny.py", f"--workdir={tmp_path / 'file'}"]) == 2
+    with signals.handlers():  # raises where the command's are still installed
+        assert signals.taken()
+    assert not signals.taken()

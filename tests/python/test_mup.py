@@ -57,7 +57,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
 
 
 def test_d_head_alone_is_asked_for_its_scale() -> None:
-    with pytest.raises(UserError, match=r"1 / d_head = 0.0625.*say model.qk_scale=0.0625"):
+    with pytest.raises(UserError, match=r"1 / d_head = 0.0625.*set model.qk_scale=0.0625"):
         load_config("mup/tiny.py", ["model.d_head=16"])
     with pytest.raises(
         UserError, match=r"1 / d_head = 0.03125"

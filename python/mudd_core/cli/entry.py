@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError
@@ -37,7 +37,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if words is None:
         words = sys.argv[1:]
         _take_signals(words)
-    code = _run(words)
+        code = _run(words)
+    else:  # called by a program, which has its own handlers afterwards
+        with _signals_given_back():
+            code = _run(words)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -46,6 +49,19 @@ def main(words: Sequence[str] | None = None) -> int:
             if code == 0 and not isinstance(error, BrokenPipeError):
                 code = SaveError.exit_code
     return code
+
+
+@contextlib.contextmanager
+def _signals_given_back() -> Iterator[None]:
+    """Remove the handlers that a command inside the block installed."""
+    from mudd_core.run import signals
+
+    before = signals.taken()
+    try:
+        yield
+    finally:
+        if not before:
+            signals.release()
 
 
 def _take_signals(words: Sequence[str]) -> None:

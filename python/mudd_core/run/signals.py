@@ -41,6 +41,20 @@ def take_for_good() -> None:
         _taken = True
 
 
+def taken() -> bool:
+    """Whether the command line's handlers are installed."""
+    return _taken
+
+
+def release() -> None:
+    """Remove the handlers that take_for_good installed, if any, and forget their requests."""
+    global _taken
+    if _taken:
+        _taken = False
+        _core.remove_stop_handlers()
+        _core.clear_requests()
+
+
 @contextlib.contextmanager
 def interrupt_later() -> Iterator[None]:
     """Ctrl-C inside the block asks for a stop, and becomes KeyboardInterrupt only when the block ends.
