@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import mudd_core as mc
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
@@ -161,3 +162,19 @@ def test_limits_of_loss_and_gradient_norm_stop_an_update() -> None:
         assert all(np.array_equal(value, after[key]) for key, value in before.items())
     limits = (report.loss, report.grad_norm)
     assert not engine.train_step(1, LR, batch, limits).spike  # above, not at
+
+
+def test_adamw_on_arrays_is_that_of_torch() -> None:
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((7, 33)).astype(np.float32)
+    leaf = torch.tensor(w, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.AdamW([leaf], lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    first, second = np.zeros_like(w), np.zeros_like(w)
+    for step in range(1, 11):
+        gradient = rng.standard_normal(w.shape).astype(np.float32)
+        w, first, second = mc.ops.adamw(w, gradient, first, second, lr=LR, decay=0.1 * LR, step=step)
+        leaf.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+    # ten updates of two roundings of half an epsilon of the largest weight each
+    bound = 10 * 2.0**-23 * np.abs(w).max()
+    assert np.abs(w - leaf.detach().numpy()).max() <= bound

@@ -47,6 +47,35 @@ def adamw(
     return w_ - lr * m_hat / (np.sqrt(v_hat) + eps), m_, v_
 
 
+def adamw_arrays(
+    w: ArrayLike, grad: ArrayLike, m: ArrayLike, v: ArrayLike, *, lr: float, decay: float, **options: Any
+) -> tuple[F64, F64, F64]:
+    """One update as the op gives it: (w, m, v). decay is the share of w taken away."""
+    return adamw(w, m, v, grad, lr=lr, decay=decay / lr, **options)
+
+
+def adamw_arrays_backward(
+    d: Any,
+    grad: ArrayLike,
+    m: ArrayLike,
+    v: ArrayLike,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    step: int,
+) -> tuple[F64, F64, F64, F64]:
+    """Gradients of (w, grad, m, v) where d are those of the new (w, m, v)."""
+    g, rate, root = f64(grad), lr / (1.0 - beta1**step), 1.0 / math.sqrt(1.0 - beta2**step)
+    m_, v_ = beta1 * f64(m) + (1.0 - beta1) * g, beta2 * f64(v) + (1.0 - beta2) * g * g
+    below = np.sqrt(v_) * root + eps
+    dm = d[1] - d[0] * rate / below
+    dv = d[2] + d[0] * rate * m_ / below**2 * root / (2.0 * np.sqrt(v_))
+    return d[0] * (1.0 - decay), (1.0 - beta1) * dm + 2.0 * (1.0 - beta2) * g * dv, beta1 * dm, beta2 * dv
+
+
 def lion(
     w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, beta1: float, beta2: float, decay: float
 ) -> tuple[F64, F64]:

@@ -20,12 +20,13 @@ from mudd_core.ops.experts import (
 )
 from mudd_core.ops.mixing import depth_mix, depth_mix_backward
 from mudd_core.ops.norms import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
-from mudd_core.ops.optimizers import lion, lion_backward, sgd, sgd_backward
+from mudd_core.ops.optimizers import adamw, adamw_backward, lion, lion_backward, sgd, sgd_backward
 from mudd_core.ops.products import cross_entropy, cross_entropy_backward, linear, linear_backward
 from mudd_core.ops.tokens import embedding, embedding_backward, rope, rope_backward
 
 __all__ = [
-    "activation", "activation_backward", "add", "add_backward", "attention", "attention_backward", "cross_entropy",
+    "activation", "activation_backward", "adamw", "adamw_backward", "add", "add_backward", "attention",
+    "attention_backward", "cross_entropy",
     "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "embedding", "embedding_backward", "glu",
     "glu_backward", "grouped_gemm", "grouped_gemm_backward", "layer_norm", "layer_norm_backward", "linear",
     "linear_backward", "lion", "lion_backward", "moe_balance", "moe_balance_backward", "moe_route",

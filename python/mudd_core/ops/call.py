@@ -36,6 +36,7 @@ INPUTS = {
     "layer_norm": ("x", "gain?", "bias?"),
     "linear": ("x", "w", "bias?", "residual?"),
     "lion": ("w", "gradient", "moment"),
+    "adamw": ("w", "gradient", "first", "second"),
     "moe_balance": ("targets", "figures*"),
     "moe_route": ("x", "w", "segments?", "key_mask?"),
     "pattention": ("x", *_TOKENS, "residual?", *_TOKENS * 7),
@@ -95,8 +96,8 @@ def backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
         if all(g is None for g in given):
             raise TypeError(f"[{op}] gradient: expected an array, got None")
         gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
-        if op in ("lion", "sgd") and len(gradients) == 1:  # of the new weights alone
-            gradients.append(None)
+        if op in ("adamw", "lion", "sgd"):  # of the new weights alone, or of moments too
+            gradients += [None] * ((3 if op == "adamw" else 2) - len(gradients))
         if op == "moe_route":  # experts have none, and figures seldom one
             gradients += [None] * (3 - len(gradients))
     return tape.backward_of(op, arrays, gradients, options)

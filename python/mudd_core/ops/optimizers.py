@@ -7,6 +7,50 @@ from typing import Any
 from mudd_core.ops.call import apply, backward
 
 
+def adamw(
+    w: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    *,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.95,
+    eps: float = 1e-8,
+    decay: float = 0.0,
+    step: int = 1,
+) -> Any:
+    """One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
+
+    step: the number of the update, from 1. decay: the fraction of w that is taken away, lr weight_decay in torch.
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+    """
+    options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay, "step": step}
+    return apply("adamw", [w, gradient, first, second], **options)
+
+
+def adamw_backward(
+    dw: Any,
+    w: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    *,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.95,
+    eps: float = 1e-8,
+    decay: float = 0.0,
+    step: int = 1,
+) -> Any:
+    """Gradients of w, gradient, first and second; cpp/mudd/optim/adamw/adamw.h has the formula.
+
+    dw: the gradient of the new weights, or a tuple (dw, dfirst, dsecond) with those of the new moments.
+    """
+    options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay, "step": step}
+    return backward("adamw", dw, [w, gradient, first, second], **options)
+
+
 def lion(
     w: Any,
     gradient: Any,

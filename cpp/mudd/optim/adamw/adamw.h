@@ -1,5 +1,5 @@
-// adamw: the update of Loshchilov and Hutter 2019 (as torch.optim.AdamW). No node: the training step runs it over
-// all parameters at once (optim/update.h), clipping and repacking in the same sweep.
+// adamw: the update of Loshchilov and Hutter 2019 (as torch.optim.AdamW). The training step runs it over all
+// parameters in its sweep (optim/update.h); as a node it is one update on arrays.
 //
 // Per element, in exactly this order of fp32 roundings (fma is one rounding; two at the portable level):
 //   g = (((g0 + g1) + g2) + g3) * grad_scale            uses of a tied parameter in order
@@ -9,6 +9,12 @@
 //   w = fma(-(lr / bias_correction1), m / fma(sqrt(v), 1 / sqrt(bias_correction2), eps), w)
 // The scalars 1 - beta, lr / bias_correction1 and 1 / sqrt(bias_correction2) are formed in double, then rounded.
 // A bf16 first moment is rounded when it is stored; the update uses the unrounded one (docs/maths/mup.md, 2.2).
+//
+// Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second. Options lr,
+// beta1, beta2, eps, decay (fraction of w taken away, not multiplied by lr), step (number of the update, from 1).
+// Backward with D = sqrt(v) root + eps, root = 1 / sqrt(bias_correction2), r = lr / bias_correction1:
+//   dm = dfirst - r dy / D,   dv = dsecond + r dy m root / (2 D^2 sqrt(v))    0 where v = 0
+//   dw = (1 - decay) dy,   dgradient = (1 - beta1) dm + 2 (1 - beta2) g dv,   beta1 dm,   beta2 dv
 #pragma once
 
 #include "mudd/base/kernel_table.h"
