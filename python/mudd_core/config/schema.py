@@ -100,8 +100,13 @@ class TrainConfig:
         names = {"float32": "fp32", "bfloat16": "bf16"}
         if isinstance(self.precision, str) and self.precision in names:  # one name: a resume finds no change
             object.__setattr__(self, "precision", names[self.precision])
-        if micro_batch >= 0:
-            object.__setattr__(self, "micro_batch_size", self.sequences_of(micro_batch))
+        if micro_batch == -1:
+            return
+        numbers = (micro_batch, self.batch_size, self.logical_shards)
+        whole = all(type(number) is int and 0 <= number < 2**31 for number in numbers)
+        # check_config names what is no number.
+        size = self.sequences_of(micro_batch) if whole else micro_batch
+        object.__setattr__(self, "micro_batch_size", size)
 
     def shard_count(self) -> int:
         """Logical shards in use: logical_shards, capped at the largest power of two not above the batch."""
