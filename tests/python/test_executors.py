@@ -39,8 +39,8 @@ def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
         {"reuse": False},
         {"poison": True},
         {"recompute": True, "poison": True},
-        {"shift": 20, "poison": True},
-        {"reuse": False, "shift": 4},
+        {"shift": 24, "poison": True},
+        {"reuse": False, "shift": 8},
     ],
 )
 @pytest.mark.parametrize("name", CASES)

@@ -39,7 +39,7 @@ def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
     [
         {"reuse": False, "poison": True},
         {"recompute": True, "poison": True},
-        {"shift": 20},
+        {"shift": 24},
     ],
 )
 @pytest.mark.parametrize("name", CASES)

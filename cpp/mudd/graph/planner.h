@@ -18,7 +18,7 @@ namespace mudd {
 struct PlanOptions {
   bool reuse = true;       // false: every buffer keeps memory of its own (for debugging)
   bool recompute = false;  // run cheap nodes again in backward instead of keeping their results
-  int64_t shift = 0;       // moves every buffer by this many bytes (multiple of 4; for alignment tests)
+  int64_t shift = 0;       // moves every buffer by this many bytes (multiple of 8, as doubles need; for tests)
 };
 
 // A piece of the arena.
