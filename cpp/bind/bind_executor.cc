@@ -39,7 +39,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   std::vector<float> copy;
   const GradientSums& sums = e.gradients();
   for (int use = 0; use < sums.uses(i); ++use) {
-    const RowGradient* rows = sums.rows(i, use);
+    const RowTotal* rows = sums.rows(i, use);
     copy.resize(static_cast<size_t>(rows ? p.size() : 0));
     if (rows) rows->copy(0, p.size(), copy.data());
     const float* plane = rows ? copy.data() : sums.whole(i, use);

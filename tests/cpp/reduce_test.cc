@@ -47,7 +47,12 @@ TEST_CASE("squared_norm: many gradients, the same bits for any thread count, not
     gradients.push_back(g);
     want += reference::squares(n, g.planes, g.n_planes);
   }
-  std::vector<double> blocks(static_cast<size_t>(norm_blocks(gradients)));
+  int64_t count = 0;
+  for (GradientPlanes& g : gradients) {
+    g.first_block = count;
+    count += norm_blocks(g.n);
+  }
+  std::vector<double> blocks(static_cast<size_t>(count));
   CHECK(blocks.size() == 1 + 1 + 2 + 0 + 31 + 1 + 74);
   double first = 0;
   for (int threads : {1, 2, 3}) {

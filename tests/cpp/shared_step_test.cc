@@ -26,9 +26,10 @@ struct Meeting {
 
 class TwoProcesses final : public GradientSync {
  public:
-  TwoProcesses(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+  TwoProcesses(const Executor& executor, Meeting& meeting, int rank)
+      : GradientSync(executor), meeting_(meeting), rank_(rank) {}
   void finished(const GradientUse&) override { ++reported; }
-  void finish_gradients() override {
+  void finish_gradients(bool) override {
     const auto plane = [&](int rank) { return reinterpret_cast<float*>(meeting_.planes[rank].data()); };
     std::vector<float> sum(meeting_.planes[0].size() / sizeof(float));
     meeting_.barrier.arrive_and_wait();
@@ -100,7 +101,7 @@ TEST_CASE("two processes that share every batch have the bits of one") {
   for (int rank : {0, 1}) meeting.planes[rank] = processes[rank]->executor->gradients().plane();
   for (int rank : {0, 1})
     threads.emplace_back([&, rank] {
-      TwoProcesses sync(meeting, rank);
+      TwoProcesses sync(*processes[rank]->executor, meeting, rank);
       const int64_t batch = kRuns * kSamples;
       reports[rank] = processes[rank]->train({.begin = rank * batch / 2, .batch = batch}, &sync);
       reported[rank] = sync.reported;
@@ -117,11 +118,11 @@ TEST_CASE("two processes that share every batch have the bits of one") {
 
 TEST_CASE("a stop that another process was asked for drops the step here too") {
   struct Stopped final : GradientSync {
-    void finished(const GradientUse&) override {}
-    void finish_gradients() override {}
+    using GradientSync::GradientSync;
     void exchange(StepTotals& totals) override { totals.stop = true; }
-  } sync;
+  };
   Process here(1);
+  Stopped sync(*here.executor);
   const std::vector<float> before = here.weights();
   CHECK(here.train({}, &sync).stopped);
   CHECK(same_bits(here.weights(), before));

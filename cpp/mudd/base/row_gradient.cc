@@ -1,9 +1,34 @@
 #include "mudd/base/row_gradient.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <span>
 
 namespace mudd {
+namespace {
+
+constexpr int64_t kChunk = 64;  // numbers of a row that are summed at a time
+
+// to = the sum of columns [column, column + n) of row r over the leaves. False, and nothing written, where none
+// has met the row.
+bool sum_row(std::span<const RowGradient> leaves, int64_t r, int64_t column, int64_t n, float* to) {
+  if (leaves.size() == 1) {
+    const float* row = leaves[0].row(r);
+    if (row) std::memcpy(to, row + column, static_cast<size_t>(n) * sizeof(float));
+    return row != nullptr;
+  }
+  const size_t left = std::bit_ceil(leaves.size()) / 2;
+  float right[kChunk];
+  const bool has_left = sum_row(leaves.first(left), r, column, n, to);
+  const bool has_right = sum_row(leaves.subspan(left), r, column, n, right);
+  if (has_right && !has_left) std::memcpy(to, right, static_cast<size_t>(n) * sizeof(float));
+  if (has_right && has_left)
+    for (int64_t i = 0; i < n; ++i) to[i] += right[i];
+  return has_left || has_right;
+}
+
+}  // namespace
 
 void RowGradient::copy(int64_t begin, int64_t n, float* to) const {
   for (const int64_t end = begin + n; begin < end;) {
@@ -12,6 +37,18 @@ void RowGradient::copy(int64_t begin, int64_t n, float* to) const {
     else std::memcpy(to, values + place[row] * width + column, static_cast<size_t>(count_here) * sizeof(float));
     begin += count_here;
     to += count_here;
+  }
+}
+
+void RowTotal::copy(int64_t begin, int64_t n, float* to) const {
+  if (leaves_.size() == 1) return leaves_[0].copy(begin, n, to);
+  const int64_t width = leaves_[0].width;
+  for (const int64_t end = begin + n; begin < end;) {
+    const int64_t row = begin / width, column = begin % width;
+    const int64_t count = std::min({width - column, end - begin, kChunk});
+    if (!sum_row(leaves_, row, column, count, to)) std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
+    begin += count;
+    to += count;
   }
 }
 

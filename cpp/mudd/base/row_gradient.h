@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace mudd {
 
@@ -12,8 +14,22 @@ struct RowGradient {
   int32_t* place = nullptr;  // [table_rows]: the row of values, or -1: zeros
   int64_t count = 0;
 
+  const float* row(int64_t r) const { return place[r] < 0 ? nullptr : values + place[r] * width; }
   // Numbers [begin, begin + n) of the whole table, row by row, zeros included.
   void copy(int64_t begin, int64_t n, float* to) const;
+};
+
+// The sum of one table's gradients over processes, in the order of base/shard_tree.h. Processes that have not met
+// a row are left out of its sum: sums are never -0, so adding their zeros would change no bit.
+class RowTotal {
+ public:
+  RowTotal() = default;
+  explicit RowTotal(std::vector<RowGradient> leaves) : leaves_(std::move(leaves)) {}
+  // As RowGradient::copy.
+  void copy(int64_t begin, int64_t n, float* to) const;
+
+ private:
+  std::vector<RowGradient> leaves_;  // one at least
 };
 
 }  // namespace mudd

@@ -28,9 +28,12 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
   waiting_ = Arena(waiting_bytes_, store.booked_only());
   if (!options.memory) own_ = Arena(plane_bytes_, store.booked_only());
   plane_ = options.memory ? options.memory(plane_bytes_) : own_.data();
-  for (auto& uses : sums_)
-    for (std::vector<Sum>& levels : uses)
+  totals_.resize(sums_.size());
+  for (size_t i = 0; i < sums_.size(); ++i)
+    for (std::vector<Sum>& levels : sums_[i]) {
       for (Sum& sum : levels) place(sum, &sum == &levels.back() ? plane_ : waiting_.data());
+      totals_[i].emplace_back(std::vector<RowGradient>{levels.back().rows});
+    }
 }
 
 // Books the sums of one use. rows_per_run: rows of the table that a run can touch, or 0. A sum over r runs has at
@@ -56,9 +59,12 @@ void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, in
 
 void GradientSums::place(Sum& sum, std::byte* memory) {
   std::byte* at = memory + sum.offset;
+  if (sum.rows.capacity == 0) {
+    sum.all = reinterpret_cast<float*>(at);
+    return;
+  }
   sum.rows.place = reinterpret_cast<int32_t*>(at);
   sum.rows.values = reinterpret_cast<float*>(at + aligned(sum.rows.table_rows * 4));
-  if (sum.rows.capacity == 0) sum.all = reinterpret_cast<float*>(at);
 }
 
 void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
@@ -74,9 +80,21 @@ void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
   sink.out_rows = rows_of(last);
 }
 
-const RowGradient* GradientSums::rows(int parameter, int use) const {
+const RowTotal* GradientSums::rows(int parameter, int use) const {
+  return last(parameter, use).all ? nullptr : &totals_[parameter][use];
+}
+
+GradientSums::Place GradientSums::place(int parameter, int use) const {
   const Sum& sum = last(parameter, use);
-  return sum.all ? nullptr : &sum.rows;
+  return {.offset = sum.offset, .by_rows = sum.all ? 0 : 1};
+}
+
+RowGradient GradientSums::rows_at(const Parameter& parameter, std::byte* plane, Place place) {
+  std::byte* at = plane + place.offset;
+  return {.table_rows = parameter.rows(),
+          .width = parameter.cols(),
+          .values = reinterpret_cast<float*>(at + aligned(parameter.rows() * 4)),
+          .place = reinterpret_cast<int32_t*>(at)};
 }
 
 void GradientSums::release() {

@@ -36,7 +36,16 @@ class GradientSums {
   // whole or given by its rows, the other is null.
   int uses(int parameter) const { return sums_.empty() ? 0 : static_cast<int>(sums_[parameter].size()); }
   const float* whole(int parameter, int use) const { return last(parameter, use).all; }
-  const RowGradient* rows(int parameter, int use) const;
+  const RowTotal* rows(int parameter, int use) const;
+
+  // Where the total of a use lies in the flat plane.
+  struct Place {
+    int64_t offset = 0;
+    int64_t by_rows = 0;  // 1: by its rows
+  };
+  Place place(int parameter, int use) const;
+  // The total of a use of `parameter` that lies at `place` of another process's plane.
+  static RowGradient rows_at(const Parameter& parameter, std::byte* plane, Place place);
 
   std::span<std::byte> plane() const { return {plane_, static_cast<size_t>(plane_bytes_)}; }
   int64_t bytes() const { return plane_bytes_ + waiting_bytes_; }
@@ -59,6 +68,7 @@ class GradientSums {
   int64_t plane_bytes_ = 0, waiting_bytes_ = 0;
   Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
+  std::vector<std::vector<RowTotal>> totals_;        // [parameter][use], of those by rows
 };
 
 }  // namespace mudd

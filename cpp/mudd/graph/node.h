@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,12 +50,21 @@ struct GradSink {
   explicit operator bool() const { return out || out_rows; }
 };
 
+// Adds numbers over the processes that share a batch.
+class BatchSum {
+ public:
+  virtual ~BatchSum() = default;
+  // values: sums over the samples that are here; becomes the sums over the whole batch, alike everywhere.
+  virtual void add(std::span<double> values) = 0;
+};
+
 // Run-time fields of one execution (contracts 17).
 struct StepInput {
   int64_t cache_length = 0;  // decoding: rows already in the KV cache
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t first_sample = 0;
+  BatchSum* batch_sum = nullptr;  // null: the whole batch is here
 };
 
 // What infer() sees and fills in.
@@ -144,6 +154,10 @@ class Run {
   }
   const Shards& shards() const { return *shards_; }
   const StepInput& step() const { return *step_; }
+  // Adds the values, of the samples of this run, over the whole batch.
+  void add_over_batch(std::span<double> values) const {
+    if (step_->batch_sum) step_->batch_sum->add(values);
+  }
 
   std::vector<Tensor> in_, out_, dout_, din_;
   std::vector<std::byte*> saved_;

@@ -19,13 +19,16 @@ namespace mudd {
 constexpr int kMaxGradientUses = 4;
 constexpr int kMaxMoments = 2;
 
-// A parameter as a stored matrix [rows, cols], contiguous ([1, n] for vectors).
+// A parameter as a stored matrix [rows, cols], contiguous ([1, n] for vectors), or rows of one that are cut at
+// whole panels.
 struct UpdateParameter {
   int64_t rows = 0, cols = 0;
+  int64_t first_row = 0, matrix_rows = 0;  // in the matrix, and the rows of all of it; 0: it is whole
   int64_t fan_in = 0, fan_out = 0;
   float* w = nullptr;
-  const float* grads[kMaxGradientUses] = {};            // planes added in order; n_grads of them
-  const RowGradient* grad_rows[kMaxGradientUses] = {};  // a plane that is given by its rows; null: grads[i]
+  const float* grads[kMaxGradientUses] = {};         // planes added in order; n_grads of them
+  const RowTotal* grad_rows[kMaxGradientUses] = {};  // a plane that is given by its rows; null: grads[i]
+  int64_t grad_begin = 0;                            // of this part in the tables of grad_rows, in elements
   int n_grads = 0;
   void* m = nullptr;                  // first moment, of the type in the optimizer's settings
   float* v = nullptr;                 // second moment; null where there is none
@@ -54,6 +57,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual bool takes(const Parameter&) const { return true; }
   virtual int moments() const = 0;  // 1, or 2 with a second one in fp32
+  // Whether it needs all of a matrix at once; otherwise parts of it may be updated in different processes.
+  virtual bool whole_matrices() const { return false; }
   // That update needs for these matrices.
   virtual int64_t scratch_bytes(std::span<const UpdateParameter>) const { return 0; }
   // Update number n (from 1) of every matrix, its moments and its packed copies; grad_scale: what the summed

@@ -1,6 +1,5 @@
 #include "mudd/params/param_store.h"
 
-#include <numeric>
 #include <utility>
 
 #include "mudd/base/check.h"
@@ -78,20 +77,24 @@ int64_t ParamStore::plane_bytes() const {
 void ParamStore::allocate(bool booked_only) {
   check(!allocated(), "parameter", "the parameters are allocated already");
   booked_only_ = booked_only;
-  std::vector<int> all(parameters_.size());
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<Part> all;
+  for (int i = 0; i < count(); ++i) all.push_back(whole(i));
   add_plane(DType::f32, all);
   packs_.resize(parameters_.size());
 }
 
-int ParamStore::add_plane(DType dtype, const std::vector<int>& members) {
+int ParamStore::add_plane(DType dtype, const std::vector<Part>& parts) {
   check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
         name_of(dtype));
-  Plane plane{.dtype = dtype, .offsets = std::vector<int64_t>(parameters_.size(), -1)};
+  Plane plane{.dtype = dtype,
+              .offsets = std::vector<int64_t>(parameters_.size(), -1),
+              .parts = std::vector<Part>(parameters_.size())};
   int64_t elements = 0;
-  for (int i : members) {
-    plane.offsets[i] = elements;
-    elements += padded(at(i).size());
+  for (const Part& part : parts) {
+    if (part.size() == 0) continue;
+    plane.offsets[part.parameter] = elements;
+    plane.parts[part.parameter] = part;
+    elements += padded(part.size());
   }
   plane.memory = Arena(elements * size_of(dtype), booked_only_);
   planes_.push_back(std::move(plane));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,17 @@ struct Parameter {
   int64_t matrix_rows() const { return rows() / stack(); }
 };
 
+// Elements [begin, end) of a parameter, row by row.
+struct Part {
+  int parameter = 0;
+  int64_t begin = 0, end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+// Gives zeroed memory on a cache line that lives as long as the store.
+using StoreMemory = std::function<std::byte*(int64_t bytes)>;
+
 class ParamStore {
  public:
   // compute: type of the packed copies, and of the graphs over this store (f32 or bf16; the masters are fp32).
@@ -63,12 +75,16 @@ class ParamStore {
   bool allocated() const { return !planes_.empty(); }
   float* master(int i) const { return plane(0, i); }
 
-  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new. members: the parameters
-  // that the plane has memory for, in ascending order.
-  int add_plane(DType dtype, const std::vector<int>& members);
+  Part whole(int i) const { return {i, 0, at(i).size()}; }
+
+  // State planes of the optimizer (f32 or bf16), 1-based after the master; zeros when new. parts: what the plane
+  // has memory for, by ascending parameter.
+  int add_plane(DType dtype, const std::vector<Part>& parts);
   int planes() const { return static_cast<int>(planes_.size()); }
   DType plane_dtype(int p) const { return planes_[p].dtype; }
   bool holds(int p, int i) const { return planes_[p].offsets[i] >= 0; }
+  Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty where the plane does not hold it
+  // The first element of the part that is held.
   std::byte* plane_data(int p, int i) const {  // nullptr where the plane does not hold the parameter
     const Plane& plane = planes_[p];
     return holds(p, i) ? plane.memory.data() + plane.offsets[i] * size_of(plane.dtype) : nullptr;
@@ -98,6 +114,7 @@ class ParamStore {
     Arena memory;
     DType dtype = DType::f32;
     std::vector<int64_t> offsets;  // per parameter, in elements; -1: not held
+    std::vector<Part> parts;
   };
   void pack_master(int i, Pack how);
 

@@ -11,20 +11,24 @@ namespace mudd {
 Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart& part)
     : executor_(executor), values_(std::move(values)), part_(part), targets_(executor.input("targets")) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
+  size_t columns = 0;
+  for (ValueId v : values_.figures) columns += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
+  figures_.resize(columns);
 }
 
-void Accumulate::run(const StepInput& input, const FillRun& fill, GradientObserver& observer, StepTotals& totals) {
+void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals) {
   totals.clear();
   const int runs = executor_.runs_per_step();
   const int64_t samples = executor_.graph().shards().samples();
   for (int r = 0; r < runs; ++r) {
-    totals.stop = stop_requested();
+    totals.stop = sync.stops(stop_requested());
     if (totals.stop) return;
     const RunSamples taken = part_.of(input.step, r, runs, samples);
     fill(taken, executor_);
     StepInput own = input;
     own.first_sample = taken.first;
-    executor_.run(own, r, &observer);
+    own.batch_sum = sync.batch_sum();
+    executor_.run(own, r, &sync);
     add_run(r, totals);
   }
 }
@@ -32,6 +36,20 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientObserv
 double Accumulate::shards_of(ValueId id) const {
   const Tensor t = executor_.value(id);
   return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
+}
+
+// The sum over the samples of each shard, then over the shards.
+double Accumulate::figure_of(const Tensor& figures, int64_t column) const {
+  const Shards& shards = executor_.graph().shards();
+  shard_tree::Counter<double> sums;
+  double total = 0;
+  for (int s = 0; s < shards.count(); ++s) {
+    double sum = 0;
+    for (int64_t r = shards.row_begin(s, figures.rows); r < shards.row_begin(s + 1, figures.rows); ++r)
+      sum += static_cast<double>(figures.f32()[r * figures.stride + column]);
+    total = sums.add(s, shards.count(), sum);
+  }
+  return total;
 }
 
 void Accumulate::add_run(int run, StepTotals& totals) {
@@ -45,12 +63,10 @@ void Accumulate::add_run(int run, StepTotals& totals) {
     const Tensor targets = executor_.value(targets_);
     totals.slots += static_cast<double>(targets.rows * targets.cols);
   }
-  double* sum = totals.figures.data();
+  size_t at = 0;
   for (ValueId v : values_.figures) {
     const Tensor t = executor_.value(v);
-    for (int64_t r = 0; r < t.rows; ++r)
-      for (int64_t c = 0; c < t.cols; ++c) sum[c] += static_cast<double>(t.f32()[r * t.stride + c]);
-    sum += t.cols;
+    for (int64_t c = 0; c < t.cols; ++c, ++at) totals.figures[at] = figures_[at].add(run, runs, figure_of(t, c));
   }
 }
 

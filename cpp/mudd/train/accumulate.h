@@ -1,5 +1,5 @@
 // Accumulate: the first stage of a step. Forward and backward of all micro-batches; their losses, counts and
-// figures are added up in the order of contracts 2, their gradients by the executor.
+// figures are added up by the tree of contracts 2, their gradients by the executor.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include "mudd/base/shard_tree.h"
 #include "mudd/graph/executor.h"
 #include "mudd/train/batch_part.h"
+#include "mudd/train/gradient_sync.h"
 #include "mudd/train/step_totals.h"
 
 namespace mudd {
@@ -19,7 +20,7 @@ using FillRun = std::function<void(const RunSamples& samples, Executor& executor
 struct SummedValues {
   ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
   ValueId aux = kAbsent;                    // further loss sums f64[S]
-  std::vector<ValueId> figures = {};        // fp32 [B, W], summed over the samples
+  std::vector<ValueId> figures = {};        // fp32 [B, W]: summed over the samples of a shard, then over shards
 };
 
 class Accumulate {
@@ -27,10 +28,11 @@ class Accumulate {
   Accumulate(Executor& executor, SummedValues values, const BatchPart& part);
 
   // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
-  void run(const StepInput& input, const FillRun& fill, GradientObserver& observer, StepTotals& totals);
+  void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals);
 
  private:
   double shards_of(ValueId id) const;
+  double figure_of(const Tensor& figures, int64_t column) const;
   void add_run(int run, StepTotals& totals);
 
   Executor& executor_;
@@ -38,6 +40,7 @@ class Accumulate {
   BatchPart part_;
   ValueId targets_;
   shard_tree::Counter<double> losses_, counts_, aux_losses_;
+  std::vector<shard_tree::Counter<double>> figures_;
 };
 
 }  // namespace mudd

@@ -1,5 +1,6 @@
-// GradientSync: what the processes of one run tell each other in a step. It hears of each gradient that is final,
-// so that sums over processes can start while backward goes on. A process alone has nobody to tell.
+// GradientSync: what the processes of one run tell each other in a step, and which part of every parameter is
+// whose. It hears of each gradient that is final, so that sums over processes can start while backward goes on.
+// This class is that of a process alone, which has nobody to tell.
 #pragma once
 
 #include "mudd/graph/executor.h"
@@ -9,17 +10,30 @@ namespace mudd {
 
 class GradientSync : public GradientObserver {
  public:
-  // Returns when the gradients of this step are summed over all processes. Not called in a step that stops.
-  virtual void finish_gradients() = 0;
-  // Makes the totals those of the whole batch, alike everywhere; once a step, the only exchange of numbers.
-  virtual void exchange(StepTotals& totals) = 0;
-};
+  explicit GradientSync(const Executor& executor) : executor_(executor) {}
 
-class OneProcess final : public GradientSync {
- public:
+  // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
+  // borders of units (params/units.h).
+  virtual Part part(int i) const { return executor_.store().whole(i); }
+  // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
+  virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
+
+  // Before each graph run: whether the step ends here, alike everywhere if the graph itself adds over the batch.
+  virtual bool stops(bool asked) { return asked; }
+  // How ops of the graph add over the whole batch.
+  virtual BatchSum* batch_sum() { return nullptr; }
+
   void finished(const GradientUse&) override {}
-  void finish_gradients() override {}
-  void exchange(StepTotals&) override {}
+  // Returns when the gradients of this step are summed over all processes; dropped: this one did not compute them.
+  virtual void finish_gradients(bool /*dropped*/) {}
+  // Makes the totals those of the whole batch, alike everywhere.
+  virtual void exchange(StepTotals&) {}
+  // After the update: returns when all weights are written. finite: of those written here; true if it is so
+  // everywhere.
+  virtual bool finish_update(bool finite) { return finite; }
+
+ protected:
+  const Executor& executor_;
 };
 
 }  // namespace mudd

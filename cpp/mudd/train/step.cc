@@ -3,19 +3,25 @@
 namespace mudd {
 namespace {
 
-// The gradient of every parameter that has one, in the order of the store.
-std::vector<GradientPlanes> gradient_planes(const Executor& executor) {
+// The gradient of every parameter that has one, in the order of the store; blocks are counted over whole
+// parameters.
+std::vector<GradientPlanes> gradient_planes(const Executor& executor, const GradientSync& sync, int64_t* blocks) {
   const ParamStore& store = executor.store();
   const GradientSums& sums = executor.gradients();
   std::vector<GradientPlanes> gradients;
   for (int i = 0; i < store.count(); ++i) {
     if (sums.uses(i) == 0) continue;
-    GradientPlanes g{.n_planes = sums.uses(i), .n = store.at(i).size()};
+    const Part part = sync.part(i);
+    GradientPlanes g{.n_planes = sums.uses(i),
+                     .begin = part.begin,
+                     .n = part.size(),
+                     .first_block = *blocks + part.begin / kNormBlock};
     for (int use = 0; use < g.n_planes; ++use) {
       g.planes[use] = sums.whole(i, use);
-      g.rows[use] = sums.rows(i, use);
+      g.rows[use] = sync.rows(i, use);
     }
-    gradients.push_back(g);
+    *blocks += norm_blocks(store.at(i).size());
+    if (g.n > 0) gradients.push_back(g);
   }
   return gradients;
 }
@@ -26,14 +32,16 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
                      GradientSync* sync)
     : executor_(executor),
       options_(options),
+      alone_(executor),
       sync_(sync ? *sync : alone_),
       accumulate_(executor, values, options.part),
-      update_(executor, options.update),
-      gradients_(gradient_planes(executor)) {
+      update_(executor, options.update, sync_) {
   size_t figures = 0;
   for (ValueId v : values.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   totals_.figures.assign(figures, 0.0);
-  totals_.norm_squares.assign(static_cast<size_t>(norm_blocks(gradients_)), 0.0);
+  int64_t blocks = 0;
+  gradients_ = gradient_planes(executor, sync_, &blocks);
+  totals_.norm_squares.assign(static_cast<size_t>(blocks), 0.0);
 }
 
 StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
@@ -41,15 +49,13 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   StepInput seeded = input;
   seeded.seed = options_.seed;
   accumulate_.run(seeded, fill, sync_, totals_);
-  if (!totals_.stop) {
-    sync_.finish_gradients();
-    block_squares(gradients_, totals_.norm_squares);
-  }
+  sync_.finish_gradients(totals_.stop);
+  if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
   sync_.exchange(totals_);
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
   const double clip = clip_factor(report.grad_norm, options_.clip);
-  report.spoilt = !update_.run(updates, lr, clip / report.denominator);
+  report.spoilt = !sync_.finish_update(update_.run(updates, lr, clip / report.denominator));
   return report;
 }
 

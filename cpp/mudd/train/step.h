@@ -25,7 +25,7 @@ struct TrainStepOptions {
 class TrainStep {
  public:
   // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps the summed values.
-  // sync: of the processes that share the batch; null: this one is alone.
+  // sync: of the processes that share the batch, made for this executor; null: this one is alone.
   TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
             GradientSync* sync = nullptr);
 
@@ -45,7 +45,7 @@ class TrainStep {
  private:
   Executor& executor_;
   TrainStepOptions options_;
-  OneProcess alone_;
+  GradientSync alone_;
   GradientSync& sync_;
   Accumulate accumulate_;
   WeightUpdate update_;

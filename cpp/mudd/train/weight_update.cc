@@ -7,7 +7,7 @@
 
 namespace mudd {
 
-WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options)
+WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, const GradientSync& sync)
     : executor_(executor), options_(options) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
@@ -16,9 +16,9 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options)
           kMaxGradientUses, " uses, got ", sums.uses(i));
   for (auto& optimizer : make_optimizers(options.optimizer, options.settings))
     groups_.push_back({.optimizer = std::move(optimizer)});
-  book_moments();
+  book_moments(sync);
   for (int i = 0; i < store.count(); ++i)
-    for (int64_t s = 0; sums.uses(i) > 0 && s < store.at(i).stack(); ++s) add_matrix(i, s);
+    for (int64_t s = 0; sums.uses(i) > 0 && s < store.at(i).stack(); ++s) add_matrix(sync, sync.part(i), s);
   int64_t scratch = 0;
   for (const Group& g : groups_) scratch = std::max(scratch, g.optimizer->scratch_bytes(g.matrices));
   if (scratch > 0) scratch_ = Arena(scratch, store.booked_only());
@@ -29,12 +29,12 @@ WeightUpdate::Group& WeightUpdate::group_of(const Parameter& parameter) {
                        [&](const Group& g) { return g.optimizer->takes(parameter); });
 }
 
-// A plane for each moment, of the trained parameters whose optimizer keeps it.
-void WeightUpdate::book_moments() {
+// A plane for each moment, of the parts of trained parameters that are updated here and whose optimizer keeps it.
+void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
-  std::vector<int> members[kMaxMoments];
+  std::vector<Part> members[kMaxMoments];
   for (int i : store.trained())
-    for (int k = 0; k < group_of(store.at(i)).optimizer->moments(); ++k) members[k].push_back(i);
+    for (int k = 0; k < group_of(store.at(i)).optimizer->moments(); ++k) members[k].push_back(sync.part(i));
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
   for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
@@ -43,32 +43,40 @@ void WeightUpdate::book_moments() {
     check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes() &&
               store.plane_dtype(moments_[k]) == type,
           "train_step", "moment_planes: expected the planes of an earlier step like this one");
-    for (int i : members[k])
-      check(store.holds(moments_[k], i), "train_step", store.at(i).name, ": has no moments in plane ",
-            moments_[k]);
+    for (const Part& part : members[k])
+      check(store.held(moments_[k], part.parameter).size() == part.size(), "train_step",
+            store.at(part.parameter).name, ": has no moments in plane ", moments_[k]);
   }
 }
 
-// Matrix s of the stack that parameter i is (most are stacks of one).
-void WeightUpdate::add_matrix(int i, int64_t s) {
+// What `part` has of matrix s of the stack that its parameter is (most are stacks of one): whole rows, or numbers
+// of a vector.
+void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_t s) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
+  const int i = part.parameter;
   const Parameter& p = store.at(i);
-  const int64_t at = s * p.matrix_rows() * p.cols();
+  const int64_t matrix = p.matrix_rows() * p.cols();
+  const int64_t begin = std::max(part.begin, s * matrix), end = std::min(part.end, (s + 1) * matrix);
+  if (begin >= end) return;
   UpdateParameter a{};
-  a.rows = p.matrix_rows();
-  a.cols = p.cols();
-  a.w = store.master(i) + at;
+  a.rows = p.shape.size() < 2 ? 1 : (end - begin) / p.cols();
+  a.cols = (end - begin) / a.rows;
+  a.first_row = (begin - s * matrix) / p.cols();
+  a.matrix_rows = p.matrix_rows();
+  a.w = store.master(i) + begin;
   a.n_grads = sums.uses(i);
+  a.grad_begin = begin;
   for (int use = 0; use < a.n_grads; ++use) {
-    a.grad_rows[use] = sums.rows(i, use);
-    if (!a.grad_rows[use]) a.grads[use] = sums.whole(i, use) + at;
+    a.grad_rows[use] = sync.rows(i, use);
+    if (!a.grad_rows[use]) a.grads[use] = sums.whole(i, use) + begin;
   }
   Group& group = group_of(p);
   a.fan_in = p.fan_in;
   a.fan_out = p.fan_out;
-  a.m = store.plane_data(moments_[0], i) + at * size_of(options_.settings.moment);
-  if (group.optimizer->moments() > 1) a.v = store.plane(moments_[1], i) + at;
+  const int64_t in_part = begin - part.begin;
+  a.m = store.plane_data(moments_[0], i) + in_part * size_of(options_.settings.moment);
+  if (group.optimizer->moments() > 1) a.v = store.plane(moments_[1], i) + in_part;
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
   group.matrices.push_back(a);

@@ -9,6 +9,7 @@
 
 #include "mudd/graph/executor.h"
 #include "mudd/optim/optimizer.h"
+#include "mudd/train/gradient_sync.h"
 
 namespace mudd {
 
@@ -22,7 +23,8 @@ struct UpdateOptions {
 
 class WeightUpdate {
  public:
-  WeightUpdate(Executor& executor, const UpdateOptions& options);
+  // sync: says which part of each parameter is updated here.
+  WeightUpdate(Executor& executor, const UpdateOptions& options, const GradientSync& sync);
 
   // updates: optimizer updates accepted so far (Adam's t is one more); grad_scale: what the summed gradients are
   // multiplied with. False: a weight or moment that was written is not finite.
@@ -33,7 +35,8 @@ class WeightUpdate {
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  // The matrices of an optimizer. indices: of their parameters in the store; in_stack: which matrix of its stack.
+  // The matrices of an optimizer, or the rows of them that are updated here. indices: of their parameters in the
+  // store; in_stack: which matrix of its stack.
   struct Group {
     std::unique_ptr<Optimizer> optimizer;
     std::vector<UpdateParameter> matrices;
@@ -42,8 +45,8 @@ class WeightUpdate {
   };
 
   Group& group_of(const Parameter& parameter);
-  void book_moments();
-  void add_matrix(int parameter, int64_t s);
+  void book_moments(const GradientSync& sync);
+  void add_matrix(const GradientSync& sync, const Part& part, int64_t s);
   void set_rates(Group& group, double lr) const;
 
   Executor& executor_;

@@ -26,10 +26,8 @@ const ReduceKernels& kernels() {
   return best;
 }
 
-int64_t blocks_of(const GradientPlanes& g) { return (g.n + kNormBlock - 1) / kNormBlock; }
-
 double block_square(const GradientPlanes& g, int64_t block) {
-  const int64_t begin = block * kNormBlock, n = std::min(kNormBlock, g.n - begin);
+  const int64_t at = block * kNormBlock, begin = g.begin + at, n = std::min(kNormBlock, g.n - at);
   const float* planes[kMaxPlanes] = {};
   float copies[kMaxPlanes][kNormBlock];  // of planes that are given by their rows
   for (int p = 0; p < g.n_planes; ++p) {
@@ -41,27 +39,25 @@ double block_square(const GradientPlanes& g, int64_t block) {
 
 }  // namespace
 
-int64_t norm_blocks(std::span<const GradientPlanes> gradients) {
-  int64_t n = 0;
-  for (const GradientPlanes& g : gradients) n += blocks_of(g);
-  return n;
-}
-
 void block_squares(std::span<const GradientPlanes> gradients, std::span<double> block_sums) {
   constexpr int64_t kBlocksPerTask = 16;
-  for (const GradientPlanes& g : gradients)
+  int64_t blocks = 0;
+  for (const GradientPlanes& g : gradients) {
     check(g.n_planes >= 1 && g.n_planes <= kMaxPlanes, "block_squares", "n_planes: expected 1 to ", kMaxPlanes,
           ", got ", g.n_planes);
-  const int64_t blocks = norm_blocks(gradients);
-  check(std::ssize(block_sums) == blocks, "block_squares", "blocks: expected ", blocks, ", got ",
-        block_sums.size());
+    check(g.begin % kNormBlock == 0, "block_squares", "begin: expected a multiple of ", kNormBlock, ", got ",
+          g.begin);
+    check(g.first_block >= 0 && g.first_block + norm_blocks(g.n) <= std::ssize(block_sums), "block_squares",
+          "blocks: expected room up to ", g.first_block + norm_blocks(g.n), ", got ", block_sums.size());
+    blocks += norm_blocks(g.n);
+  }
   parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
     int64_t at = task * kBlocksPerTask;
     const int64_t end = std::min(at + kBlocksPerTask, blocks);
     int64_t first = 0;  // number of the first block of this gradient
     for (const GradientPlanes& g : gradients) {
-      const int64_t after = first + blocks_of(g);
-      for (; at < std::min(after, end); ++at) block_sums[at] = block_square(g, at - first);
+      const int64_t after = first + norm_blocks(g.n);
+      for (; at < std::min(after, end); ++at) block_sums[g.first_block + at - first] = block_square(g, at - first);
       if (at == end) return;
       first = after;
     }

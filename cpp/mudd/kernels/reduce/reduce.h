@@ -18,12 +18,14 @@ namespace mudd {
 constexpr int64_t kNormBlock = 4096;
 constexpr int kMaxPlanes = 4;
 
-// A gradient of n elements that is the sum of up to four planes (the uses of a tied parameter), added in order.
+// Elements [begin, begin + n) of a parameter's gradient, which is the sum of up to four planes (the uses of a tied
+// parameter), added in order. begin: a multiple of kNormBlock.
 struct GradientPlanes {
-  const float* planes[kMaxPlanes] = {};
-  const RowGradient* rows[kMaxPlanes] = {};  // a plane that is given by its rows; null: planes[i]
+  const float* planes[kMaxPlanes] = {};   // each of the whole parameter
+  const RowTotal* rows[kMaxPlanes] = {};  // a plane that is given by its rows; null: planes[i]
   int n_planes = 0;
-  int64_t n = 0;
+  int64_t begin = 0, n = 0;
+  int64_t first_block = 0;  // where block_squares puts the first of its blocks
 };
 
 struct ReduceKernels {
@@ -42,10 +44,10 @@ struct ReduceKernels {
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows();
 
-// Blocks of all gradients together.
-int64_t norm_blocks(std::span<const GradientPlanes> gradients);
-// The sum of squares of each block, gradient by gradient. NaN or infinity when an element is (or its square
-// overflows fp32).
+// Blocks of a gradient of n elements.
+constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
+// Writes the sum of squares of each block of the gradients; other places of `blocks` stay. NaN or infinity when an
+// element is (or its square overflows fp32).
 void block_squares(std::span<const GradientPlanes> gradients, std::span<double> blocks);
 // The sum of the blocks, in their order.
 double squared_norm(std::span<const double> blocks);

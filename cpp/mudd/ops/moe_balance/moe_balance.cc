@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mudd/base/check.h"
+#include "mudd/base/shard_tree.h"
 #include "mudd/graph/node.h"
 #include "mudd/ops/moe_route/moe_route.h"
 
@@ -44,11 +45,13 @@ class MoeBalance : public Node {
     sums_.assign(static_cast<size_t>(layers_ * first.cols()), 0.0);
     slopes_.assign(static_cast<size_t>(layers_ * experts_), 0.0);
     for (int i = 0; i < 3; ++i) io.output({{io.shards().count()}, DType::f64});
+    if (whole_batch_) io.saved(std::ssize(sums_) * 8);
   }
 
   void forward(const Run& run) override {
     for (int s = 0; s < run.shards().count(); ++s) {
       if (s == 0 || !whole_batch_) averages(run, s);
+      if (s == 0 && whole_batch_) std::copy(sums_.begin(), sums_.end(), run.saved_as<double>(0));
       const double n = counted(run, s);
       const double values[3] = {n * (balance_ * balance_loss_ + z_ * z_loss_), n * balance_loss_, n * z_loss_};
       for (int i = 0; i < 3; ++i) static_cast<double*>(run.out(i).data)[s] = values[i];
@@ -57,9 +60,14 @@ class MoeBalance : public Node {
 
   void backward(const Run& run) override {
     double weight = 0;
-    for (int s = 0; whole_batch_ && s < run.shards().count(); ++s) weight += upstream(run, s) * counted(run, s);
+    if (whole_batch_) {
+      for (int s = 0; s < run.shards().count(); ++s) weight += upstream(run, s) * counted(run, s);
+      run.add_over_batch({&weight, 1});
+      std::copy_n(run.saved_as<double>(0), sums_.size(), sums_.begin());
+      form_losses();
+    }
     for (int s = 0; s < run.shards().count(); ++s) {
-      if (s == 0 || !whole_batch_) averages(run, s);
+      if (!whole_batch_) averages(run, s);
       if (!whole_batch_) weight = upstream(run, s) * counted(run, s);
       for (int64_t l = 0; l < layers_; ++l)
         if (run.wants(static_cast<int>(kFirstLayer + l))) layer_gradient(run, s, l, weight);
@@ -82,19 +90,34 @@ class MoeBalance : public Node {
     return n;
   }
 
-  // Sums the figures of shard s (or of all), and forms the losses and their slopes by the probability sums.
+  // Figure c of a layer, summed over the samples of shard s.
+  static double shard_figure(const Run& run, const Tensor& f, int s, int64_t c) {
+    double sum = 0;
+    for (int64_t b = run.shards().row_begin(s, f.rows); b < run.shards().row_begin(s + 1, f.rows); ++b)
+      sum += f.f32()[b * f.stride + c];
+    return sum;
+  }
+
+  // Sums the figures of shard s, or of the whole batch by the tree, and forms the losses.
   void averages(const Run& run, int s) {
-    const int64_t samples = run.in(kTargets).rows;
-    const int64_t from = whole_batch_ ? 0 : run.shards().row_begin(s, samples);
-    const int64_t to = whole_batch_ ? samples : run.shards().row_begin(s + 1, samples);
-    std::fill(sums_.begin(), sums_.end(), 0.0);
-    double tokens = 0;
+    const int shards = run.shards().count();
     for (int64_t l = 0; l < layers_; ++l) {
       const Tensor& f = run.in(static_cast<int>(kFirstLayer + l));
-      for (int64_t b = from; b < to; ++b)
-        for (int64_t c = 0; c < f.cols; ++c) sums_of(l)[c] += f.f32()[b * f.stride + c];
-      tokens += sums_of(l)[at().tokens()];
+      for (int64_t c = 0; c < f.cols; ++c) {
+        shard_tree::Counter<double> sums;
+        double& sum = sums_of(l)[c];
+        if (!whole_batch_) sum = shard_figure(run, f, s, c);
+        for (int i = 0; whole_batch_ && i < shards; ++i) sum = sums.add(i, shards, shard_figure(run, f, i, c));
+      }
     }
+    if (whole_batch_) run.add_over_batch(sums_);
+    form_losses();
+  }
+
+  // The losses, and their slopes by the probability sums, from the figures in sums_.
+  void form_losses() {
+    double tokens = 0;
+    for (int64_t l = 0; l < layers_; ++l) tokens += sums_of(l)[at().tokens()];
     balance_loss_ = z_loss_ = 0;
     for (int64_t l = 0; l < layers_; ++l) {
       const double* f = sums_of(l);

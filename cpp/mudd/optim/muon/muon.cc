@@ -77,6 +77,7 @@ class Muon final : public Optimizer {
     return (p.role == Role::matrix || p.role == Role::slots) && p.shape.size() >= 2;
   }
   int moments() const override { return 1; }
+  bool whole_matrices() const override { return true; }
 
   int64_t scratch_bytes(std::span<const UpdateParameter> matrices) const override {
     int64_t bytes = 0;
@@ -100,10 +101,9 @@ class Muon final : public Optimizer {
 
   static Place place(std::byte* scratch, const UpdateParameter& p) {
     Pieces pieces(scratch);
-    const GradientPlanes whole{.n_planes = 1, .n = p.rows * p.cols};
     Place found{};
     found.x = pieces.take<float>(p.rows * p.cols);
-    const int64_t blocks = norm_blocks({&whole, 1});
+    const int64_t blocks = norm_blocks(p.rows * p.cols);
     found.blocks = {pieces.take<double>(blocks), static_cast<size_t>(blocks)};
     found.rest = pieces.bytes(orthogonalize_bytes(std::min(p.rows, p.cols), std::max(p.rows, p.cols)));
     found.bytes = pieces.used();
