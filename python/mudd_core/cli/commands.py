@@ -13,7 +13,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
 from mudd_core.cli.names import known_words
-from mudd_core.config import Config, config_hash
+from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.run.metrics import Row
 from mudd_core.run.progress import Progress, duration
@@ -48,6 +48,7 @@ def train(request: Request) -> int:
     from mudd_core.run.trainer import Trainer
 
     config = request.required_config()
+    mesh_of(config, 1)
     signals.take_for_good()
     if reason := signals.stop_reason(None):
         print(f"stopped by {reason} before anything was written; to start:\n  {command_line(request)}")

@@ -1,6 +1,6 @@
 """Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
 
-from mudd_core.config.check import check_config, shard_count
+from mudd_core.config.check import check_config, mesh_of, shard_count
 from mudd_core.config.families import (
     FAMILIES,
     GPT2Config,
@@ -14,6 +14,8 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.config.load import config_folders, find_config, load_config, read_config
+from mudd_core.config.mesh import DistConfig, Mesh, MeshConfig, worlds
+from mudd_core.config.optim import OptimConfig
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.saved import (
     Difference,
@@ -29,7 +31,6 @@ from mudd_core.config.schema import (
     DataConfig,
     EvalConfig,
     LossConfig,
-    OptimConfig,
     SampleConfig,
     StartConfig,
     TrainConfig,
@@ -40,10 +41,13 @@ __all__ = [
     "Config",
     "DataConfig",
     "Difference",
+    "DistConfig",
     "EvalConfig",
     "GPT2Config",
     "LossConfig",
     "MUDDFormerConfig",
+    "Mesh",
+    "MeshConfig",
     "MixtralConfig",
     "ModelConfig",
     "MupConfig",
@@ -64,9 +68,11 @@ __all__ = [
     "kv_heads",
     "load_config",
     "merge_for_resume",
+    "mesh_of",
     "read_config",
     "shard_count",
     "split_words",
     "to_dict",
     "to_json",
+    "worlds",
 ]

@@ -8,6 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.schema import Config
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
@@ -22,6 +23,12 @@ def _is_power_of_two(number: int) -> bool:
 def shard_count(config: Config) -> int:
     """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
     return config.train.shard_count()
+
+
+def mesh_of(config: Config, world: int) -> Mesh:
+    """The mesh of the config over so many ranks; UserError where one does not fit the other."""
+    train = config.train
+    return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
 
 
 def _field_fault(info: FieldInfo) -> str | None:
@@ -116,10 +123,11 @@ def _train_faults(config: Config) -> list[str]:
 
 def check_config(config: Config) -> None:
     """Raise UserError listing every broken rule; return nothing when all hold."""
-    faults = [fault for fault in map(_field_fault, walk(config)) if fault]
+    faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need fields that are right by themselves
+        unbuilt = mesh_faults(config.mesh)
         faults = _model_faults(config) + _train_faults(config) + _path_faults(config)
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
-    if faults:
-        raise UserError("\n".join(f"[config] {fault}" for fault in faults))
+    if faults or unbuilt:
+        raise UserError("\n".join([*(f"[config] {fault}" for fault in faults), *unbuilt]))

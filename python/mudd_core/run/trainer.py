@@ -14,7 +14,7 @@ from typing import Any
 from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import final_hash
-from mudd_core.config import Config, check_config
+from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run import signals
@@ -53,6 +53,7 @@ class Trainer:
             require_model(model)
             config = with_model_of(model, config)
         check_config(config)
+        mesh_of(config, 1)
         self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])

@@ -1,0 +1,133 @@
+"""Several ranks: how the processes of a run share its work (docs/parallel.md), and how they talk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.fields import opt
+
+LARGEST_FSDP = 64  # of the default mesh: more ranks than this repeat the state
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """How the ranks (processes) of a run share its work; world = data x fsdp. Only any_world changes numbers."""
+
+    data: int = opt(
+        -1, "ranks, or groups of fsdp ranks, that repeat the state; -1 = what is left", "ranks", low=-1,
+        high=1024, free=True,
+    )  # fmt: skip
+    fsdp: int = opt(
+        -1, "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too the "
+        f"largest divisor of the world up to {LARGEST_FSDP}", "ranks", low=-1, high=1024, free=True,
+    )  # fmt: skip
+    expert: int = opt(1, "ranks that the experts are dealt out to; not built yet", "ranks", low=1, free=True)
+    pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
+    context: int = opt(1, "ranks that a sequence is cut over; not built yet", "ranks", low=1, free=True)
+    tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
+    zero: int = opt(
+        1, "what is cut over fsdp: 1 the optimizer's state; 2 gradients too, 3 weights too (not built yet)", "level",
+        low=1, high=3, free=True,
+    )  # fmt: skip
+    any_world: bool = opt(
+        False, "allow a number of ranks that does not divide train.logical_shards; bits then depend on the world",
+        free=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DistConfig:
+    """How the ranks of a run talk; no field changes a number."""
+
+    node: str = opt(
+        "auto", "auto: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
+        "own and only messages are used", choices=("auto", "rank"), free=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The mesh of a started job."""
+
+    data: int
+    fsdp: int
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.data * self.fsdp
+
+    def __str__(self) -> str:
+        return f"data {self.data} x fsdp {self.fsdp}"
+
+
+def mesh_faults(mesh: MeshConfig) -> list[str]:
+    """What the mesh asks for and no world can give, one line each."""
+    faults = []
+    for name in ("data", "fsdp"):
+        if getattr(mesh, name) == 0:
+            faults.append(f"[mesh] {name}: expected -1 (what is left) or at least 1, got 0")
+    for name in ("zero", "expert", "pipeline", "context"):
+        if (value := getattr(mesh, name)) > 1:
+            faults.append(f"[mesh] {name}={value} is not built yet; use {name}=1 (docs/parallel.md)")
+    if mesh.tensor > 1:
+        faults.append(
+            "[mesh] tensor is not built: 8 transfers of T x D a layer, none behind compute (docs/scale.md); use "
+            "mesh.fsdp or more threads a rank"
+        )
+    return faults
+
+
+def worlds(shards: int) -> list[int]:
+    """Numbers of ranks that have the bits of one process: the divisors of the number of logical shards."""
+    return [1 << power for power in range(shards.bit_length())]
+
+
+def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> Mesh:
+    """The mesh of so many ranks; UserError where it does not fit them, or they do not fit the batch.
+
+    shards: logical shards in use: the largest power of two up to logical_shards and batch_size.
+    """
+    _refuse_world(mesh, world, shards, logical_shards, batch_size)
+    data, fsdp = mesh.data, mesh.fsdp
+    if data == -1 and fsdp == -1:
+        fsdp = max(size for size in range(1, min(world, LARGEST_FSDP) + 1) if world % size == 0)
+    given, size = ("fsdp", fsdp) if data == -1 else ("data", data)
+    if -1 in (data, fsdp) and world % size:
+        raise UserError(
+            f"[mesh] {given} {size} does not divide the {world} ranks that were started; mesh.{given}=-1 takes what "
+            "is left"
+        )
+    found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp)
+    if found.world != world:
+        started = "1 rank was" if world == 1 else f"{world} ranks were"
+        raise UserError(
+            f"[mesh] {found} = {found.world}, but {started} started; mesh.data=-1 takes what is left"
+        )
+    return found
+
+
+def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> None:
+    """UserError for ranks that would have no shard, or that change the order of sums without leave."""
+    numbers = [str(number) for number in worlds(shards)]
+    fit = " or ".join([", ".join(numbers[:-1]), numbers[-1]]) if len(numbers) > 1 else numbers[0]
+    if world > batch_size:
+        raise UserError(
+            f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
+            "or begin a run with a larger batch"
+        )
+    if world > shards:
+        raise UserError(
+            f"[mesh] {world} ranks are more than the {shards} shard{'s' * (shards > 1)} of "
+            f"train.logical_shards={logical_shards} and train.batch_size={batch_size}: start {fit}, or begin a run "
+            "with more shards"
+        )
+    if shards % world and not mesh.any_world:
+        name = f"train.logical_shards={shards}"
+        if shards != logical_shards:
+            name = f"the {shards} shards of train.batch_size={batch_size}"
+        raise UserError(
+            f"[mesh] {world} ranks do not divide {name}: start {fit}, or set mesh.any_world=true (bits then depend on "
+            "the world)"
+        )

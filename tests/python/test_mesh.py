@@ -1,0 +1,138 @@
+"""The mesh: how a world is cut into axes, and every mesh that is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from fake_runs import config_of, make
+from mudd_core.base.errors import UserError
+from mudd_core.cli import main
+from mudd_core.config import config_hash, from_dict, mesh_of, to_dict
+from mudd_core.config.fields import replace_path
+
+
+def refusal(world: int, *words: str) -> str:
+    with pytest.raises(UserError) as caught:
+        mesh_of(mc.load_config("tiny.py", words), world)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "world", "data", "fsdp"),
+    [
+        ((), 1, 1, 1),
+        ((), 8, 1, 8),
+        (("train.logical_shards=1024", "train.batch_size=1024"), 64, 1, 64),
+        (("train.logical_shards=1024", "train.batch_size=1024"), 256, 4, 64),
+        (("train.logical_shards=1024", "train.batch_size=1024", "mesh.any_world=true"), 201, 67, 3),
+        (("mesh.data=2",), 8, 2, 4),
+        (("mesh.fsdp=2",), 8, 4, 2),
+        (("mesh.fsdp=2", "mesh.data=4"), 8, 4, 2),
+        (("mesh.any_world=true",), 6, 1, 6),
+        (("mesh.any_world=true",), 7, 1, 7),
+    ],
+)
+def test_what_is_left_goes_to_fsdp_first_and_then_to_data(
+    words: tuple[str, ...], world: int, data: int, fsdp: int
+) -> None:
+    found = mesh_of(mc.load_config("tiny.py", words), world)
+    assert (found.data, found.fsdp, found.world) == (data, fsdp, world)
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_zero_2_and_3_are_refused_by_name(level: int) -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", [f"mesh.zero={level}"])
+    assert str(caught.value) == f"[mesh] zero={level} is not built yet; use zero=1 (docs/parallel.md)"
+
+
+@pytest.mark.parametrize("axis", ["expert", "pipeline", "context"])
+def test_axes_of_part_two_are_refused_by_name(axis: str) -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", [f"mesh.{axis}=2"])
+    assert str(caught.value) == f"[mesh] {axis}=2 is not built yet; use {axis}=1 (docs/parallel.md)"
+
+
+def test_tensor_parallelism_is_refused_with_its_figure() -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", ["mesh.tensor=2"])
+    assert str(caught.value) == (
+        "[mesh] tensor is not built: 8 transfers of T x D a layer, none behind compute (docs/scale.md); "
+        "use mesh.fsdp or more threads a rank"
+    )
+
+
+def test_all_that_is_wrong_with_a_mesh_comes_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", ["mesh.zero=3", "mesh.expert=8", "mesh.data=0", "optim.beta2=1"])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4 and lines[0].startswith("[config] optim.beta2")
+    assert "[mesh] data: expected -1 (what is left) or at least 1, got 0" in lines
+
+
+def test_worlds_that_change_the_sums_are_refused() -> None:
+    assert refusal(6) == (
+        "[mesh] 6 ranks do not divide train.logical_shards=8: start 1, 2, 4 or 8, or set mesh.any_world=true "
+        "(bits then depend on the world)"
+    )
+    assert refusal(3, "train.batch_size=7") == (
+        "[mesh] 3 ranks do not divide the 4 shards of train.batch_size=7: start 1, 2 or 4, or set "
+        "mesh.any_world=true (bits then depend on the world)"
+    )
+
+
+def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
+    assert refusal(8, "train.batch_size=4") == (
+        "[mesh] 8 ranks are more than the sequences of a step, train.batch_size=4: start 1, 2 or 4, or begin a run "
+        "with a larger batch"
+    )
+    assert refusal(16, "train.batch_size=64") == (
+        "[mesh] 16 ranks are more than the 8 shards of train.logical_shards=8 and train.batch_size=64: start "
+        "1, 2, 4 or 8, or begin a run with more shards"
+    )
+    assert "more than the sequences" in refusal(9, "mesh.any_world=true", "train.batch_size=8")
+    assert "more than the 1 shard " in refusal(2, "train.logical_shards=1") and "start 1," in refusal(
+        2, "train.logical_shards=1"
+    )
+
+
+def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
+    assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
+        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started; mesh.data=-1 takes what is left"
+    )
+    assert refusal(1, "mesh.data=1", "mesh.fsdp=2") == (
+        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started; mesh.data=-1 takes what is left"
+    )
+    assert refusal(8, "mesh.fsdp=3") == (
+        "[mesh] fsdp 3 does not divide the 8 ranks that were started; mesh.fsdp=-1 takes what is left"
+    )
+    assert "data 3 does not divide" in refusal(8, "mesh.data=3")
+
+
+@pytest.mark.parametrize("word", ["mesh.zero=3", "mesh.tensor=2", "mesh.fsdp=2"])
+def test_nothing_is_written_for_a_refused_mesh(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config=tiny.py", f"--workdir={tmp_path / 'run'}", word]) == 2
+    assert "[mesh] " in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_mesh_may_change_on_resume_and_saved_runs_need_none(tmp_path: Path) -> None:
+    config = config_of()
+    saved = to_dict(config)
+    del saved["mesh"], saved["dist"]
+    assert from_dict(saved) == config  # a run of an earlier version
+    changed = replace_path(replace_path(config, "mesh.fsdp", 1), "dist.node", "rank")
+    assert config_hash(changed) == config_hash(config)
+    with make(tmp_path / "run", None, "train.stop_at=5") as trainer:
+        trainer.fit()
+    with make(tmp_path / "run", None, "mesh.fsdp=1", "dist.node=rank") as trainer:
+        trainer.fit()
+    events = (tmp_path / "run" / "events.jsonl").read_text()
+    assert "mesh.fsdp: saved -1, asked 1" in events and "dist.node: saved 'auto', asked 'rank'" in events
+    with pytest.raises(UserError, match=r"train\.logical_shards: saved 8, asked 4"):
+        make(tmp_path / "run", None, "train.logical_shards=4")
