@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS, known_words
+from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.suggest import nearest
 from mudd_core.run.config_source import ConfigSource, recorded, resumed
@@ -75,6 +75,11 @@ def trains(words: Sequence[str]) -> bool:
         if name == "--mode":
             command = value if equals else "".join(words[i + 1 : i + 2])
     return command in _TRAINING
+
+
+def starts_ranks(words: Sequence[str]) -> bool:
+    """Whether the arguments ask for a training whose ranks this process is to start."""
+    return trains(words) and any(word.partition("=")[0] in JOB_OPTIONS for word in words)
 
 
 def parse(words: Sequence[str]) -> Request:

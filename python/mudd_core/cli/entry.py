@@ -20,7 +20,7 @@ from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.surroundings import require_one_process
 from mudd_core.cli import STOP_SIGNALS
-from mudd_core.cli.argv import Request, config_of, parse, tool_in, trains
+from mudd_core.cli.argv import Request, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
@@ -66,6 +66,8 @@ def _signals_given_back() -> Iterator[None]:
 
 def _take_signals(words: Sequence[str]) -> None:
     """Let signals through again: to the handlers if the command trains, before its config file runs."""
+    if starts_ranks(words):
+        return  # a job has handlers of its own
     try:
         if trains(words):
             from mudd_core.run import signals
@@ -91,6 +93,10 @@ def _fill_closed_streams() -> None:
 def _run(words: Sequence[str]) -> int:
     try:
         _check_text(words)
+        if starts_ranks(words):
+            from mudd_core.cli import job
+
+            return job.run(job.asked(words), job.program())
         if trains(words):
             require_one_process()
         tool, rest = tool_in(words)

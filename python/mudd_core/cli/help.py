@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mudd_core.base.surroundings import ENVIRONMENT, program
-from mudd_core.cli.names import COMMANDS, OPTIONS, TOOLS
+from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
@@ -85,7 +85,8 @@ def main_help() -> str:
         *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items()),
         "",
         "options:",
-        *_option_lines(OPTIONS),
+        *_option_lines(name for name in OPTIONS if name not in JOB_OPTIONS),
+        f"  {' '.join(JOB_OPTIONS)}: several processes, see train --help",
         "",
         "examples:",
         *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1], "train --help")),
@@ -146,7 +147,7 @@ def _option_lines(names: Iterable[str]) -> list[str]:
     shown = (
         (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
     )
-    return [f"  {name:<15} {text}" for name, text in shown]
+    return [f"  {name:<16} {text}" for name, text in shown]
 
 
 def _example_lines(arguments: Iterable[str]) -> list[str]:

@@ -38,12 +38,20 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
     "--mode": ("NAME", "the command, given as an option", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
+    "--ranks": ("N", "train by N processes, started by mpirun; docs/parallel.md", ("train",)),
+    "--hosts": ("A,B", "hosts that the ranks are dealt out to; default this one", ("train",)),
+    "--max-restarts": (
+        "K",
+        "start the ranks again so often after a lost rank or host; default 0",
+        ("train",),
+    ),
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text; default a new document", ("sample",)),
     "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
     "--version": ("", "print the version", ()),
 }
+JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
 

@@ -1,0 +1,206 @@
+"""`launch.py --ranks N`: starts the ranks by mpirun, turns signals into planned stops, starts again after a loss."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli.argv import tool_in
+from mudd_core.cli.mpirun import Job, Machine, mpirun_argv, this_machine
+from mudd_core.cli.names import JOB_OPTIONS
+
+# Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
+FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
+_THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?")
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_ANSWER_SECONDS = 10
+_AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The job, the words for its ranks, and how often it may be started again."""
+
+    job: Job
+    words: tuple[str, ...]
+    max_restarts: int = 0
+
+
+def asked(words: Sequence[str]) -> Asked:
+    """The job that the words ask for; UserError for a value that is none."""
+    found: dict[str, str] = {}
+    rest, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name not in JOB_OPTIONS:
+            rest.append(word)
+            continue
+        if not equals and not left:
+            raise UserError(f"[arguments] {name}: expected a value behind it")
+        found[name] = value if equals else left.pop(0)
+    if (tool := tool_in(rest)[0]) is not None:
+        raise UserError(f"[arguments] {next(iter(found))}: expected the command train, got {tool}")
+    if "--ranks" not in found:
+        raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N beside it")
+    hosts = tuple(host for host in found.get("--hosts", "").split(",") if host)
+    if any(not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", host) for host in hosts):
+        raise UserError(
+            f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'"
+        )
+    ranks = _whole("--ranks", found["--ranks"], 1, 1024)
+    if len(hosts) > ranks:
+        raise UserError(f"[arguments] --hosts: expected at most {ranks} (--ranks), got {len(hosts)}")
+    job = Job(ranks, hosts, _threads(rest))
+    restarts = _whole("--max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
+    return Asked(job, tuple(rest), restarts)
+
+
+def _whole(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 10 and low <= int(text) <= high):
+        raise UserError(f"[arguments] {name}: expected a whole number from {low} to {high}, got '{text}'")
+    return int(text)
+
+
+def _threads(words: Sequence[str]) -> int:
+    """The threads of a rank that the words set; 0 if they set none, or nothing that is a number."""
+    value = "0"
+    for i, word in enumerate(words):
+        if found := _THREADS.fullmatch(word):
+            value = found[1] if found[1] is not None else "".join(words[i + 1 : i + 2])
+    return int(value) if value.isdecimal() and int(value) <= 256 else 0
+
+
+def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -> int:
+    """Start the job, and again where ranks or machines were lost; the exit code of the last start.
+
+    program: what each rank runs before its words.
+    """
+    machine = machine or this_machine()
+    job, restarts = wanted.job, 0
+    command = [*program, *wanted.words]
+    with _Signals() as signals:
+        while True:
+            code = _start(mpirun_argv(job, machine, command, list(os.environ)), signals)
+            if code in FINAL_CODES or signals.asked or restarts == wanted.max_restarts:
+                return code
+            restarts += 1
+            smaller = on_hosts(wanted.job, answering(wanted.job.hosts))
+            if smaller is None:
+                _tell(f"[launch] the job ended with code {code}, and no host answers")
+                return code
+            job = smaller
+            where = f" on {', '.join(job.hosts)}" if job.hosts else ""
+            _tell(
+                f"[launch] the job ended with code {code}; start {restarts} of {wanted.max_restarts} again with "
+                f"{job.ranks} rank{'s' * (job.ranks > 1)}{where}"
+            )
+
+
+def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
+    """The job on the hosts that are left: the largest world up to the old one that divides the shards.
+
+    Shards are a power of two, so a power of two that is smaller than a world that divides them does so too.
+    """
+    if len(hosts) == len(job.hosts):
+        return job
+    room = min(job.ranks, len(hosts) * job.on_a_host)
+    if room == 0:
+        return None
+    ranks = 1 << (room.bit_length() - 1)
+    return replace(job, ranks=ranks, hosts=hosts[:ranks])
+
+
+def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Those of the hosts on which the remote shell runs a command, asked all at once.
+
+    agent: the remote shell; None: the one that Open MPI would use.
+    """
+    if agent is None:
+        named = os.environ.get(_AGENT)
+        agent = shlex.split(named) if named else ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+    asked_of = {}
+    for host in hosts:
+        try:
+            asked_of[host] = subprocess.Popen(
+                [*agent, host, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            raise UserError(f"[launch] --hosts: {agent[0]}: {error.strerror}") from error
+    return tuple(host for host, process in asked_of.items() if _succeeded(process))
+
+
+def _succeeded(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        return process.wait(_ANSWER_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
+class _Signals:
+    """TERM, INT and USR1 become USR1 for mpirun, which passes it on to every rank; a second TERM or INT ends it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self._before: dict[int, Callable[..., object] | int | None] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in (*STOPS, signal.SIGUSR2):
+            self._before[number] = signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, signal.SIGUSR2))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            if handler is not None:  # None: not installed by Python, and gone
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        passed_on = signal.SIGUSR1 if number in STOPS else signal.SIGUSR2
+        if number in STOPS:
+            if self.asked and number != signal.SIGUSR1:
+                passed_on = signal.SIGTERM
+            self.asked = True
+        if self.process is not None:
+            self.process.send_signal(passed_on)
+
+
+def _start(argv: list[str], signals: _Signals) -> int:
+    """Run mpirun to its end; its exit code, 128 + n where signal n ended it."""
+    if signals.asked:  # between two starts
+        return 75
+    _tell(shlex.join(argv))
+    # A session of its own: Ctrl-C of the terminal reaches this process alone, which turns it into USR1.
+    with subprocess.Popen(argv, start_new_session=True) as process:
+        signals.process = process
+        if signals.asked:  # in between
+            process.send_signal(signal.SIGUSR1)
+        code = process.wait()
+        signals.process = None
+    code = 128 - code if code < 0 else code
+    # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
+    return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code
+
+
+def program() -> list[str]:
+    """What starts this command line in a rank: by absolute paths, since a remote shell begins in another folder."""
+    started = Path(sys.argv[0]).absolute()
+    if started.is_file() and started.suffix == ".py" and started.name != "__main__.py":
+        return [sys.executable, str(started)]
+    return [sys.executable, "-m", "mudd_core"]
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

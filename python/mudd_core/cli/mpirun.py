@@ -1,0 +1,158 @@
+"""The mpirun command that a job of several ranks needs, as a pure function of the job and the machine."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import ENVIRONMENT
+from mudd_core.run.cores import usable_cores
+
+INSTALL = (
+    "[launch] --ranks: {what}. Install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin) and build again with "
+    "./run setup, or train in one process without --ranks"
+)
+# What a rank on another host must see as it is here.
+_PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", *ENVIRONMENT)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides the options of mpirun.
+
+    cores: physical ones that this process may use. threads: what runs at a time on them. whole: no affinity mask or
+    quota keeps this process from a part of the machine. cma: one process may copy from another's memory.
+    """
+
+    mpirun: str
+    cores: int
+    threads: int
+    whole: bool = True
+    root: bool = False
+    cma: bool = True
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for. hosts: empty = this machine. threads: of a rank; 0 = its share of the cores."""
+
+    ranks: int
+    hosts: tuple[str, ...] = ()
+    threads: int = 0
+
+    @property
+    def on_a_host(self) -> int:
+        """Ranks on the fullest host."""
+        return -(-self.ranks // max(1, len(self.hosts)))
+
+
+def threads_of(job: Job, machine: Machine) -> int:
+    """Threads of a rank: those asked for, else the share of a host's cores."""
+    return job.threads or max(1, machine.threads // job.on_a_host)
+
+
+def mpirun_argv(
+    job: Job, machine: Machine, command: Sequence[str], environment: Sequence[str] = ()
+) -> list[str]:
+    """The arguments of mpirun, the first its path.
+
+    command: what each rank runs. environment: names of variables that are set here.
+    """
+    threads = threads_of(job, machine)
+    argv = [machine.mpirun, "-n", str(job.ranks)]
+    if job.hosts:
+        argv += ["--host", ",".join(f"{host}:{job.on_a_host}" for host in job.hosts)]
+    if machine.root:
+        argv.append("--allow-run-as-root")
+    if machine.whole and job.on_a_host * threads <= machine.cores:
+        argv += ["--bind-to", "core", "--map-by", f"slot:PE={threads}"]
+    else:
+        argv += ["--bind-to", "none"]
+    if job.on_a_host > machine.cores:
+        argv += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    if not machine.cma:
+        argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
+    for name in (name for name in _PASSED_ON if name in environment and name != "OMP_NUM_THREADS"):
+        argv += ["-x", name]
+    return [*argv, "-x", f"OMP_NUM_THREADS={threads}", *command]
+
+
+def this_machine() -> Machine:
+    """What is here; UserError that says what to install where Open MPI is missing."""
+    mask, usable = os.sched_getaffinity(0), usable_cores()
+    siblings = {_siblings(cpu) for cpu in mask}
+    return Machine(
+        mpirun=find_mpirun(),
+        cores=min(len(siblings), usable),
+        threads=usable,
+        whole=len(mask) == os.cpu_count() and usable == len(mask),
+        root=os.geteuid() == 0,
+        cma=cma_allowed(),
+    )
+
+
+def _siblings(cpu: int) -> str:
+    """The hardware threads of the core that a CPU belongs to."""
+    file = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(cpu)
+
+
+def cma_allowed() -> bool:
+    """Whether the kernel lets a process copy from another's memory; containers may refuse the call itself."""
+
+    class Range(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+    source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
+    here, there = Range(ctypes.addressof(target), 1), Range(ctypes.addressof(source), 1)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    except (OSError, AttributeError):
+        return False
+    copied = copy(
+        os.getpid(), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
+    )
+    return copied == 1 and target.raw == b"x"
+
+
+def find_mpirun() -> str:
+    """The mpirun of the library that _mpi is linked to, else the one on the path; UserError if there is none."""
+    module = importlib.util.find_spec("mudd_core._mpi")
+    if module is None or module.origin is None:
+        raise UserError(INSTALL.format(what="mudd_core was built without Open MPI"))
+    library = _library_of(module.origin)
+    beside = [] if library is None else [folder / "bin" / "mpirun" for folder in library.resolve().parents]
+    on_path = shutil.which("mpirun")
+    for candidate in [*beside, *([Path(on_path)] if on_path else [])]:
+        if candidate.is_file() and "Open MPI" in _version(candidate):
+            return str(candidate)
+    raise UserError(INSTALL.format(what="the mpirun of Open MPI was not found"))
+
+
+def _library_of(module: str) -> Path | None:
+    """The file of libmpi that a module is linked to."""
+    try:
+        text = subprocess.run(["ldd", module], capture_output=True, text=True, check=False, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"libmpi\.so\S* => (/\S+)", text)
+    return None if found is None else Path(found[1])
+
+
+def _version(mpirun: Path) -> str:
+    try:
+        done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
