@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.engine import expert_load
 from mudd_core.engine.rates import assign_scales
+from mudd_core.engine.state import EngineState
 from mudd_core.engine.trainable import choose_trained
 
 Array = npt.NDArray[Any]
-
-_MOMENTS = ("first_moment", "second_moment")
 
 
 class Engine:
@@ -43,9 +42,9 @@ class Engine:
         self._step = self._train_step(self._planned)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
         self._steps: dict[tuple[str, ...], Any] = {(): self._step}
-        self.updates = 0
         self._aux_loss = 0.0
         self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
+        self._state = EngineState(model.store, self._step.moment_planes, self._load)
 
     @property
     def in_use(self) -> InUse:
@@ -121,8 +120,14 @@ class Engine:
         if self._load is not None and not report.stopped:
             self._load.take(step, taken.figures)
             self._aux_loss = report.aux_loss
-        self.updates += int(report.finite and not report.spike and not report.stopped)
+        if report.finite and not report.spike and not report.stopped:
+            self._state.count_update()
         return report
+
+    @property
+    def updates(self) -> int:
+        """Updates made so far; the skipped ones do not count."""
+        return self._state.updates
 
     def figures(self) -> dict[str, Any]:
         """Metrics of the last step beside its loss: loads, entropies, drops and alarms of a mixture of experts."""
@@ -152,46 +157,22 @@ class Engine:
                 return str(planned.executor.first_non_finite())
         return "the sum over the batch"
 
-    def _moments(self) -> list[tuple[str, int]]:
-        """Name and plane of every moment the optimizer keeps."""
-        return list(zip(_MOMENTS, self._step.moment_planes, strict=False))
-
-    def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
-        """Views of what a checkpoint holds: `<name>` master weights, `first_moment/<name>`, `second_moment/<name>`.
-
-        Frozen parameters have no moments; lion and sgd have no second one, nor have the matrices of muon. A bf16 first
-        moment comes as its 16-bit words (uint16).
-
-        writable: to read a checkpoint into them; load_state_tensors must follow.
-        """
-        tensors = {}
-        moments = self._moments()
-        for name in self.model.store.names():
-            tensors[name] = self.model.store.view(0, name, writable)
-            for moment, plane in moments:
-                if not self.model.store.holds(plane, name):  # frozen
-                    continue
-                tensors[f"{moment}/{name}"] = self.model.store.view(plane, name, writable)
-        tensors["updates/count"] = np.array([self.updates], np.int64)
-        if self._load is not None:
-            tensors |= self._load.state()
-        return tensors
+    def state_parts(self, *, writable: bool = False) -> list[StatePart]:
+        """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow."""
+        return self._state.parts(writable=writable)
 
     @alone
+    def load_state(self, parts: Iterable[StatePart]) -> None:
+        """Take over parts that cover what state_parts gives, and repack."""
+        self._state.load(parts)
+
+    def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
+        """The parts by name, where each is a whole tensor: in a run of one process."""
+        return whole_tensors(self.state_parts(writable=writable))
+
     def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
-        """Takes over what state_tensors gave, and repacks."""
-        names = self.model.store.names()
-        missing = sorted(set(self.state_tensors()) - set(tensors))
-        if missing:
-            raise UserError(f"[checkpoint] tensors: '{missing[0]}' is missing ({len(missing)} in all)")
-        for name in names:
-            self.model.store.set(0, name, tensors[name])
-            for moment, plane in self._moments():
-                if self.model.store.holds(plane, name):
-                    self.model.store.set(plane, name, tensors[f"{moment}/{name}"])
-        self.updates = int(tensors["updates/count"][0])
-        if self._load is not None:
-            self._load.load_state(tensors)
+        """Take over what state_tensors gave."""
+        self.load_state(whole_parts(tensors))
 
     @property
     def executor(self) -> Any:

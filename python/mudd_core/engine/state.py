@@ -1,0 +1,89 @@
+"""The state of an engine: what a checkpoint holds of it, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.checkpoint import StatePart
+from mudd_core.engine.expert_load import ExpertLoad
+
+Array = npt.NDArray[Any]
+
+_MOMENTS = ("first_moment", "second_moment")
+_UPDATES = "updates/count"
+
+
+class EngineState:
+    """`<name>` master weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
+
+    Frozen parameters have no moments; lion and sgd have no second one, nor have the matrices of muon. A bf16 first
+    moment comes as its 16-bit words (uint16).
+    """
+
+    def __init__(self, store: Any, moment_planes: Sequence[int], load: ExpertLoad | None) -> None:
+        """moment_planes: of the store, in the order first, second."""
+        self._store, self._load = store, load
+        self._moments = list(zip(_MOMENTS, moment_planes, strict=False))
+        self._updates = np.zeros(1, np.int64)
+
+    @property
+    def updates(self) -> int:
+        """Updates made so far; the skipped ones do not count."""
+        return int(self._updates[0])
+
+    def count_update(self) -> None:
+        """One more was made."""
+        self._updates += 1
+
+    def parts(self, *, writable: bool = False) -> list[StatePart]:
+        """Views of all that is saved. writable: to read a checkpoint into them; `load` must follow."""
+        parts = []
+        for name in self._store.names():
+            parts.append(self._part(name, 0, name, writable))
+            for moment, plane in self._moments:
+                if self._store.holds(plane, name):
+                    parts.append(self._part(f"{moment}/{name}", plane, name, writable))
+        rest = {_UPDATES: self._updates, **(self._load.state() if self._load is not None else {})}
+        return parts + [StatePart(name, array.shape, 0, array) for name, array in rest.items()]
+
+    def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
+        view = self._store.view(plane, name, writable)
+        return StatePart(label, view.shape, 0, view)
+
+    def load(self, parts: Iterable[StatePart]) -> None:
+        """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""
+        given = {part.name: part for part in parts}
+        own = self.parts(writable=True)
+        missing = sorted(part.name for part in own if part.name not in given)
+        if missing:
+            raise UserError(f"[checkpoint] tensors: '{missing[0]}' is missing ({len(missing)} in all)")
+        pairs = [(part, given[part.name]) for part in own]
+        for part, source in pairs:
+            _check(part, source)
+        for part, source in pairs:
+            if _address(source) != _address(part):
+                part.array[...] = source.cut(part.begin, part.end).array
+        self._store.repack()
+
+
+def _address(part: StatePart) -> int:
+    address: int = part.array.__array_interface__["data"][0]
+    return address
+
+
+def _check(part: StatePart, source: StatePart) -> None:
+    if (source.global_shape, source.dtype) != (part.global_shape, part.dtype):
+        raise ValueError(
+            f"[checkpoint] {part.name}: expected {part.dtype} {part.global_shape}, got {source.dtype} "
+            f"{source.global_shape}"
+        )
+    if source.begin > part.begin or source.end < part.end:
+        raise ValueError(
+            f"[checkpoint] {part.name}: expected elements {part.begin} to {part.end}, "
+            f"got {source.begin} to {source.end}"
+        )
