@@ -103,6 +103,14 @@ void add_conversions() {
   register_rows(convert_rows(), "narrow", moves(1.5), [](const ConvertKernels& k) {
     return [&k, x = filled(kAll), y = filled_bf16(kAll)]() mutable { k.narrow(kAll, x.data(), y.data()); };
   });
+  register_rows(convert_rows(), "widen half", moves(1.5), [](const ConvertKernels& k) {
+    return
+        [&k, x = std::vector<f16>(kAll), y = Floats(kAll)]() mutable { k.widen_half(kAll, x.data(), y.data()); };
+  });
+  register_rows(convert_rows(), "narrow half", moves(1.5), [](const ConvertKernels& k) {
+    return
+        [&k, x = filled(kAll), y = std::vector<f16>(kAll)]() mutable { k.narrow_half(kAll, x.data(), y.data()); };
+  });
   register_rows(convert_rows(), "round", moves(2), [](const ConvertKernels& k) {
     return [&k, x = filled(kAll), y = Floats(kAll)]() mutable { k.round(kAll, x.data(), y.data()); };
   });

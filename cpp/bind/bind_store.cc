@@ -2,10 +2,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "bind/numpy.h"
 #include "bind/store.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/params/init.h"
 
 namespace py = pybind11;
@@ -13,13 +16,20 @@ using namespace mudd;
 
 namespace {
 
+// Where a plane has parameter i, and its type: in plane 0 that of the stored weights.
+Cells place_of(const ParamStore& s, int plane, int i) {
+  if (plane == 0) return s.weights(i).cells();
+  return {s.plane_data(plane, i), s.plane_dtype(plane)};
+}
+
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
   auto& s = store.cast<ParamStore&>();
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
   check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
   const int i = bind::index_of(s, name);
-  check(s.holds(plane, i), "parameters", name, ": plane ", plane, " does not hold it");
-  return bind::view(s.plane_data(plane, i), s.at(i).shape, s.plane_dtype(plane), std::move(store), writable);
+  const Cells at = place_of(s, plane, i);
+  check(static_cast<bool>(at), "parameters", name, ": plane ", plane, " does not hold it");
+  return bind::view(at.data, s.at(i).shape, at.type, std::move(store), writable);
 }
 
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
@@ -29,18 +39,54 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
         plane);
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
-  check(s.holds(plane, i), "set_parameter", name, ": plane ", plane, " does not hold it");
-  const DType dtype = s.plane_dtype(plane);
+  const Cells at = place_of(s, plane, i);
+  check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
   check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
         ": wrong shape");
-  const Tensor t = bind::tensor(array, dtype, "set_parameter", name.c_str(), &hold);
-  std::byte* to = s.plane_data(plane, i);
-  const int64_t item = size_of(dtype);
+  const Tensor t = bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold);
+  std::byte* to = static_cast<std::byte*>(at.data);
+  const int64_t item = size_of(at.type);
   // memmove: a checkpoint may have been read into this very memory.
   for (int64_t r = 0; r < t.rows; ++r)
     std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
                  t.cols * item);
   if (plane == 0) s.repack(i);
+}
+
+// Writes fp32 values into a weight of any type; returns how many were rounded to it.
+int64_t set_values(ParamStore& s, const std::string& name, const py::object& array) {
+  const int i = bind::index_of(s, name);
+  if (s.stored(i) == DType::f32) {
+    set_plane(s, 0, name, array);
+    return 0;
+  }
+  const Busy busy = bind::in_use(s);
+  py::object hold;
+  check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
+  check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
+        ": wrong shape");
+  const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
+  std::vector<float> back(static_cast<size_t>(t.cols));
+  int64_t rounded = 0;
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const Cells to = s.weights(i).cells() + r * t.cols;
+    const float* row = t.f32() + r * t.stride;
+    copy_rounded(t.cols, row, to);
+    copy_wide(t.cols, to, back.data());
+    for (int64_t c = 0; c < t.cols; ++c)
+      rounded += !(back[static_cast<size_t>(c)] == row[c]) && !std::isnan(row[c]);
+  }
+  s.repack(i);
+  return rounded;
+}
+
+// The fp32 values of a weight, in memory of their own.
+py::object values(const ParamStore& s, const std::string& name) {
+  const Tensor w = s.weights(bind::index_of(s, name));
+  check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
+  py::object all = bind::empty(s.at(bind::index_of(s, name)).shape, DType::f32);
+  copy_wide(w.rows * w.cols, w.cells(), bind::writable(all, DType::f32, "parameters", "values").f32());
+  return all;
 }
 
 py::dict describe(const ParamStore& s, const std::string& name) {
@@ -57,13 +103,15 @@ py::dict describe(const ParamStore& s, const std::string& name) {
   d["decay_scale"] = p.decay_scale;
   d["decay_independent"] = p.decay_independent;
   d["trainable"] = p.trainable;
+  d["stored"] = name_of(p.stored);
+  d["may_be_narrow"] = may_be_narrow(p);
   return d;
 }
 
 }  // namespace
 
 void bind_store(py::module_& m) {
-  py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat fp32 planes (0 = master).")
+  py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat planes (0 = the weights).")
       .def(py::init([](const std::string& compute) {
              return std::make_unique<ParamStore>(bind::parse_dtype(compute));
            }),
@@ -72,7 +120,8 @@ void bind_store(py::module_& m) {
       .def(
           "declare",
           [](ParamStore& s, const std::string& name, std::vector<int64_t> shape, const std::string& role,
-             int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable) {
+             int64_t fan_in, int64_t fan_out, const std::string& init, double init_scale, bool trainable,
+             const std::string& stored) {
             const Busy busy = bind::in_use(s);
             Parameter p;
             p.name = name;
@@ -83,10 +132,11 @@ void bind_store(py::module_& m) {
             p.init = init;
             p.init_scale = init_scale;
             p.trainable = trainable;
+            p.stored = bind::parse_dtype(stored);
             return s.declare(p);
           },
           py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
-          py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true)
+          py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true, py::arg("stored") = "float32")
       .def(
           "scale",
           [](ParamStore& s, const std::string& name, double lr, double eps, double decay, bool independent) {
@@ -127,6 +177,9 @@ void bind_store(py::module_& m) {
       .def("describe", &describe, py::arg("name"))
       .def("view", &plane_view, py::arg("plane"), py::arg("name"), py::arg("writable") = false)
       .def("set", &set_plane, py::arg("plane"), py::arg("name"), py::arg("array"))
+      .def("set_values", &set_values, py::arg("name"), py::arg("array"),
+           "Writes fp32 values into a weight stored in any type; returns how many had to be rounded.")
+      .def("values", &values, py::arg("name"), "The weights in fp32, a copy.")
       .def("repack",
            [](ParamStore& s) {
              const Busy busy = bind::in_use(s);
@@ -138,8 +191,7 @@ void bind_store(py::module_& m) {
             const Busy busy = bind::in_use(s);
             std::vector<int> chosen;
             for (const std::string& name : names) chosen.push_back(bind::index_of(s, name));
-            for (int i = 0; i < s.count(); ++i) s.at(i).trainable = false;
-            for (int i : chosen) s.at(i).trainable = true;
+            s.train_only(chosen);
           },
           py::arg("names"),
           "Which parameters train, in graphs recorded and steps made from now on; all others are frozen.")

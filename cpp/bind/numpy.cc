@@ -24,6 +24,7 @@ int numpy_type(DType t) {
     case DType::i32: return NPY_INT32;
     case DType::u8: return NPY_UINT8;
     case DType::bf16: return NPY_UINT16;
+    case DType::f16: return NPY_FLOAT16;
   }
   return NPY_FLOAT32;
 }
@@ -139,9 +140,9 @@ DType dtype_of(const py::handle& array, const char* where, const char* name) {
 }
 
 DType parse_dtype(const std::string& name) {
-  for (DType t : {DType::f32, DType::bf16, DType::i32, DType::f64, DType::u8})
+  for (DType t : {DType::f32, DType::bf16, DType::i32, DType::f64, DType::u8, DType::f16})
     if (name == name_of(t)) return t;
-  fail("dtype", "expected float32, bfloat16, int32, float64 or uint8, got '", name, "'");
+  fail("dtype", "expected float32, bfloat16, float16, int32, float64 or uint8, got '", name, "'");
 }
 
 }  // namespace mudd::bind

@@ -95,13 +95,13 @@ class FaultFiles:
         ...
 class ParamStore:
     """
-    All parameters of a model in flat fp32 planes (0 = master).
+    All parameters of a model in flat planes (0 = the weights).
     """
     def __init__(self, compute: str = 'float32') -> None:
         ...
     def allocate(self, booked_only: bool = False) -> None:
         ...
-    def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True) -> int:
+    def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
         ...
@@ -123,9 +123,17 @@ class ParamStore:
         """
     def set(self, plane: int, name: str, array: typing.Any) -> None:
         ...
+    def set_values(self, name: str, array: typing.Any) -> int:
+        """
+        Writes fp32 values into a weight stored in any type; returns how many had to be rounded.
+        """
     def train_only(self, names: collections.abc.Sequence[str]) -> None:
         """
         Which parameters train, in graphs recorded and steps made from now on; all others are frozen.
+        """
+    def values(self, name: str) -> typing.Any:
+        """
+        The weights in fp32, a copy.
         """
     def view(self, plane: int, name: str, writable: bool = False) -> typing.Any:
         ...

@@ -180,7 +180,7 @@ TEST_CASE("stacks and several matrices are packed as each alone, matrices withou
     const auto bytes = static_cast<size_t>(packed_bytes(k, n)), turned = static_cast<size_t>(packed_bytes(n, k));
     std::vector<char> packs(bytes * count), last(turned);
     const Unpacked all[] = {{stack.data(), k, n, false, packs.data(), count},
-                            {nullptr, k, n, false, nullptr},
+                            {ConstCells(), k, n, false, nullptr},
                             {other.data(), k, n, true, last.data()}};
     pack_weights(all, DType::f32);
     std::vector<char> one(bytes);

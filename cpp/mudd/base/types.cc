@@ -9,6 +9,7 @@ const char* name_of(DType t) {
     case DType::i32: return "int32";
     case DType::f64: return "float64";
     case DType::u8: return "uint8";
+    case DType::f16: return "float16";
   }
   return "unknown";
 }

@@ -12,10 +12,14 @@
 
 namespace mudd {
 
-enum class DType : uint8_t { f32, bf16, i32, f64, u8 };
+// f16 (IEEE half) is a type of stored weights only: values and results of a graph are never f16.
+enum class DType : uint8_t { f32, bf16, i32, f64, u8, f16 };
 
 // A bfloat16 is the upper half of an fp32; arithmetic happens in fp32 after widening.
 struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
   uint16_t bits;
 };
 
@@ -26,6 +30,7 @@ constexpr int64_t size_of(DType t) {
     case DType::i32: return 4;
     case DType::f64: return 8;
     case DType::u8: return 1;
+    case DType::f16: return 2;
   }
   return 0;
 }
@@ -50,9 +55,10 @@ struct Cells {
   MUDD_ALWAYS_INLINE explicit operator bool() const { return data != nullptr; }
   MUDD_ALWAYS_INLINE float* f32() const { return static_cast<float*>(data); }
   MUDD_ALWAYS_INLINE bf16* b16() const { return static_cast<bf16*>(data); }
+  MUDD_ALWAYS_INLINE f16* h16() const { return static_cast<f16*>(data); }
   // n numbers further.
   MUDD_ALWAYS_INLINE Cells operator+(int64_t n) const {
-    return {static_cast<char*>(data) + (type == DType::bf16 ? 2 : 4) * n, type};
+    return {static_cast<char*>(data) + (type == DType::f32 ? 4 : 2) * n, type};
   }
   MUDD_ALWAYS_INLINE Cells& operator+=(int64_t n) { return *this = *this + n; }
 };
@@ -69,8 +75,9 @@ struct ConstCells {
   MUDD_ALWAYS_INLINE explicit operator bool() const { return data != nullptr; }
   MUDD_ALWAYS_INLINE const float* f32() const { return static_cast<const float*>(data); }
   MUDD_ALWAYS_INLINE const bf16* b16() const { return static_cast<const bf16*>(data); }
+  MUDD_ALWAYS_INLINE const f16* h16() const { return static_cast<const f16*>(data); }
   MUDD_ALWAYS_INLINE ConstCells operator+(int64_t n) const {
-    return {static_cast<const char*>(data) + (type == DType::bf16 ? 2 : 4) * n, type};
+    return {static_cast<const char*>(data) + (type == DType::f32 ? 4 : 2) * n, type};
   }
   MUDD_ALWAYS_INLINE ConstCells& operator+=(int64_t n) { return *this = *this + n; }
 };

@@ -44,6 +44,18 @@ void check_parameters(const Graph& graph, const ParamStore& store) {
   }
 }
 
+// Ops that know fp32 alone would take the words of a 16-bit weight for numbers.
+void check_readers(const Graph& graph, const ParamStore& store) {
+  for (const GraphNode& n : graph.nodes())
+    for (size_t j = 0; j < n.inputs.size(); ++j) {
+      if (n.inputs[j] == kAbsent || graph.values()[n.inputs[j]].kind != ValueKind::parameter) continue;
+      const int slot = graph.values()[n.inputs[j]].slot;
+      check(store.stored(slot) == DType::f32 || n.node->reads_stored(static_cast<int>(j)), "executor",
+            store.at(slot).name, ": expected float32 for ", n.label, ", got ", name_of(store.stored(slot)),
+            "; set train.frozen_dtype=fp32");
+    }
+}
+
 void request_packs(const Graph& graph, ParamStore& store) {
   for (const GraphNode& n : graph.nodes())
     for (const Inference::PackRequest& p : n.needs.packs_) {
@@ -59,6 +71,7 @@ Plan prepare(const Graph& graph, ParamStore& store, const std::vector<ValueId>& 
   const int runs = options.runs_per_step;
   check(runs >= 1 && (runs & (runs - 1)) == 0, "executor", "runs_per_step: expected a power of two, got ", runs);
   check_parameters(graph, store);
+  check_readers(graph, store);
   Plan plan = make_plan(graph, losses, keep, options.plan);
   request_packs(graph, store);
   return plan;

@@ -185,6 +185,9 @@ class Node {
   virtual bool backward_reads_output(int) const { return false; }
   // Weight-like inputs get a GradSink, all others a din tensor.
   virtual bool weight_like(int) const { return false; }
+  // True for a weight that the node reads in the type that it is stored in (Tensor::dtype f32, bf16 or f16): by
+  // packing, or row by row. Of all others a store must hold fp32.
+  virtual bool reads_stored(int /*input*/) const { return false; }
   // Most rows of weight-like input i whose gradient one run can make other than zero, where backward also writes a
   // GradSink given by its rows; 0: it does not.
   virtual int64_t gradient_rows(int /*input*/) const { return 0; }

@@ -11,7 +11,7 @@ RightOperand::RightOperand(const char* op, const Run& run, int input, Pack how, 
     throw StateError('[' + std::string(op) + "] input " + std::to_string(input) +
                      ": a parameter came without its packed copy");
   const Tensor& w = run.in(input);
-  pack = {w.f32(), w.rows, w.cols, how == Pack::transposed, scratch};
+  pack = {w.cells(), w.rows, w.cols, how == Pack::transposed, scratch};
 }
 
 }  // namespace mudd

@@ -26,7 +26,7 @@ Tensor Workspace::tensor(ValueId v, int buffer) const {
            .cols = value.spec.cols(),
            .stride = value.spec.cols(),
            .dtype = value.spec.dtype};
-  if (value.kind == ValueKind::parameter && buffer == -1) t.data = store_.master(value.slot);
+  if (value.kind == ValueKind::parameter && buffer == -1) return store_.weights(value.slot);
   else if (value.external) t.data = attached_[v];
   else if (buffer >= 0) {
     t.data = at<std::byte>(buffer);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
 #include "mudd/base/rng.h"
+#include "mudd/kernels/convert/convert.h"
 
 namespace mudd {
 namespace {
@@ -49,7 +51,15 @@ void initialize(const Parameter& p, uint64_t seed, float* out) {
 }
 
 void initialize(ParamStore& store, uint64_t seed) {
-  for (int i = 0; i < store.count(); ++i) initialize(store.at(i), seed, store.master(i));
+  for (int i = 0; i < store.count(); ++i) {
+    if (store.stored(i) == DType::f32) {
+      initialize(store.at(i), seed, store.master(i));
+      continue;
+    }
+    std::vector<float> wide(static_cast<size_t>(store.at(i).size()));
+    initialize(store.at(i), seed, wide.data());
+    copy_rounded(store.at(i).size(), wide.data(), store.weights(i).cells());
+  }
   store.repack_all();
 }
 

@@ -23,6 +23,10 @@ Role parse_role(const std::string& name) {
   fail("parameter", "role: expected embedding, matrix, gain, bias, head, router, slots or mix, got '", name, "'");
 }
 
+bool may_be_narrow(const Parameter& p) {
+  return p.shape.size() >= 2 && p.role != Role::router && p.role != Role::bias && p.role != Role::gain;
+}
+
 int64_t Parameter::size() const {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
@@ -39,6 +43,8 @@ int ParamStore::declare(const Parameter& parameter) {
   check(!allocated(), "parameter", parameter.name, ": declared after the parameters were allocated");
   for (int64_t d : parameter.shape)
     check(d >= 1, "parameter", parameter.name, ": expected a shape of whole numbers from 1 on, got ", d);
+  check(parameter.stored == DType::f32 || (may_be_narrow(parameter) && !parameter.trainable), "parameter",
+        parameter.name, ": only frozen matrices are stored in 16 bits, and of them no router");
   parameters_.push_back(parameter);
   return count() - 1;
 }
@@ -70,7 +76,7 @@ std::vector<int> ParamStore::trained() const {
 
 int64_t ParamStore::plane_bytes() const {
   int64_t n = 0;
-  for (const Parameter& p : parameters_) n += padded(p.size()) * 4;
+  for (const Parameter& p : parameters_) n += padded(p.size()) * size_of(p.stored);
   return n;
 }
 
@@ -78,9 +84,34 @@ void ParamStore::allocate(bool booked_only) {
   check(!allocated(), "parameter", "the parameters are allocated already");
   booked_only_ = booked_only;
   std::vector<Part> all;
-  for (int i = 0; i < count(); ++i) all.push_back(whole(i));
+  narrow_offsets_.assign(parameters_.size(), -1);
+  int64_t narrow = 0;
+  for (int i = 0; i < count(); ++i) {
+    if (stored(i) == DType::f32) {
+      all.push_back(whole(i));
+      continue;
+    }
+    narrow_offsets_[i] = narrow;
+    narrow += padded(at(i).size());
+  }
+  if (narrow > 0) narrow_ = Arena(narrow * size_of(DType::bf16), booked_only);
   add_plane(DType::f32, all);
   packs_.resize(parameters_.size());
+}
+
+Tensor ParamStore::weights(int i) const {
+  const Parameter& p = at(i);
+  std::byte* data =
+      narrow_offsets_[i] < 0 ? plane_data(0, i) : narrow_.data() + narrow_offsets_[i] * size_of(p.stored);
+  return {.data = data, .rows = p.rows(), .cols = p.cols(), .stride = p.cols(), .dtype = p.stored};
+}
+
+void ParamStore::train_only(const std::vector<int>& chosen) {
+  for (int i : chosen)
+    check(stored(i) == DType::f32, "train_only", at(i).name, ": it is stored in ", name_of(stored(i)),
+          ", as only frozen parameters are");
+  for (Parameter& p : parameters_) p.trainable = false;
+  for (int i : chosen) at(i).trainable = true;
 }
 
 int ParamStore::add_plane(DType dtype, const std::vector<Part>& parts) {
@@ -117,8 +148,8 @@ int64_t ParamStore::packed_stride(int i, Pack how) const {
 void ParamStore::pack_master(int i, Pack how) {
   const Parameter& p = at(i);
   for (int64_t s = 0; s < p.stack(); ++s)
-    pack_weight(master(i) + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(), how == Pack::transposed,
-                packed(i, how) + s * packed_stride(i, how), compute_);
+    pack_weight(weights(i).cells() + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(),
+                how == Pack::transposed, packed(i, how) + s * packed_stride(i, how), compute_);
 }
 
 std::byte* ParamStore::packed(int i, Pack how) const {

@@ -1,6 +1,7 @@
-// ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master; others (moments) are made
-// when an optimizer asks, each with its own dtype and the parameters that need it. Keeps the packed copies that
-// GEMMs read; whoever writes a master must repack it.
+// ParamStore: every parameter of a model in flat planes. Plane 0 is the fp32 master of all but the frozen
+// parameters that are stored in 16 bits, which have a block of their own; others (moments) are made when an
+// optimizer asks, each with its own dtype and the parameters that need it. Keeps the packed copies that GEMMs
+// read; whoever writes a master must repack it.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ struct Parameter {
   double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
   bool decay_independent = false;  // decay times the schedule's factor only, not times any learning rate
   bool trainable = true;           // false: no gradient, no state of an optimizer, no update
+  DType stored = DType::f32;       // bf16 or f16: frozen for good, without an fp32 master
 
   int64_t size() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
@@ -51,6 +53,10 @@ struct Part {
 
 // Gives zeroed memory on a cache line that lives as long as the store.
 using StoreMemory = std::function<std::byte*(int64_t bytes)>;
+
+// Whether a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors are small,
+// and the router computes in fp32.
+bool may_be_narrow(const Parameter& parameter);
 
 class ParamStore {
  public:
@@ -73,7 +79,12 @@ class ParamStore {
   void allocate(bool booked_only = false);
   bool booked_only() const { return booked_only_; }
   bool allocated() const { return !planes_.empty(); }
-  float* master(int i) const { return plane(0, i); }
+  float* master(int i) const { return plane(0, i); }  // nullptr for a parameter stored in 16 bits
+  // The weights in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
+  DType stored(int i) const { return at(i).stored; }
+  Tensor weights(int i) const;
+  // Which parameters train from now on. Error for one stored in 16 bits.
+  void train_only(const std::vector<int>& chosen);
 
   Part whole(int i) const { return {i, 0, at(i).size()}; }
 
@@ -99,7 +110,7 @@ class ParamStore {
   void repack(int i);
   void repack_all();
 
-  int64_t plane_bytes() const;  // of the master
+  int64_t plane_bytes() const;  // of all weights as they are stored
   int64_t state_bytes() const;  // of all planes but the master
   int64_t packed_bytes() const;
 
@@ -122,6 +133,8 @@ class ParamStore {
   std::vector<Parameter> parameters_;
   std::vector<Plane> planes_;
   std::vector<Packs> packs_;
+  Arena narrow_;                         // weights stored in 16 bits
+  std::vector<int64_t> narrow_offsets_;  // per parameter, in elements; -1: it is in plane 0
   bool booked_only_ = false;
   BusyFlag busy_;
 };

@@ -1,5 +1,7 @@
 #include "mudd/kernels/convert/convert.h"
 
+#include <algorithm>
+
 #include "mudd/base/row_tasks.h"
 
 namespace mudd {
@@ -16,6 +18,18 @@ std::span<const KernelRow<ConvertKernels>> convert_rows() {
 const ConvertKernels& convert_kernels() {
   static const ConvertKernels& best = choose(convert_rows());
   return best;
+}
+
+void copy_wide(int64_t n, ConstCells x, float* y) {
+  if (x.type == DType::bf16) convert_kernels().widen(n, x.b16(), y);
+  else if (x.type == DType::f16) convert_kernels().widen_half(n, x.h16(), y);
+  else std::copy_n(x.f32(), n, y);
+}
+
+void copy_rounded(int64_t n, const float* x, Cells y) {
+  if (y.type == DType::bf16) convert_kernels().narrow(n, x, y.b16());
+  else if (y.type == DType::f16) convert_kernels().narrow_half(n, x, y.h16());
+  else std::copy_n(x, n, y.f32());
 }
 
 void widen(int64_t n, const bf16* x, float* y) {

@@ -43,7 +43,7 @@ struct Epilogue {
 // A stored matrix [rows, cols] that is to be packed for products that sum over its rows (plain) or its columns
 // (transposed); or a stack of them, packed one behind the other.
 struct Unpacked {
-  const float* w = nullptr;  // null: nothing to do
+  ConstCells w = {};  // f32, or a frozen weight as it is stored (bf16, f16); null: nothing to do
   int64_t rows = 0, cols = 0;
   bool transposed = false;
   void* to = nullptr;  // packed_bytes for each
@@ -138,7 +138,7 @@ const GemmKernels& gemm_kernels(DType compute = DType::f32);
 int64_t packed_bytes(int64_t k, int64_t n, DType compute = DType::f32);
 
 // Threaded drivers used by ops (gemm.cc, pack_tasks.cc): they cut M and N into blocks by shape.
-void pack_weight(const float* w, int64_t rows, int64_t cols, bool transposed, void* packed,
+void pack_weight(ConstCells w, int64_t rows, int64_t cols, bool transposed, void* packed,
                  DType compute = DType::f32);
 void pack_weights(std::span<const Unpacked> matrices, DType compute);  // all in one parallel region
 // C[m, n] = A[m, k] B (+ epilogue); pointers in `whole` are those of the whole product.

@@ -19,6 +19,7 @@ class CrossEntropy : public Node {
   const char* op() const override { return "cross_entropy"; }
   bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i == kHead || i == kBias; }
+  bool reads_stored(int i) const override { return i == kHead; }
   bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
 
   void infer(Inference& io) override;

@@ -23,6 +23,7 @@ class DepthMix : public Node {
   const char* op() const override { return "depth_mix"; }
   bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i < kMixNewest; }
+  bool reads_stored(int i) const override { return i == kMixW1 || i == kMixW2; }
   bool keeps_f32(int c) const override { return c == streams_ - 1; }  // the residual stream
   bool cheap_to_recompute() const override { return true; }  // the streams are the largest part of what is kept
   void infer(Inference& io) override;

@@ -9,6 +9,8 @@
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/convert/wide_rows.h"
 
 namespace mudd {
 
@@ -72,6 +74,7 @@ class Embedding : public Node {
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
+  bool reads_stored(int i) const override { return i == kTable; }
   int64_t gradient_rows(int i) const override { return i == kTable ? gradient_rows_ : 0; }
   bool keeps_f32(int) const override { return true; }  // the residual stream begins here
   bool backward_reads_input(int i) const override { return i == kIds && !positions_; }
@@ -124,8 +127,11 @@ class Embedding : public Node {
     const int64_t residual_stride = has_residual_ ? run.in(kResidual).stride : 0;
     parallel_for((y.rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
       const int64_t begin = task * kRowsPerTask, end = std::min(begin + kRowsPerTask, y.rows);
-      kernels_->fwd(begin, end, y.cols, ids, table.f32(), table.stride, residual, residual_stride, y.f32(),
-                    y.stride);
+      if (table.dtype == DType::f32)
+        kernels_->fwd(begin, end, y.cols, ids, table.f32(), table.stride, residual, residual_stride, y.f32(),
+                      y.stride);
+      else
+        for (int64_t r = begin; r < end; ++r) forward_row(table, ids[r], run, r);
     });
   }
 
@@ -185,6 +191,16 @@ class Embedding : public Node {
             " rows");
       out.place[id] = static_cast<int32_t>(out.count++);
     }
+  }
+
+  // Row r of the output from a table stored in 16 bits, whose row is copied to fp32 on the way.
+  void forward_row(const Tensor& table, int64_t id, const Run& run, int64_t r) const {
+    constexpr int32_t kFirst = 0;
+    const WorkerFloats row(table.cols);
+    copy_wide(table.cols, table.cells() + id * table.stride, row.data());
+    const Tensor &y = run.out(0), &x = run.in(kResidual);
+    kernels_->fwd(0, 1, y.cols, &kFirst, row.data(), 0, has_residual_ ? x.f32() + r * x.stride : nullptr, 0,
+                  y.f32() + r * y.stride, 0);
   }
 
   const Tensor& table_of(const Run& run) const { return sinusoids_ > 0 ? table_ : run.in(kTable); }

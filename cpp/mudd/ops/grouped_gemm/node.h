@@ -22,6 +22,7 @@ class GroupedGemm : public Node {
   bool native_bf16() const override { return true; }
   bool spends_saved() const override { return true; }
   bool weight_like(int i) const override { return i >= kGate && i <= kDown; }
+  bool reads_stored(int i) const override { return weight_like(i); }
   bool backward_reads_input(int i) const override { return i == kX || (weight_like(i) && packs_); }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }

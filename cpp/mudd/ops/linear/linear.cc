@@ -42,6 +42,7 @@ class Linear : public Node {
   const char* op() const override { return "linear"; }
   bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i == kW || i == kBias; }
+  bool reads_stored(int i) const override { return i == kW; }
   bool backward_reads_input(int i) const override { return (i == kX && wants_w_) || (i == kW && wants_x_); }
   bool keeps_f32(int) const override { return full_precision_ || has_residual_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }

@@ -21,12 +21,13 @@ class Pattention : public Node {
   const char* op() const override { return "pattention"; }
   bool native_bf16() const override { return true; }
   bool weight_like(int i) const override { return i != kX && i != kResidual; }
+  bool reads_stored(int i) const override { return weight_like(i) && place_in_projection(i) < 2; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
   bool backward_reads_input(int i) const override {
     if (i == kX) return any_key_ || !keep_scores_;
     if (i == kResidual) return false;
-    switch ((i < kResidual ? i - kFirst : i - key_of(1)) % 4) {
+    switch (place_in_projection(i)) {
       case 0: return wants_x_ || !keep_scores_;
       case 1: return true;
       case 2: return !keep_scores_;
@@ -44,6 +45,8 @@ class Pattention : public Node {
   static constexpr int kMaxProjections = 8;
   static constexpr int64_t kFloat = sizeof(float);
   static constexpr int key_of(int p) { return p == 0 ? kFirst : kResidual + 4 * p - 3; }
+  // 0 key, 1 value, 2 and 3 their biases.
+  static constexpr int place_in_projection(int i) { return (i < kResidual ? i - kFirst : i - key_of(1)) % 4; }
   static constexpr int value_of(int p) { return key_of(p) + 1; }
   static constexpr int key_bias_of(int p) { return key_of(p) + 2; }
   static constexpr int value_bias_of(int p) { return key_of(p) + 3; }
