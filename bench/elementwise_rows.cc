@@ -123,6 +123,12 @@ void add_conversions() {
   register_rows(reduce_rows(), "finite", moves(1), [](const ReduceKernels& k) {
     return [&k, x = filled(kAll)] { benchmark::DoNotOptimize(k.finite(kAll, x.data())); };
   });
+  register_rows(reduce_rows(), "sum", moves(3), [](const ReduceKernels& k) {
+    return [&k, x = filled(kAll), y = filled(kAll)]() mutable {
+      const float* planes[] = {x.data(), y.data()};
+      k.sum(kAll, planes, 2, y.data());
+    };
+  });
 }
 
 void add_rotations() {

@@ -19,7 +19,20 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- python tests/architecture.py --write -->", "<!-- end of the picture -->"
-CPP_LAYERS = ("bind", "train", "optim", "ops", "graph", "params", "kernels", "data", "h5", "io", "base")
+CPP_LAYERS = (
+    "bind",
+    "train",
+    "optim",
+    "ops",
+    "graph",
+    "params",
+    "kernels",
+    "data",
+    "h5",
+    "io",
+    "dist",
+    "base",
+)
 LAZY = ROOT / "tests" / "lazy_imports.txt"
 
 

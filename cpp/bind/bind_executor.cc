@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <optional>
 
 #include "bind/numpy.h"
 #include "bind/store.h"
 #include "mudd/graph/executor.h"
 #include "mudd/kernels/convert/convert.h"
+#include "mudd/train/node_gradients.h"
 
 namespace py = pybind11;
 using namespace mudd;
@@ -17,7 +20,8 @@ namespace {
 
 std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
                                         std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
-                                        int64_t shift, bool poison, bool check_finite, bool gradient_rows) {
+                                        int64_t shift, bool poison, bool check_finite, bool gradient_rows,
+                                        std::optional<std::reference_wrapper<NodeGradients>> gradients) {
   check(!graph.values().empty(), "executor", "graph: empty, or taken by an earlier executor");
   ExecutorOptions o;
   o.plan = {.reuse = reuse, .recompute = recompute, .shift = shift};
@@ -25,7 +29,9 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
   o.poison = poison;
   o.check_finite = check_finite;
   o.gradient_rows = gradient_rows;
+  if (gradients) o.gradient_memory = gradients->get().memory();
   const Busy busy = bind::in_use(store);  // it may ask for packed copies
+  py::gil_scoped_release release;         // ranks that share weights construct theirs together
   return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
 }
 
@@ -90,7 +96,8 @@ void bind_executor(py::module_& m) {
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
            py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
-           py::arg("gradient_rows") = true, py::keep_alive<1, 3>())
+           py::arg("gradient_rows") = true, py::arg("gradients") = py::none(), py::keep_alive<1, 3>(),
+           py::keep_alive<1, 13>())
       .def("set",
            [](Executor& e, const std::string& name, const py::object& array) {
              const Busy busy = bind::in_use(e.store());

@@ -3,11 +3,14 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "bind/batcher.h"
 #include "bind/numpy.h"
+#include "bind/store.h"
+#include "mudd/train/shared_step.h"
 #include "mudd/train/step.h"
 
 namespace py = pybind11;
@@ -15,6 +18,7 @@ using namespace mudd;
 
 namespace {
 
+using Gradients = std::optional<std::reference_wrapper<NodeGradients>>;
 using Limits = std::optional<std::pair<double, double>>;  // of loss and gradient norm
 
 StepLimits step_limits(const Limits& limits) {
@@ -40,14 +44,14 @@ void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
 }
 
 StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr,
-                       const Limits& limits) {
+                       const Limits& limits, uint32_t flags) {
   const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
   return s.run(
       input, updates, lr, [&](const RunSamples& samples, Executor& e) { fill_from(batcher, e, samples.first); },
-      step_limits(limits));
+      step_limits(limits), flags);
 }
 
 struct Column {
@@ -78,7 +82,7 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
 }
 
 StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
-                      int64_t batch_size, const Limits& limits) {
+                      int64_t batch_size, const Limits& limits, uint32_t flags) {
   const Busy busy(s.executor().store().busy(), "train_step");
   const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
@@ -94,7 +98,7 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
                         to.cols * 4);
         }
       },
-      step_limits(limits));
+      step_limits(limits), flags);
 }
 
 }  // namespace
@@ -109,7 +113,8 @@ void bind_step(py::module_& m) {
       .def_readonly("finite", &StepReport::finite)
       .def_readonly("spike", &StepReport::spike)
       .def_readonly("spoilt", &StepReport::spoilt)
-      .def_readonly("stopped", &StepReport::stopped);
+      .def_readonly("stopped", &StepReport::stopped)
+      .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
   py::class_<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
       .def(py::init([](const std::string& moment, double beta1, double beta2, double momentum,
                        double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
@@ -125,31 +130,49 @@ void bind_step(py::module_& m) {
            py::arg("momentum") = 0.9, py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
            py::arg("muon_adjust_lr") = "match_rms_adamw");
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
-      .def(py::init([](Executor& e, ValueId loss, ValueId count, const std::string& optimizer,
-                       const OptimizerSettings& settings, double eps, double weight_decay, double clip,
-                       const std::string& normalize, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
-                       ValueId aux, std::vector<ValueId> figures) {
-             const TrainStepOptions o{.update = {.optimizer = optimizer,
-                                                 .settings = settings,
-                                                 .eps = eps,
-                                                 .weight_decay = weight_decay,
-                                                 .peak_lr = peak_lr,
-                                                 .moment_planes = std::move(moment_planes)},
-                                      .clip = clip,
-                                      .normalize = parse_normalize(normalize),
-                                      .seed = seed};
-             const SummedValues values{.loss = loss, .count = count, .aux = aux, .figures = std::move(figures)};
-             const Busy busy(e.store().busy(), "train_step");
-             return std::make_unique<TrainStep>(e, values, o);
-           }),
-           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("optimizer"),
-           py::arg("settings"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
-           py::arg("peak_lr") = 0.0, py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
-           py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::keep_alive<1, 2>())
+      .def(
+          py::init([](Executor& e, ValueId loss, ValueId count, const std::string& optimizer,
+                      const OptimizerSettings& settings, double eps, double weight_decay, double clip,
+                      const std::string& normalize, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
+                      ValueId aux, std::vector<ValueId> figures, Gradients gradients, bool batch_sums,
+                      int64_t first_sample, int64_t batch_size) {
+            const TrainStepOptions o{.update = {.optimizer = optimizer,
+                                                .settings = settings,
+                                                .eps = eps,
+                                                .weight_decay = weight_decay,
+                                                .peak_lr = peak_lr,
+                                                .moment_planes = std::move(moment_planes)},
+                                     .clip = clip,
+                                     .normalize = parse_normalize(normalize),
+                                     .seed = seed,
+                                     .part = {.begin = first_sample, .batch = batch_size}};
+            const SummedValues values{.loss = loss, .count = count, .aux = aux, .figures = std::move(figures)};
+            const Busy busy(e.store().busy(), "train_step");
+            py::gil_scoped_release release;  // all ranks construct theirs together
+            std::shared_ptr<GradientSync> sync;
+            if (gradients)
+              sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
+            return std::make_unique<TrainStep>(e, values, o, std::move(sync));
+          }),
+          py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("optimizer"),
+          py::arg("settings"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
+          py::arg("peak_lr") = 0.0, py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
+          py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
+          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
+          py::keep_alive<1, 2>(), py::keep_alive<1, 16>(),
+          "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
+          "first_sample on. batch_sums: the graph adds over the batch.")
+      .def(
+          "part",
+          [](TrainStep& s, const std::string& name) {
+            const Part part = s.part(bind::index_of(s.executor().store(), name));
+            return py::make_tuple(part.begin, part.end);
+          },
+          py::arg("name"), "(begin, end): the elements of a parameter that are updated here, row by row.")
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("limits") = py::none())
+           py::arg("lr"), py::arg("limits") = py::none(), py::arg("flags") = 0)
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none())
+           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none(), py::arg("flags") = 0)
       .def_property_readonly(
           "figures",
           [](py::object self) {

@@ -4,10 +4,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bind/numpy.h"
 #include "bind/store.h"
+#include "mudd/dist/node_memory.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/params/init.h"
 
@@ -22,6 +26,24 @@ Cells place_of(const ParamStore& s, int plane, int i) {
   return {s.plane_data(plane, i), s.plane_dtype(plane)};
 }
 
+// The node's memory as a store takes it; the windows live as long as the store.
+NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
+  dist::Comm& comm = memory->comm();
+  return {.rank = comm.node_rank(),
+          .size = comm.node_size(),
+          .memory = [memory = std::move(memory)](int64_t bytes) { return memory->take(bytes); },
+          .barrier = [&comm] { comm.node_barrier(); }};
+}
+
+// The shape of a parameter, or of the part of it that a plane holds: rows of a matrix, numbers of a vector.
+std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
+  const Parameter& p = s.at(i);
+  const Part part = s.holds(plane, i) ? s.held(plane, i) : s.whole(i);
+  if (part.size() == p.size()) return p.shape;
+  if (p.shape.size() < 2) return {part.size()};
+  return {part.size() / p.cols(), p.cols()};
+}
+
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
   auto& s = store.cast<ParamStore&>();
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
@@ -29,7 +51,7 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   const int i = bind::index_of(s, name);
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "parameters", name, ": plane ", plane, " does not hold it");
-  return bind::view(at.data, s.at(i).shape, at.type, std::move(store), writable);
+  return bind::view(at.data, held_shape(s, plane, i), at.type, std::move(store), writable);
 }
 
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
@@ -41,7 +63,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
-  check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
+  check(bind::shape_of(array, "set_parameter", name.c_str()) == held_shape(s, plane, i), "set_parameter", name,
         ": wrong shape");
   const Tensor t = bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold);
   std::byte* to = static_cast<std::byte*>(at.data);
@@ -50,7 +72,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   for (int64_t r = 0; r < t.rows; ++r)
     std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
                  t.cols * item);
-  if (plane == 0) s.repack(i);
+  if (plane == 0 && s.share().size == 1) s.repack(i);  // ranks repack together, when all have written
 }
 
 // Writes fp32 values into a weight of any type; returns how many were rounded to it.
@@ -152,11 +174,17 @@ void bind_store(py::module_& m) {
           "Factors of the optimizer for one parameter; independent: its decay is not multiplied by its rate.")
       .def(
           "allocate",
-          [](ParamStore& s, bool booked_only) {
+          [](ParamStore& s, bool booked_only, std::optional<std::shared_ptr<dist::NodeMemory>> memory) {
             const Busy busy = bind::in_use(s);
-            s.allocate(booked_only);
+            py::gil_scoped_release release;
+            s.allocate(booked_only, memory ? share_of(std::move(*memory)) : NodeShare{});
           },
-          py::arg("booked_only") = false)
+          py::arg("booked_only") = false, py::arg("memory") = py::none(),
+          "memory: of the ranks of a node, which share one copy of the weights.")
+      .def(
+          "share_packs", [](ParamStore& s, bool on) { s.share_packs(on); }, py::arg("on"),
+          "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
+          "ones.")
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
           "initialize",
@@ -183,6 +211,7 @@ void bind_store(py::module_& m) {
       .def("repack",
            [](ParamStore& s) {
              const Busy busy = bind::in_use(s);
+             py::gil_scoped_release release;
              s.repack_all();
            })
       .def(
@@ -201,6 +230,16 @@ void bind_store(py::module_& m) {
             return plane >= 0 && plane < s.planes() && s.holds(plane, bind::index_of(s, name));
           },
           py::arg("plane"), py::arg("name"), "Whether the plane has memory for this parameter.")
+      .def(
+          "held",
+          [](const ParamStore& s, int plane, const std::string& name) {
+            const Part part = s.held(plane, bind::index_of(s, name));
+            return py::make_tuple(part.begin, part.end);
+          },
+          py::arg("plane"), py::arg("name"), "(begin, end): the elements that a plane has of a parameter.")
+      .def_property_readonly(
+          "shared", [](const ParamStore& s) { return s.share().size > 1; },
+          "Whether the ranks of a node have one copy of the weights.")
       .def_property_readonly("planes", &ParamStore::planes)
       .def_property_readonly("elements", &ParamStore::elements)
       .def_property_readonly("trained_elements", &ParamStore::trained_elements)

@@ -7,6 +7,7 @@ void bind_base(py::module_& m);
 void bind_peak(py::module_& m);
 void bind_run(py::module_& m);
 void bind_io(py::module_& m);
+void bind_dist(py::module_& m);
 void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_executor(py::module_& m);
@@ -23,6 +24,7 @@ PYBIND11_MODULE(_core, m) {
   bind_run(m);
   bind_io(m);
   bind_faults(m);
+  bind_dist(m);  // before those whose signatures name a Comm
   bind_store(m);
   bind_graph(m);
   bind_executor(m);

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Executor', 'FaultFiles', 'Graph', 'OptimizerSettings', 'ParamStore', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -93,18 +93,74 @@ class FaultFiles:
     @property
     def points(self) -> list[str]:
         ...
+class PeerError(RuntimeError):
+    pass
+class Comm:
+    """
+    What the ranks of a run say to each other.
+    """
+    def all_gather(self, mine: bytes) -> list[typing.Any]:
+        """
+        Bytes of every rank, equally many each, in rank order.
+        """
+    def barrier(self) -> None:
+        ...
+    def broadcast(self, data: bytes, root: int) -> bytes:
+        """
+        Bytes of rank `root`; the others give as many.
+        """
+    def fail(self, code: int, message: str) -> None:
+        """
+        Ends the job: ranks that wait get PeerError.
+        """
+    @property
+    def node(self) -> int:
+        ...
+    @property
+    def node_rank(self) -> int:
+        ...
+    @property
+    def node_size(self) -> int:
+        ...
+    @property
+    def nodes(self) -> int:
+        ...
+    @property
+    def rank(self) -> int:
+        ...
+    @property
+    def world(self) -> int:
+        ...
+class NodeMemory:
+    """
+    Memory that the ranks of a node see as one.
+    """
+    def __init__(self, comm: Comm) -> None:
+        ...
+class NodeGradients:
+    """
+    Memory of an executor's gradients that its node can read.
+    """
+    def __init__(self, comm: Comm) -> None:
+        ...
 class ParamStore:
     """
     All parameters of a model in flat planes (0 = the weights).
     """
     def __init__(self, compute: str = 'float32') -> None:
         ...
-    def allocate(self, booked_only: bool = False) -> None:
-        ...
+    def allocate(self, booked_only: bool = False, memory: NodeMemory | None = None) -> None:
+        """
+        memory: of the ranks of a node, which share one copy of the weights.
+        """
     def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
         ...
+    def held(self, plane: int, name: str) -> tuple[int, int]:
+        """
+        (begin, end): the elements that a plane has of a parameter.
+        """
     def holds(self, plane: int, name: str) -> bool:
         """
         Whether the plane has memory for this parameter.
@@ -126,6 +182,10 @@ class ParamStore:
     def set_values(self, name: str, array: typing.Any) -> int:
         """
         Writes fp32 values into a weight stored in any type; returns how many had to be rounded.
+        """
+    def share_packs(self, on: bool) -> None:
+        """
+        Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same ones.
         """
     def train_only(self, names: collections.abc.Sequence[str]) -> None:
         """
@@ -156,6 +216,11 @@ class ParamStore:
     def planes(self) -> int:
         ...
     @property
+    def shared(self) -> bool:
+        """
+        Whether the ranks of a node have one copy of the weights.
+        """
+    @property
     def state_bytes(self) -> int:
         ...
     @property
@@ -185,7 +250,7 @@ class Executor:
     """
     A planned graph with its arena.
     """
-    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True) -> None:
+    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True, gradients: NodeGradients | None = None) -> None:
         ...
     def attach(self, name: str, array: typing.Any) -> None:
         """
@@ -297,6 +362,11 @@ class StepReport:
     def finite(self) -> bool:
         ...
     @property
+    def flags(self) -> int:
+        """
+        Those that any rank gave, together.
+        """
+    @property
     def grad_norm(self) -> float:
         ...
     @property
@@ -327,11 +397,17 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, optimizer: str, settings: OptimizerSettings, eps: float, weight_decay: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = []) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, optimizer: str, settings: OptimizerSettings, eps: float, weight_decay: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0) -> None:
+        """
+        gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from first_sample on. batch_sums: the graph adds over the batch.
+        """
+    def part(self, name: str) -> tuple[int, int]:
+        """
+        (begin, end): the elements of a parameter that are updated here, row by row.
+        """
+    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
         ...
-    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None) -> StepReport:
-        ...
-    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None) -> StepReport:
+    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
         ...
     @property
     def figures(self) -> typing.Any:
@@ -492,6 +568,8 @@ def take_save_request() -> bool:
     """
     True once after a SIGUSR2.
     """
+def thread_ranks(world: int, node_size: int) -> list[Comm]:
+    ...
 def tree_sum(values: typing.Any) -> float:
     """
     Sum of float64 [S] by the balanced binary tree over shards.

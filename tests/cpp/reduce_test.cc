@@ -1,5 +1,6 @@
 // levels: squared norms and finiteness against the double reference, threads bit-equal.
 #include "mudd/kernels/reduce/reduce.h"
+#include "mudd/base/shard_tree.h"
 
 #include "compare.h"
 #include "mudd/base/check.h"
@@ -87,4 +88,29 @@ TEST_CASE("shard_sum is the balanced tree") {
   CHECK(shard_sum(v, 4) == (1 + 1e-17) + (1e-17 + 1e-17));
   CHECK(shard_sum(v + 1, 7 - 1) == ((1e-17 + 1e-17) + (1e-17 + 3)) + (5 + 7));
   CHECK(shard_sum(v, 0) == 0);
+}
+
+TEST_CASE("sum_planes: the tree over any number of planes, in place of any of them") {
+  for (int count : {1, 2, 3, 4, 5, 7, 8, 13, 16, 64})
+    for (int64_t n : {0, 1, 17, 40000}) {
+      std::vector<std::vector<float>> memory;
+      std::vector<const float*> planes;
+      for (int p = 0; p < count; ++p) memory.push_back(numbers(p + 1, n));
+      for (const auto& plane : memory) planes.push_back(plane.data());
+      std::vector<std::vector<float>> want = memory;
+      shard_tree::pairs(count, [&](int left, int right) {
+        for (int64_t i = 0; i < n; ++i) want[left][i] += want[right][i];
+      });
+      const int into = count / 2;
+      for (int threads : {1, 3}) {
+        set_num_threads(threads);
+        const std::vector<float> before = memory[into];
+        sum_planes(planes, memory[into].data(), n);
+        CHECK(memory[into] == want[0]);
+        memory[into] = before;
+      }
+    }
+  set_num_threads(0);
+  std::vector<float> out(1);
+  CHECK_THROWS_AS(sum_planes({}, out.data(), 1), Error);
 }

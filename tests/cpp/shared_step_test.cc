@@ -65,7 +65,7 @@ struct Process {
                                           std::vector{r.loss, r.count}, options);
   }
   // The report of the last of some steps.
-  StepReport train(const BatchPart& part, GradientSync* sync) {
+  StepReport train(const BatchPart& part, std::shared_ptr<GradientSync> sync) {
     TrainStep step(*executor, values, {.normalize = Normalize::all_slots, .part = part}, sync);
     StepReport report;
     for (int i = 0; i < kSteps; ++i)
@@ -101,10 +101,10 @@ TEST_CASE("two processes that share every batch have the bits of one") {
   for (int rank : {0, 1}) meeting.planes[rank] = processes[rank]->executor->gradients().plane();
   for (int rank : {0, 1})
     threads.emplace_back([&, rank] {
-      TwoProcesses sync(*processes[rank]->executor, meeting, rank);
+      const auto sync = std::make_shared<TwoProcesses>(*processes[rank]->executor, meeting, rank);
       const int64_t batch = kRuns * kSamples;
-      reports[rank] = processes[rank]->train({.begin = rank * batch / 2, .batch = batch}, &sync);
-      reported[rank] = sync.reported;
+      reports[rank] = processes[rank]->train({.begin = rank * batch / 2, .batch = batch}, sync);
+      reported[rank] = sync->reported;
     });
   for (std::thread& t : threads) t.join();
   for (int rank : {0, 1}) {
@@ -122,8 +122,7 @@ TEST_CASE("a stop that another process was asked for drops the step here too") {
     void exchange(StepTotals& totals) override { totals.stop = true; }
   };
   Process here(1);
-  Stopped sync(*here.executor);
   const std::vector<float> before = here.weights();
-  CHECK(here.train({}, &sync).stopped);
+  CHECK(here.train({}, std::make_shared<Stopped>(*here.executor)).stopped);
   CHECK(same_bits(here.weights(), before));
 }

@@ -104,6 +104,7 @@ void Executor::check_number(int run) const {
 }
 
 void Executor::forward(Workspace& workspace, const StepInput& input) {
+  store_.refresh_own();
   workspace.begin(input);
   first_non_finite_.clear();
   if (options_.poison) workspace.poison();

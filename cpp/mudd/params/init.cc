@@ -51,7 +51,8 @@ void initialize(const Parameter& p, uint64_t seed, float* out) {
 }
 
 void initialize(ParamStore& store, uint64_t seed) {
-  for (int i = 0; i < store.count(); ++i) {
+  const NodeShare& share = store.share();
+  for (int i = share.rank; i < store.count(); i += share.size) {
     if (store.stored(i) == DType::f32) {
       initialize(store.at(i), seed, store.master(i));
       continue;

@@ -80,9 +80,21 @@ int64_t ParamStore::plane_bytes() const {
   return n;
 }
 
-void ParamStore::allocate(bool booked_only) {
+ParamStore::Memory ParamStore::take(int64_t bytes, bool shared) {
+  Memory memory{.bytes = bytes};
+  if (shared && shares() && !booked_only_) {
+    memory.data = share_.memory(bytes);
+  } else {
+    memory.own = Arena(bytes, booked_only_);
+    memory.data = memory.own.data();
+  }
+  return memory;
+}
+
+void ParamStore::allocate(bool booked_only, NodeShare share) {
   check(!allocated(), "parameter", "the parameters are allocated already");
   booked_only_ = booked_only;
+  share_ = std::move(share);
   std::vector<Part> all;
   narrow_offsets_.assign(parameters_.size(), -1);
   int64_t narrow = 0;
@@ -94,7 +106,7 @@ void ParamStore::allocate(bool booked_only) {
     narrow_offsets_[i] = narrow;
     narrow += padded(at(i).size());
   }
-  if (narrow > 0) narrow_ = Arena(narrow * size_of(DType::bf16), booked_only);
+  if (narrow > 0) narrow_ = take(narrow * size_of(DType::bf16), true);
   add_plane(DType::f32, all);
   packs_.resize(parameters_.size());
 }
@@ -102,7 +114,7 @@ void ParamStore::allocate(bool booked_only) {
 Tensor ParamStore::weights(int i) const {
   const Parameter& p = at(i);
   std::byte* data =
-      narrow_offsets_[i] < 0 ? plane_data(0, i) : narrow_.data() + narrow_offsets_[i] * size_of(p.stored);
+      narrow_offsets_[i] < 0 ? plane_data(0, i) : narrow_.data + narrow_offsets_[i] * size_of(p.stored);
   return {.data = data, .rows = p.rows(), .cols = p.cols(), .stride = p.cols(), .dtype = p.stored};
 }
 
@@ -127,16 +139,18 @@ int ParamStore::add_plane(DType dtype, const std::vector<Part>& parts) {
     plane.parts[part.parameter] = part;
     elements += padded(part.size());
   }
-  plane.memory = Arena(elements * size_of(dtype), booked_only_);
+  plane.memory = take(elements * size_of(dtype), planes_.empty());
   planes_.push_back(std::move(plane));
   return planes() - 1;
 }
 
 void ParamStore::request_pack(int i, Pack how) {
-  Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
-  if (pack.data()) return;
-  pack = Arena(at(i).stack() * packed_stride(i, how), booked_only_);
-  if (!booked_only_) pack_master(i, how);
+  Memory& pack = packs(i, how);
+  if (pack.data) return;
+  pack = take(at(i).stack() * packed_stride(i, how), share_packs_);
+  if (booked_only_) return;
+  if (pack.own.data() || i % share_.size == share_.rank) pack_master(i, how);
+  if (!pack.own.data()) share_.barrier();
 }
 
 int64_t ParamStore::packed_stride(int i, Pack how) const {
@@ -152,9 +166,19 @@ void ParamStore::pack_master(int i, Pack how) {
                 how == Pack::transposed, packed(i, how) + s * packed_stride(i, how), compute_);
 }
 
-std::byte* ParamStore::packed(int i, Pack how) const {
-  const Arena& pack = how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
-  return pack.data();
+std::byte* ParamStore::packed(int i, Pack how) const { return packs(i, how).data; }
+
+std::byte* ParamStore::packed_by_update(int i, Pack how) const {
+  const Memory& pack = packs(i, how);
+  return shares() && pack.own.data() ? nullptr : pack.data;
+}
+
+void ParamStore::refresh_own() {
+  if (!shares() || !own_copies_stale_) return;
+  for (int i = 0; i < count(); ++i)
+    for (Pack how : {Pack::plain, Pack::transposed})
+      if (packs(i, how).own.data()) pack_master(i, how);
+  own_copies_stale_ = false;
 }
 
 void ParamStore::repack(int i) {
@@ -163,18 +187,28 @@ void ParamStore::repack(int i) {
 }
 
 void ParamStore::repack_all() {
-  for (int i = 0; i < count(); ++i) repack(i);
+  if (!shares()) {
+    for (int i = 0; i < count(); ++i) repack(i);
+    return;
+  }
+  share_.barrier();  // the masters are written by all
+  for (int i = share_.rank; i < count(); i += share_.size)
+    for (Pack how : {Pack::plain, Pack::transposed})
+      if (packed_by_update(i, how)) pack_master(i, how);
+  own_copies_stale_ = true;
+  refresh_own();
+  share_.barrier();
 }
 
 int64_t ParamStore::state_bytes() const {
   int64_t bytes = 0;
-  for (int p = 1; p < planes(); ++p) bytes += planes_[p].memory.bytes();
+  for (int p = 1; p < planes(); ++p) bytes += planes_[p].memory.bytes;
   return bytes;
 }
 
 int64_t ParamStore::packed_bytes() const {
   int64_t bytes = 0;
-  for (const Packs& p : packs_) bytes += p.plain.bytes() + p.transposed.bytes();
+  for (const Packs& p : packs_) bytes += p.plain.bytes + p.transposed.bytes;
   return bytes;
 }
 

@@ -51,8 +51,13 @@ struct Part {
   int64_t size() const { return end - begin; }
 };
 
-// Gives zeroed memory on a cache line that lives as long as the store.
-using StoreMemory = std::function<std::byte*(int64_t bytes)>;
+// The processes of a node that read one copy of the weights. All of them make the same calls in the same order.
+struct NodeShare {
+  int rank = 0, size = 1;
+  // The same zeroed memory for all of them, on a cache line; it lives as long as the store.
+  std::function<std::byte*(int64_t bytes)> memory = {};
+  std::function<void()> barrier = {};
+};
 
 // Whether a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors are small,
 // and the router computes in fp32.
@@ -76,7 +81,9 @@ class ParamStore {
 
   // Ends declaring: allocates the master plane (zeros). booked_only: this store and the executors over it only
   // book addresses, so that models of any size can be planned; nothing of them may be read, written or run.
-  void allocate(bool booked_only = false);
+  // share: the master and the packed copies asked for while share_packs holds lie in memory of the node.
+  void allocate(bool booked_only = false, NodeShare share = {});
+  const NodeShare& share() const { return share_; }
   bool booked_only() const { return booked_only_; }
   bool allocated() const { return !planes_.empty(); }
   float* master(int i) const { return plane(0, i); }  // nullptr for a parameter stored in 16 bits
@@ -98,7 +105,7 @@ class ParamStore {
   // The first element of the part that is held.
   std::byte* plane_data(int p, int i) const {  // nullptr where the plane does not hold the parameter
     const Plane& plane = planes_[p];
-    return holds(p, i) ? plane.memory.data() + plane.offsets[i] * size_of(plane.dtype) : nullptr;
+    return holds(p, i) ? plane.memory.data + plane.offsets[i] * size_of(plane.dtype) : nullptr;
   }
   float* plane(int p, int i) const { return reinterpret_cast<float*>(plane_data(p, i)); }  // of an f32 plane
 
@@ -106,9 +113,15 @@ class ParamStore {
   // master. The matrices of a stack lie packed_stride() bytes apart.
   void request_pack(int i, Pack how);
   std::byte* packed(int i, Pack how) const;  // nullptr when not requested
+  // Those that an update refreshes piece by piece: all, but copies of this process alone where a node shares its
+  // weights. These are refreshed by refresh_own, after masters_written.
+  std::byte* packed_by_update(int i, Pack how) const;
+  void masters_written() { own_copies_stale_ = true; }
+  void refresh_own();
+  void share_packs(bool on) { share_packs_ = on; }
   int64_t packed_stride(int i, Pack how) const;
   void repack(int i);
-  void repack_all();
+  void repack_all();  // where a node shares its weights, by all of its processes together
 
   int64_t plane_bytes() const;  // of all weights as they are stored
   int64_t state_bytes() const;  // of all planes but the master
@@ -118,24 +131,37 @@ class ParamStore {
   BusyFlag& busy() { return busy_; }
 
  private:
+  // Of this process, or of the node.
+  struct Memory {
+    Arena own;
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
   struct Packs {
-    Arena plain, transposed;
+    Memory plain, transposed;
   };
   struct Plane {
-    Arena memory;
+    Memory memory;
     DType dtype = DType::f32;
     std::vector<int64_t> offsets;  // per parameter, in elements; -1: not held
     std::vector<Part> parts;
   };
+  Memory take(int64_t bytes, bool shared);
+  bool shares() const { return share_.size > 1; }
+  Memory& packs(int i, Pack how) { return how == Pack::plain ? packs_[i].plain : packs_[i].transposed; }
+  const Memory& packs(int i, Pack how) const {
+    return how == Pack::plain ? packs_[i].plain : packs_[i].transposed;
+  }
   void pack_master(int i, Pack how);
 
   DType compute_;
   std::vector<Parameter> parameters_;
   std::vector<Plane> planes_;
   std::vector<Packs> packs_;
-  Arena narrow_;                         // weights stored in 16 bits
+  Memory narrow_;                        // weights stored in 16 bits
   std::vector<int64_t> narrow_offsets_;  // per parameter, in elements; -1: it is in plane 0
-  bool booked_only_ = false;
+  NodeShare share_;
+  bool booked_only_ = false, share_packs_ = false, own_copies_stale_ = false;
   BusyFlag busy_;
 };
 

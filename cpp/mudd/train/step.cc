@@ -1,5 +1,7 @@
 #include "mudd/train/step.h"
 
+#include <utility>
+
 namespace mudd {
 namespace {
 
@@ -29,33 +31,33 @@ std::vector<GradientPlanes> gradient_planes(const Executor& executor, const Grad
 }  // namespace
 
 TrainStep::TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
-                     GradientSync* sync)
+                     std::shared_ptr<GradientSync> sync)
     : executor_(executor),
       options_(options),
-      alone_(executor),
-      sync_(sync ? *sync : alone_),
+      sync_(sync ? std::move(sync) : std::make_shared<GradientSync>(executor)),
       accumulate_(executor, values, options.part),
-      update_(executor, options.update, sync_) {
+      update_(executor, options.update, *sync_) {
   size_t figures = 0;
   for (ValueId v : values.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   totals_.figures.assign(figures, 0.0);
   int64_t blocks = 0;
-  gradients_ = gradient_planes(executor, sync_, &blocks);
+  gradients_ = gradient_planes(executor, *sync_, &blocks);
   totals_.norm_squares.assign(static_cast<size_t>(blocks), 0.0);
 }
 
 StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
-                          const StepLimits& limits) {
+                          const StepLimits& limits, uint32_t flags) {
   StepInput seeded = input;
   seeded.seed = options_.seed;
-  accumulate_.run(seeded, fill, sync_, totals_);
-  sync_.finish_gradients(totals_.stop);
+  totals_.flags = flags;
+  accumulate_.run(seeded, fill, *sync_, totals_);
+  sync_->finish_gradients(totals_.stop);
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
-  sync_.exchange(totals_);
+  sync_->exchange(totals_);
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
   const double clip = clip_factor(report.grad_norm, options_.clip);
-  report.spoilt = !sync_.finish_update(update_.run(updates, lr, clip / report.denominator));
+  report.spoilt = !sync_->finish_update(update_.run(updates, lr, clip / report.denominator));
   return report;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "mudd/kernels/reduce/reduce.h"
@@ -27,11 +28,15 @@ class TrainStep {
   // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps the summed values.
   // sync: of the processes that share the batch, made for this executor; null: this one is alone.
   TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
-            GradientSync* sync = nullptr);
+            std::shared_ptr<GradientSync> sync = nullptr);
 
-  // updates: optimizer updates accepted so far (Adam's t is one more).
+  // updates: optimizer updates accepted so far (Adam's t is one more). flags: what the report gives of any process
+  // that shares the batch.
   StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
-                 const StepLimits& limits = {});
+                 const StepLimits& limits = {}, uint32_t flags = 0);
+
+  // The elements of parameter i that are updated here.
+  Part part(int i) const { return sync_->part(i); }
 
   Executor& executor() { return executor_; }
 
@@ -45,8 +50,7 @@ class TrainStep {
  private:
   Executor& executor_;
   TrainStepOptions options_;
-  GradientSync alone_;
-  GradientSync& sync_;
+  std::shared_ptr<GradientSync> sync_;
   Accumulate accumulate_;
   WeightUpdate update_;
   std::vector<GradientPlanes> gradients_;

@@ -28,6 +28,7 @@ void StepTotals::add_count(double counted, bool first) {
 StepReport judge(const StepTotals& totals, Normalize normalize, const StepLimits& limits) {
   StepReport report;
   report.stopped = totals.stop;
+  report.flags = totals.flags;
   if (totals.stop) return report;
   check(normalize != Normalize::micro_mean || totals.least_count == totals.most_count, "train_step",
         "loss.normalize=micro_mean needs micro-batches with equally many targets, got ", totals.least_count,

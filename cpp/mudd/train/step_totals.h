@@ -21,6 +21,7 @@ struct StepTotals {
   double least_count = 0;            // counted targets of the graph run with the fewest,
   double most_count = 0;             // and with the most
   bool stop = false;                 // a stop was asked for before the last graph run
+  uint32_t flags = 0;                // the caller's, of any process that shares the batch
   std::vector<double> figures;       // of TrainStepOptions::figures, one after the other
   std::vector<double> norm_squares;  // of the summed gradients, by blocks in fixed order (reduce.h)
 
@@ -44,6 +45,7 @@ struct StepReport {
   bool spike = false;                   // finite, but above a limit of StepLimits: no update was made
   bool spoilt = false;                  // the update wrote a weight or moment that is not finite
   bool stopped = false;                 // a stop was asked for between micro-batches: nothing changed
+  uint32_t flags = 0;                   // the caller's, of any process that shares the batch
 
   bool accepted() const { return finite && !spike && !stopped; }
 };

@@ -7,6 +7,16 @@
 
 namespace mudd {
 
+std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options) {
+  const auto optimizers = std::make_shared<std::vector<std::unique_ptr<Optimizer>>>(
+      make_optimizers(options.optimizer, options.settings));
+  return [optimizers](const Parameter& p) {
+    for (const auto& optimizer : *optimizers)
+      if (optimizer->takes(p)) return optimizer->whole_matrices();
+    return false;
+  };
+}
+
 WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, const GradientSync& sync)
     : executor_(executor), options_(options) {
   const ParamStore& store = executor_.store();
@@ -94,7 +104,7 @@ void WeightUpdate::set_rates(Group& group, double lr) const {
     a.decay = (p.decay_independent ? schedule : a.lr) * options_.weight_decay * p.decay_scale;
     // Copies that decoding asked for since the last step are refreshed from now on.
     const auto packed = [&](Pack how) -> std::byte* {
-      std::byte* panels = store.packed(group.indices[k], how);
+      std::byte* panels = store.packed_by_update(group.indices[k], how);
       return panels ? panels + group.in_stack[k] * store.packed_stride(group.indices[k], how) : nullptr;
     };
     a.packed_plain = packed(Pack::plain);

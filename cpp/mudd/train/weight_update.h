@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct UpdateOptions {
   double peak_lr = 0;              // independent decay is weight_decay * lr / peak_lr: the schedule's factor
   std::vector<int> moment_planes;  // of an earlier step of the same run; empty: new ones
 };
+
+// Says of a parameter whether its optimizer needs its matrices whole.
+std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options);
 
 class WeightUpdate {
  public:

@@ -11,7 +11,10 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
+from mudd_core.dist import Comm
+from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
+from mudd_core.engine.batch_part import BatchPart
 from mudd_core.engine.rates import assign_scales
 from mudd_core.engine.state import EngineState
 from mudd_core.engine.trainable import choose_trained
@@ -28,10 +31,12 @@ class Engine:
     def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
         self.config, self.model, self.batcher = config, model, batcher
         train = config.train
+        self._comm: Comm = model.comm or alone_rank()
+        self._part = _part_of(config, self._comm)
         self.runs, self.shards_per_run = cut_batch(
-            train.batch_size, train.logical_shards, train.micro_batch_size
+            train.batch_size, train.shard_count(), train.micro_batch_size, self._part
         )
-        self._samples = train.batch_size // self.runs
+        self._samples = self._part.samples // self.runs
         if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
             raise UserError(
                 "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
@@ -56,7 +61,9 @@ class Engine:
         choose_trained(
             self.model, self.config.train.trainable
         )  # a later engine of the model may have chosen others
-        return self.model.plan(
+        shared = self._comm.world > 1 and not check_finite
+        self.model.store.share_packs(shared)
+        planned = self.model.plan(
             "train",
             self._samples,
             self.config.train.seq_len,
@@ -65,7 +72,11 @@ class Engine:
             runs_per_step=self.runs,
             recompute=self.config.train.recompute,
             check_finite=check_finite or self.config.train.debug_nonfinite,
+            gradients=_core.NodeGradients(self._comm.core) if shared else None,
         )
+
+        self.model.store.share_packs(False)
+        return planned
 
     def _train_step(self, planned: Any, moment_planes: list[int] | None = None) -> Any:
         optim = self.config.optim
@@ -91,6 +102,10 @@ class Engine:
             moment_planes=moment_planes or [],
             aux=planned.aux,
             figures=list(planned.figures),
+            gradients=planned.gradients,
+            batch_sums=self._comm.world > 1 and getattr(self.model.config, "aux_scope", "shard") == "batch",
+            first_sample=self._part.first,
+            batch_size=self.config.train.batch_size,
         )
 
     @alone
@@ -146,7 +161,7 @@ class Engine:
         self.executor.release()  # two of them at once were never asked for
         planned = self._plan(optional, check_finite=True)
         for run in range(self.runs):
-            row = run * self._samples
+            row = self._part.first + run * self._samples
             first = step * self.config.train.batch_size + row
             if given is not None:
                 planned.fill({name: array[row : row + self._samples] for name, array in given.items()})
@@ -191,13 +206,22 @@ class Engine:
         }
 
 
-def cut_batch(batch_size: int, logical_shards: int, micro_batch_size: int) -> tuple[int, int]:
-    """(graph runs per step, shards per run). micro_batch_size: most sequences of a run; 0 = the batch (contracts 2)."""
-    shards = 1
-    while shards * 2 <= min(logical_shards, batch_size):
-        shards *= 2
-    if micro_batch_size == 0 or micro_batch_size >= batch_size:
-        return 1, shards
+def _part_of(config: Any, comm: Comm) -> BatchPart:
+    train = config.train
+    return BatchPart.of(train.batch_size, train.shard_count(), comm.rank, comm.world)
+
+
+def cut_batch(
+    batch_size: int, shards: int, micro_batch_size: int, part: BatchPart | None = None
+) -> tuple[int, int]:
+    """(graph runs per step, shards per run) of a rank that takes `part` of the batch, or all of it (contracts 2).
+
+    shards: logical shards of the batch, at most. micro_batch_size: most sequences of a run; 0 = all of the rank's.
+    """
+    shards = min(shards, 1 << (batch_size.bit_length() - 1))
+    own = part.shards if part else shards
+    if micro_batch_size == 0 or micro_batch_size * shards >= own * batch_size:
+        return 1, own
     if batch_size % shards:
         raise UserError(
             f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
@@ -205,4 +229,4 @@ def cut_batch(batch_size: int, logical_shards: int, micro_batch_size: int) -> tu
     per_run = 1
     while per_run * 2 * (batch_size // shards) <= micro_batch_size:
         per_run *= 2
-    return shards // per_run, per_run
+    return own // per_run, per_run

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import checked_batch, checked_ids
 from mudd_core.engine.generate import Generator
@@ -30,6 +31,7 @@ class Model:
     config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
     booked_only: for planning, of any size: takes no memory and cannot run.
     precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
+    comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Model:
         initialize: bool = True,
         booked_only: bool = False,
         precision: str = "fp32",
+        comm: Comm | None = None,
     ) -> None:
         require_model_config(config)
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
@@ -62,7 +65,9 @@ class Model:
         recorder = Recorder(self.store, training=False, samples=1, shards=1)
         with running(recorder):
             model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
-        self.store.allocate(booked_only)
+        self.comm = comm
+        shared = comm is not None and comm.node_size > 1 and not booked_only
+        self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
             self.store.initialize(seed)
 

@@ -24,8 +24,10 @@ class Planned:
         outputs: tuple[int, ...],
         aux: int = -1,
         figures: tuple[int, ...] = (),
+        gradients: Any = None,
     ) -> None:
         self.executor = executor
+        self.gradients = gradients  # their memory, where ranks share the batch
         self.inputs = inputs
         self.outputs = outputs  # logits, or the loss and the count
         self.aux, self.figures = aux, figures  # of Hidden.aux; -1: none
@@ -67,7 +69,7 @@ def plan_graph(
     kept = [*numbers, *([aux] if further else []), *figures]
     losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
     executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)
-    return Planned(executor, names, numbers, aux, figures)
+    return Planned(executor, names, numbers, aux, figures, options.get("gradients"))
 
 
 def tree_sum(values: Array) -> float:

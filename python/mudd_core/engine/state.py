@@ -53,7 +53,9 @@ class EngineState:
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
         view = self._store.view(plane, name, writable)
-        return StatePart(label, view.shape, 0, view)
+        shape = self._store.describe(name)["shape"]
+        shared = plane == 0 and self._store.shared
+        return StatePart(label, shape, self._store.held(plane, name)[0], view, shared)
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""

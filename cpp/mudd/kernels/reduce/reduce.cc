@@ -70,6 +70,17 @@ double squared_norm(std::span<const double> blocks) {
   return total;
 }
 
+void sum_planes(std::span<const float* const> planes, float* out, int64_t n) {
+  constexpr int64_t kPiece = 1 << 14;  // elements of a task
+  const int count = static_cast<int>(planes.size());
+  check(count >= 1 && count <= kMaxShards, "sum_planes", "planes: expected 1 to ", kMaxShards, ", got ", count);
+  parallel_for((n + kPiece - 1) / kPiece, [&](int64_t task, int) {
+    const float* from[kMaxShards];
+    for (int p = 0; p < count; ++p) from[p] = planes[p] + task * kPiece;
+    kernels().sum(std::min(kPiece, n - task * kPiece), from, count, out + task * kPiece);
+  });
+}
+
 bool all_finite(const Tensor& x) {
   std::atomic<bool> finite{true};
   parallel_rows(x.rows, x.cols, [&](int64_t begin, int64_t end) {

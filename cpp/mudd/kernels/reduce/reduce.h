@@ -3,6 +3,7 @@
 // block_squares  sums of squares of gradients: fp32 inside fixed blocks of 4,096 elements (four chains of lanes).
 // squared_norm   the blocks combined in double in their order.
 // all_finite     whether a value has neither NaN nor infinity.
+// sum_planes     gradients of processes by the balanced binary tree.
 // shard_sum      doubles of the shards by the balanced binary tree.
 #pragma once
 
@@ -33,6 +34,8 @@ struct ReduceKernels {
   float (*squares)(int64_t n, const float* const* planes, int n_planes);
   // Whether all elements are finite.
   bool (*finite)(int64_t n, const float* x);
+  // out = the planes added by the tree of base/shard_tree.h; out may be one of them.
+  void (*sum)(int64_t n, const float* const* planes, int count, float* out);
 };
 
 #define MUDD_KERNEL(name, level)   \
@@ -51,6 +54,9 @@ constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBl
 void block_squares(std::span<const GradientPlanes> gradients, std::span<double> blocks);
 // The sum of the blocks, in their order.
 double squared_norm(std::span<const double> blocks);
+
+// out[0, n) = the sum of 1 to kMaxShards planes by the tree of base/shard_tree.h; out may be one of them.
+void sum_planes(std::span<const float* const> planes, float* out, int64_t n);
 
 // x: fp32 or bf16 rows.
 bool all_finite(const Tensor& x);

@@ -1,0 +1,34 @@
+// NodeGradients: the flat plane in which an executor sums its gradients, in memory that the processes of its node
+// can read. One for each executor.
+#pragma once
+
+#include <memory>
+
+#include "mudd/dist/comm.h"
+#include "mudd/graph/gradient_sums.h"
+
+namespace mudd {
+
+class NodeGradients {
+ public:
+  explicit NodeGradients(dist::Comm& comm) : comm_(comm) {}
+  NodeGradients(const NodeGradients&) = delete;  // memory() refers to it
+  NodeGradients& operator=(const NodeGradients&) = delete;
+
+  // For ExecutorOptions::gradient_memory. All processes of the node construct their executors together.
+  GradientMemory memory() {
+    return [this](int64_t bytes) {
+      window_ = comm_.window(bytes);
+      return window_->part(comm_.node_rank());
+    };
+  }
+  dist::Comm& comm() const { return comm_; }
+  // The plane of a process of the node.
+  std::byte* plane(int node_rank) const { return window_->part(node_rank); }
+
+ private:
+  dist::Comm& comm_;
+  std::shared_ptr<dist::Window> window_;
+};
+
+}  // namespace mudd

@@ -1,0 +1,73 @@
+#include "mudd/train/ownership.h"
+
+#include "mudd/base/check.h"
+#include "mudd/params/units.h"
+
+namespace mudd {
+namespace {
+
+// Large enough that waiting for a bucket costs little beside summing it, small enough that the last one is short.
+constexpr int64_t kBucketBytes = 4 << 20;
+
+}  // namespace
+
+Ownership::Ownership(const ParamStore& store, const Plan& plan, int owners,
+                     const std::function<bool(const Parameter&)>& whole)
+    : owners_(owners), borders_(store.count(), std::vector<int64_t>(owners + 1, 0)) {
+  check(owners >= 1, "ownership", "owners: expected 1 or more, got ", owners);
+  cut_buckets(store, plan);
+  // A parameter belongs to the bucket in which the last of its uses becomes final.
+  std::vector<int> home(store.count(), -1);
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    for (int u = buckets_[b].begin; u < buckets_[b].end; ++u)
+      home[plan.gradients[u].parameter] = static_cast<int>(b);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    std::vector<int> members;
+    for (int i = 0; i < store.count(); ++i)
+      if (home[i] == static_cast<int>(b)) members.push_back(i);
+    share_out(store, members, whole);
+  }
+}
+
+void Ownership::cut_buckets(const ParamStore& store, const Plan& plan) {
+  Bucket next;
+  int64_t bytes = 0;
+  for (const GradientUse& use : plan.gradients) {
+    bytes += store.at(use.parameter).size() * 4;
+    ++next.end;
+    if (bytes < kBucketBytes) continue;
+    buckets_.push_back(next);
+    next.begin = next.end;
+    bytes = 0;
+  }
+  if (next.begin < next.end) buckets_.push_back(next);
+}
+
+// Gives each owner about as many numbers of the members: a unit goes where its middle falls.
+void Ownership::share_out(const ParamStore& store, const std::vector<int>& members,
+                          const std::function<bool(const Parameter&)>& whole) {
+  int64_t all = 0, before = 0;
+  for (int i : members) all += store.at(i).size();
+  for (int i : members) {
+    const Parameter& p = store.at(i);
+    const bool by_matrix = whole(p);
+    std::vector<int64_t>& borders = borders_[i];
+    int64_t at = 0;
+    for (int owner = 0; owner < owners_; ++owner) {
+      borders[owner] = at;
+      while (at < p.size()) {
+        const int64_t end = next_border(p, at, by_matrix);
+        if ((2 * before + at + end) * owners_ >= 2 * all * (owner + 1)) break;
+        at = end;
+      }
+    }
+    borders[owners_] = p.size();
+    before += p.size();
+  }
+}
+
+Part Ownership::part(int parameter, int owner) const {
+  return {parameter, borders_[parameter][owner], borders_[parameter][owner + 1]};
+}
+
+}  // namespace mudd

@@ -1,0 +1,42 @@
+// Ownership: which process sums and updates which part of every parameter, and in which pieces gradients are
+// summed while backward goes on. Both follow from the plan and the number of owners alone, so all processes know
+// them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "mudd/graph/planner.h"
+#include "mudd/params/param_store.h"
+
+namespace mudd {
+
+class Ownership {
+ public:
+  // Uses [begin, end) of Plan::gradients, which are summed over processes together once backward has made them.
+  struct Bucket {
+    int begin = 0, end = 0;
+  };
+
+  // whole: parameters whose matrices have one owner each (an optimizer that needs them whole).
+  Ownership(const ParamStore& store, const Plan& plan, int owners,
+            const std::function<bool(const Parameter&)>& whole);
+
+  int owners() const { return owners_; }
+  // Contiguous, between borders of units; empty where the owner has nothing of it. A parameter without a gradient
+  // has no owner.
+  Part part(int parameter, int owner) const;
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+ private:
+  void cut_buckets(const ParamStore& store, const Plan& plan);
+  void share_out(const ParamStore& store, const std::vector<int>& members,
+                 const std::function<bool(const Parameter&)>& whole);
+
+  int owners_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::vector<int64_t>> borders_;  // [parameter][owners + 1]
+};
+
+}  // namespace mudd

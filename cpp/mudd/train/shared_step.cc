@@ -1,0 +1,222 @@
+#include "mudd/train/shared_step.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "mudd/base/shard_tree.h"
+#include "mudd/kernels/reduce/reduce.h"
+
+namespace mudd {
+namespace {
+
+// Numbers of a record before the figures.
+enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
+
+// Adds number `at` of every process's record by the tree.
+double tree_of(const std::vector<double>& records, int64_t width, int64_t at) {
+  const int n = static_cast<int>(std::ssize(records) / width);
+  shard_tree::Counter<double> sums;
+  double total = 0;
+  for (int rank = 0; rank < n; ++rank) total = sums.add(rank, n, records[rank * width + at]);
+  return total;
+}
+
+}  // namespace
+
+SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
+                       const std::function<bool(const Parameter&)>& whole)
+    : GradientSync(executor),
+      gradients_(gradients),
+      comm_(gradients.comm()),
+      batch_sums_(batch_sums),
+      ownership_(executor.store(), executor.plan(), comm_.node_size(), whole) {
+  check(comm_.nodes() == 1, "train_step", "several nodes are not built yet");
+  read_places();
+  book_totals();
+  flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
+  int64_t blocks = 0;
+  for (int i = 0; i < executor.store().count(); ++i) {
+    const bool trained = executor.gradients().uses(i) > 0;
+    first_block_.push_back(trained ? blocks : -1);
+    if (trained) blocks += norm_blocks(executor.store().at(i).size());
+  }
+}
+
+// Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
+// many.
+void SharedStep::read_places() {
+  std::vector<GradientSums::Place> mine;
+  for (const GradientUse& u : executor_.plan().gradients)
+    mine.push_back(executor_.gradients().place(u.parameter, u.use));
+  std::vector<GradientSums::Place> all(mine.size() * static_cast<size_t>(comm_.world()));
+  comm_.all_gather(mine.data(), std::ssize(mine) * static_cast<int64_t>(sizeof(mine[0])), all.data());
+  for (int r = 0; r < comm_.node_size(); ++r) {
+    const auto begin = all.begin() + (comm_.node() * comm_.node_size() + r) * std::ssize(mine);
+    places_.emplace_back(begin, begin + std::ssize(mine));
+  }
+}
+
+void SharedStep::book_totals() {
+  const ParamStore& store = executor_.store();
+  totals_.resize(store.count());
+  int64_t most_rows = 0;
+  for (const GradientUse& use : executor_.plan().gradients)
+    most_rows = std::max(most_rows, store.at(use.parameter).rows());
+  every_row_.resize(static_cast<size_t>(most_rows));
+  std::iota(every_row_.begin(), every_row_.end(), 0);
+  for (size_t u = 0; u < executor_.plan().gradients.size(); ++u) {
+    const GradientUse& use = executor_.plan().gradients[u];
+    auto& totals = totals_[use.parameter];
+    if (std::ssize(totals) <= use.use) totals.resize(use.use + 1);
+    const bool by_rows =
+        std::any_of(places_.begin(), places_.end(), [&](const auto& places) { return places[u].by_rows; });
+    if (!by_rows) continue;
+    const Parameter& p = store.at(use.parameter);
+    std::vector<RowGradient> leaves;
+    for (int r = 0; r < comm_.node_size(); ++r) {
+      RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), places_[r][u]);
+      if (!places_[r][u].by_rows) {  // a whole table: every row is in its place
+        leaf.place = every_row_.data();
+        leaf.values = reinterpret_cast<float*>(gradients_.plane(r) + places_[r][u].offset);
+      }
+      leaves.push_back(leaf);
+    }
+    totals[use.use] = std::make_unique<RowTotal>(std::move(leaves));
+  }
+}
+
+const RowTotal* SharedStep::rows(int i, int use) const { return totals_[i][use].get(); }
+
+std::atomic<uint64_t>& SharedStep::finished_by(int rank, size_t bucket) const {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  return reinterpret_cast<std::atomic<uint64_t>*>(flags_->part(rank))[bucket];
+}
+
+bool SharedStep::all_finished(size_t bucket) const {
+  for (int r = 0; r < comm_.node_size(); ++r)
+    if (finished_by(r, bucket).load(std::memory_order_acquire) < step_) return false;
+  return true;
+}
+
+void SharedStep::finished(const GradientUse&) {
+  const auto& buckets = ownership_.buckets();
+  ++handed_in_;
+  while (finished_here_ < buckets.size() && buckets[finished_here_].end <= handed_in_)
+    finished_by(comm_.node_rank(), finished_here_++).store(step_, std::memory_order_release);
+  while (summed_ < finished_here_ && all_finished(summed_)) sum_bucket(summed_++);
+}
+
+void SharedStep::finish_gradients(bool dropped) {
+  const size_t buckets = ownership_.buckets().size();
+  if (dropped) {  // nobody shall wait: the step ends with the exchange
+    for (size_t b = 0; b < buckets; ++b) finished_by(comm_.node_rank(), b).store(step_, std::memory_order_release);
+    return;
+  }
+  for (; summed_ < buckets; ++summed_) {
+    comm_.wait([&] { return all_finished(summed_); });
+    sum_bucket(summed_);
+  }
+}
+
+void SharedStep::sum_bucket(size_t bucket) {
+  const Ownership::Bucket& b = ownership_.buckets()[bucket];
+  for (int u = b.begin; u < b.end; ++u) {
+    const GradientUse& use = executor_.plan().gradients[u];
+    const Part mine = part(use.parameter);
+    if (mine.size() == 0 || rows(use.parameter, use.use)) continue;  // rows are added when they are read
+    const float* planes[kMaxShards];
+    for (int r = 0; r < comm_.node_size(); ++r)
+      planes[r] = reinterpret_cast<const float*>(gradients_.plane(r) + places_[r][u].offset) + mine.begin;
+    float* to =
+        reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) + places_[comm_.node_rank()][u].offset);
+    sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
+  }
+}
+
+// Calls body(first, count) for each range of norm blocks that an owner has.
+template <class Body>
+void SharedStep::over_blocks(int owner, Body body) const {
+  for (int i = 0; i < executor_.store().count(); ++i) {
+    const Part p = ownership_.part(i, owner);
+    if (first_block_[i] >= 0 && p.size() > 0) body(first_block_[i] + p.begin / kNormBlock, norm_blocks(p.size()));
+  }
+}
+
+void SharedStep::book_records(const StepTotals& totals) {
+  int64_t most = 0;
+  for (int owner = 0; owner < ownership_.owners(); ++owner) {
+    int64_t blocks = 0;
+    over_blocks(owner, [&](int64_t, int64_t count) { blocks += count; });
+    most = std::max(most, blocks);
+  }
+  record_.resize(kScalars + totals.figures.size() + static_cast<size_t>(most));
+  records_.resize(record_.size() * static_cast<size_t>(comm_.world()));
+}
+
+void SharedStep::exchange(StepTotals& totals) {
+  if (record_.empty()) book_records(totals);
+  const double scalars[kScalars] = {totals.loss,
+                                    totals.count,
+                                    totals.aux,
+                                    totals.slots,
+                                    totals.least_count,
+                                    totals.most_count,
+                                    totals.stop ? 1.0 : 0.0,
+                                    static_cast<double>(totals.flags)};
+  auto to = std::copy_n(scalars, kScalars, record_.begin());
+  to = std::copy(totals.figures.begin(), totals.figures.end(), to);
+  over_blocks(comm_.node_rank(), [&](int64_t first, int64_t count) {
+    to = std::copy_n(totals.norm_squares.begin() + first, count, to);
+  });
+  comm_.all_gather(record_.data(), std::ssize(record_) * static_cast<int64_t>(sizeof(double)), records_.data());
+  add_records(totals);
+  ++step_;
+  handed_in_ = 0;
+  finished_here_ = summed_ = 0;
+}
+
+void SharedStep::add_records(StepTotals& totals) const {
+  const int64_t width = std::ssize(record_);
+  totals.loss = tree_of(records_, width, kLoss);
+  totals.count = tree_of(records_, width, kCount);
+  totals.aux = tree_of(records_, width, kAux);
+  totals.slots = tree_of(records_, width, kSlots);
+  for (size_t f = 0; f < totals.figures.size(); ++f)
+    totals.figures[f] = tree_of(records_, width, kScalars + static_cast<int64_t>(f));
+  for (int rank = 0; rank < comm_.world(); ++rank) {
+    const double* record = records_.data() + rank * width;
+    totals.least_count = std::min(totals.least_count, record[kLeast]);
+    totals.most_count = std::max(totals.most_count, record[kMost]);
+    totals.stop |= record[kStop] != 0;
+    totals.flags |= static_cast<uint32_t>(record[kFlags]);
+    const double* from = record + kScalars + totals.figures.size();
+    over_blocks(rank, [&](int64_t first, int64_t count) {
+      std::copy_n(from, count, totals.norm_squares.begin() + first);
+      from += count;
+    });
+  }
+}
+
+bool SharedStep::any(bool here) {
+  const char mine = here ? 1 : 0;
+  std::vector<char>& all = flags_of_all_;
+  all.resize(static_cast<size_t>(comm_.world()));
+  comm_.all_gather(&mine, 1, all.data());
+  return std::any_of(all.begin(), all.end(), [](char flag) { return flag != 0; });
+}
+
+bool SharedStep::stops(bool asked) { return batch_sums_ ? any(asked) : asked; }
+
+bool SharedStep::finish_update(bool finite) {
+  executor_.store().masters_written();
+  return !any(!finite);
+}
+
+void SharedStep::add(std::span<double> values) {
+  sums_.resize(values.size() * static_cast<size_t>(comm_.world()));
+  comm_.all_gather(values.data(), static_cast<int64_t>(values.size_bytes()), sums_.data());
+  for (size_t k = 0; k < values.size(); ++k)
+    values[k] = tree_of(sums_, std::ssize(values), static_cast<int64_t>(k));
+}
+
+}  // namespace mudd

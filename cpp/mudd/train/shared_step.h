@@ -1,0 +1,66 @@
+// SharedStep: the GradientSync of data parallel training inside a node. Every process backpropagates its own
+// shards into its own plane; each part of a gradient is summed by its owner, from all planes by the tree of
+// contracts 2, into the owner's plane, as soon as all have finished its bucket. Nobody else reads or writes that
+// part there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "mudd/train/gradient_sync.h"
+#include "mudd/train/node_gradients.h"
+#include "mudd/train/ownership.h"
+
+namespace mudd {
+
+class SharedStep final : public GradientSync, private BatchSum {
+ public:
+  // All processes construct it together. batch_sums: the graph adds over the batch, so stops are agreed on before
+  // every run. whole: see Ownership.
+  SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
+             const std::function<bool(const Parameter&)>& whole);
+
+  Part part(int i) const override { return ownership_.part(i, comm_.node_rank()); }
+  const RowTotal* rows(int i, int use) const override;
+  bool stops(bool asked) override;
+  BatchSum* batch_sum() override { return this; }
+  void finished(const GradientUse& use) override;
+  void finish_gradients(bool dropped) override;
+  void exchange(StepTotals& totals) override;
+  bool finish_update(bool finite) override;
+
+ private:
+  void add(std::span<double> values) override;
+  void read_places();
+  void book_totals();
+  void book_records(const StepTotals& totals);
+  bool all_finished(size_t bucket) const;
+  void sum_bucket(size_t bucket);
+  std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
+  void add_records(StepTotals& totals) const;
+  bool any(bool here);
+  template <class Body>
+  void over_blocks(int owner, Body body) const;
+
+  NodeGradients& gradients_;
+  dist::Comm& comm_;
+  bool batch_sums_;
+  Ownership ownership_;
+  std::vector<std::vector<GradientSums::Place>> places_;  // [rank of the node][use of the plan]
+  // [parameter][use]; null where all processes have whole planes.
+  std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
+  std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
+  std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
+  uint64_t step_ = 1;
+  int handed_in_ = 0;                      // uses that are final here
+  size_t finished_here_ = 0, summed_ = 0;  // buckets
+  std::vector<int64_t> first_block_;       // of each parameter in the totals; -1: no gradient
+  std::vector<double> record_, records_;   // of the exchange: here, and of all processes
+  std::vector<double> sums_;               // of add, of all processes
+  std::vector<char> flags_of_all_;
+};
+
+}  // namespace mudd

@@ -1,0 +1,103 @@
+"""Training steps by ranks that are threads of this process, and what they end with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+import mudd_core as mc
+from mudd_core import dist
+from mudd_core.config import Config
+from mudd_core.engine.engine import Engine
+
+Result = TypeVar("Result")
+
+
+def on_ranks(
+    work: Callable[[dist.Comm], Result], world: int, node_size: int | None = None, limit: float = 300.0
+) -> list[Result]:
+    """What `work` gives on every rank, each a thread; the first error of any rank is raised."""
+    results: list[Any] = [None] * world
+    errors: list[BaseException] = []
+
+    def run(comm: dist.Comm) -> None:
+        try:
+            results[comm.rank] = work(comm)
+        except BaseException as error:
+            errors.append(error)
+            comm.fail(70, repr(error))
+
+    threads = [
+        threading.Thread(target=run, args=(comm,), daemon=True) for comm in dist.threads(world, node_size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit)
+    if errors:
+        raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
+
+
+@dataclass
+class Trained:
+    """Reports of all steps, weights and joined moments after them, figures of the last one."""
+
+    losses: list[str] = field(default_factory=list)
+    norms: list[str] = field(default_factory=list)
+    state: dict[str, bytes] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def batch_of(config: Config, step: int) -> dict[str, Any]:
+    """Fixed random tokens, some targets ignored."""
+    rng = np.random.default_rng([config.train.seed, step])
+    shape = (config.train.batch_size, config.train.seq_len)
+    inputs, targets = (rng.integers(0, config.model.vocab_size, shape, dtype=np.int32) for _ in range(2))
+    targets[rng.random(shape) < 0.1] = -1
+    return {"inputs": inputs, "targets": targets}
+
+
+def train(config: Config, world: int, steps: int = 3, node_size: int | None = None) -> Trained:
+    """Trains from the config's seed; the reports of all ranks are equal, or this raises."""
+
+    def work(comm: dist.Comm) -> tuple[Trained, list[tuple[str, int, bytes]]]:
+        model = mc.Model(
+            config.model,
+            seed=config.train.seed,
+            precision=config.train.precision,
+            comm=comm if world > 1 else None,
+        )
+        engine = Engine(config, model)
+        done = Trained()
+        for step in range(steps):
+            report = engine.train_step(step, config.optim.lr, batch_of(config, step))
+            assert report.finite, step
+            done.losses.append(float(report.loss).hex())
+            done.norms.append(float(report.grad_norm).hex())
+        done.figures = engine.figures()
+        done.state = {name: value.tobytes() for name, value in model.parameters.items()}
+        return done, moments(engine)
+
+    results = on_ranks(work, world, node_size)
+    first = results[0][0]
+    for done, _ in results[1:]:
+        assert done == first
+    parts: Sequence[tuple[str, int, bytes]] = sorted(part for _, mine in results for part in mine)
+    for name, _, data in parts:
+        first.state[name] = first.state.get(name, b"") + data
+    return first
+
+
+def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
+    """(name, first element, bytes) of every part of a moment that this rank has."""
+    return [
+        (part.name, part.begin, part.array.tobytes())
+        for part in engine.state_parts()
+        if "_moment/" in part.name
+    ]
