@@ -129,17 +129,24 @@ void bind_step(py::module_& m) {
            py::kw_only(), py::arg("moment") = "float32", py::arg("beta1") = 0.9, py::arg("beta2") = 0.95,
            py::arg("momentum") = 0.9, py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
            py::arg("muon_adjust_lr") = "match_rms_adamw");
+  py::class_<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
+      .def(py::init([](std::string optimizer, const OptimizerSettings& settings, double weight_decay,
+                       std::vector<std::string> parameters) {
+             return UpdateGroup{.optimizer = std::move(optimizer),
+                                .settings = settings,
+                                .weight_decay = weight_decay,
+                                .parameters = std::move(parameters)};
+           }),
+           py::kw_only(), py::arg("optimizer"), py::arg("settings"), py::arg("weight_decay"),
+           py::arg("parameters") = std::vector<std::string>{});
   py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(
-          py::init([](Executor& e, ValueId loss, ValueId count, const std::string& optimizer,
-                      const OptimizerSettings& settings, double eps, double weight_decay, double clip,
-                      const std::string& normalize, double peak_lr, std::vector<int> moment_planes, uint64_t seed,
-                      ValueId aux, std::vector<ValueId> figures, Gradients gradients, bool batch_sums,
-                      int64_t first_sample, int64_t batch_size) {
-            const TrainStepOptions o{.update = {.optimizer = optimizer,
-                                                .settings = settings,
+          py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
+                      double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
+                      uint64_t seed, ValueId aux, std::vector<ValueId> figures, Gradients gradients,
+                      bool batch_sums, int64_t first_sample, int64_t batch_size) {
+            const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                 .eps = eps,
-                                                .weight_decay = weight_decay,
                                                 .peak_lr = peak_lr,
                                                 .moment_planes = std::move(moment_planes)},
                                      .clip = clip,
@@ -154,12 +161,12 @@ void bind_step(py::module_& m) {
               sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
             return std::make_unique<TrainStep>(e, values, o, std::move(sync));
           }),
-          py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("optimizer"),
-          py::arg("settings"), py::arg("eps"), py::arg("weight_decay"), py::arg("clip"), py::arg("normalize"),
-          py::arg("peak_lr") = 0.0, py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0,
-          py::arg("aux") = kAbsent, py::arg("figures") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
+          py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"), py::arg("eps"),
+          py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
+          py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
+          py::arg("figures") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
           py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
-          py::keep_alive<1, 2>(), py::keep_alive<1, 16>(),
+          py::keep_alive<1, 2>(), py::keep_alive<1, 14>(),
           "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
           "first_sample on. batch_sums: the graph adds over the batch.")
       .def(

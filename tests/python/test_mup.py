@@ -18,6 +18,7 @@ from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
+from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.plan_report import plan_text
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
@@ -86,7 +87,7 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
     )  # fmt: skip
     model = Model(shape)
     config = Config(model=shape, optim=OptimConfig(rule=rule, eps_scaling=True, decay="all"))
-    assign_scales(model.store, config)
+    assign_scales(model.store, config, optimizer_groups(model.store, config.optim))
     hidden = {"mup": 1 / 4, "abs_mup": 1 / 64, "sp": 1.0}[rule]
     rates = {"blocks.0.ffn.down.w": 1 / (2.67 * 64) if rule == "abs_mup" else hidden, "head": hidden}
     for name in model.store.names():

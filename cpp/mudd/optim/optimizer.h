@@ -1,5 +1,5 @@
-// Optimizer: the update of a group of matrices with their moments. A step asks it which parameters it takes, how
-// many moments they have and how much scratch it needs. The formula of each is in its folder.
+// Optimizer: the update of a group of matrices with their moments. A step asks it which parameters it can take,
+// how many moments they have and how much scratch it needs. The formula of each is in its folder.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ struct OptimizerSettings {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  virtual bool takes(const Parameter&) const { return true; }
-  virtual int moments() const = 0;  // 1, or 2 with a second one in fp32
+  virtual bool takes(const Parameter&) const { return true; }  // whether it can update the parameter
+  virtual int moments() const = 0;                             // 1, or 2 with a second one in fp32
   // Whether it needs all of a matrix at once; otherwise parts of it may be updated in different processes.
   virtual bool whole_matrices() const { return false; }
   // That update needs for these matrices.
@@ -68,9 +68,8 @@ class Optimizer {
                       std::byte* scratch) const = 0;
 };
 
-// The optimizers of this name ("adamw", "adam_pax", "lion", "sgd", "muon"); the first that takes a parameter gets
-// it. adam_pax of the MUDDFormer code is adamw: the same arithmetic (docs/maths/optimizers.md, 2).
-std::vector<std::unique_ptr<Optimizer>> make_optimizers(const std::string& name,
-                                                        const OptimizerSettings& settings);
+// The optimizer of this name: adamw, adam_pax, lion, sgd or muon. adam_pax of the MUDDFormer code is adamw: the
+// same arithmetic (docs/maths/optimizers.md, 2).
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptimizerSettings& settings);
 
 }  // namespace mudd

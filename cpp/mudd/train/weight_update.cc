@@ -6,14 +6,28 @@
 #include "mudd/base/check.h"
 
 namespace mudd {
+namespace {
+
+// The group that names the parameter, else the first one without names; the number of groups: none.
+size_t find_group(const std::vector<UpdateGroup>& groups, const std::string& name) {
+  size_t rest = groups.size();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<std::string>& named = groups[g].parameters;
+    if (std::find(named.begin(), named.end(), name) != named.end()) return g;
+    if (named.empty() && rest == groups.size()) rest = g;
+  }
+  return rest;
+}
+
+}  // namespace
 
 std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options) {
-  const auto optimizers = std::make_shared<std::vector<std::unique_ptr<Optimizer>>>(
-      make_optimizers(options.optimizer, options.settings));
-  return [optimizers](const Parameter& p) {
-    for (const auto& optimizer : *optimizers)
-      if (optimizer->takes(p)) return optimizer->whole_matrices();
-    return false;
+  std::vector<bool> whole;
+  for (const UpdateGroup& g : options.groups)
+    whole.push_back(make_optimizer(g.optimizer, g.settings)->whole_matrices());
+  return [groups = options.groups, whole](const Parameter& p) {
+    const size_t g = find_group(groups, p.name);
+    return g < groups.size() && whole[g];
   };
 }
 
@@ -24,8 +38,7 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, con
   for (int i = 0; i < store.count(); ++i)
     check(sums.uses(i) <= kMaxGradientUses, "train_step", store.at(i).name, ": expected at most ",
           kMaxGradientUses, " uses, got ", sums.uses(i));
-  for (auto& optimizer : make_optimizers(options.optimizer, options.settings))
-    groups_.push_back({.optimizer = std::move(optimizer)});
+  make_groups();
   book_moments(sync);
   for (int i = 0; i < store.count(); ++i)
     for (int64_t s = 0; sums.uses(i) > 0 && s < store.at(i).stack(); ++s) add_matrix(sync, sync.part(i), s);
@@ -34,9 +47,23 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, con
   if (scratch > 0) scratch_ = Arena(scratch, store.booked_only());
 }
 
-WeightUpdate::Group& WeightUpdate::group_of(const Parameter& parameter) {
-  return *std::find_if(groups_.begin(), groups_.end() - 1,
-                       [&](const Group& g) { return g.optimizer->takes(parameter); });
+void WeightUpdate::make_groups() {
+  const ParamStore& store = executor_.store();
+  check(!options_.groups.empty(), "train_step", "groups: expected at least one");
+  moment_ = options_.groups.front().settings.moment;
+  for (const UpdateGroup& g : options_.groups) {
+    check(g.settings.moment == moment_, "train_step", "groups: expected first moments of one type");
+    for (const std::string& name : g.parameters)
+      check(store.find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
+    groups_.push_back({.optimizer = make_optimizer(g.optimizer, g.settings), .weight_decay = g.weight_decay});
+  }
+  for (int i = 0; i < store.count(); ++i) {
+    const Parameter& p = store.at(i);
+    group_.push_back(find_group(options_.groups, p.name));
+    check(group_[i] < groups_.size(), "train_step", p.name, ": is in no group of parameters");
+    check(!p.trainable || group_of(i).optimizer->takes(p), "train_step", p.name, ": ",
+          options_.groups[group_[i]].optimizer, " takes no parameters of its role and shape");
+  }
 }
 
 // A plane for each moment, of the parts of trained parameters that are updated here and whose optimizer keeps it.
@@ -44,11 +71,11 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
   std::vector<Part> members[kMaxMoments];
   for (int i : store.trained())
-    for (int k = 0; k < group_of(store.at(i)).optimizer->moments(); ++k) members[k].push_back(sync.part(i));
+    for (int k = 0; k < group_of(i).optimizer->moments(); ++k) members[k].push_back(sync.part(i));
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
   for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
-    const DType type = k == 0 ? options_.settings.moment : DType::f32;
+    const DType type = k == 0 ? moment_ : DType::f32;
     if (fresh) moments_.push_back(store.add_plane(type, members[k]));
     check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes() &&
               store.plane_dtype(moments_[k]) == type,
@@ -81,11 +108,11 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
     a.grad_rows[use] = sync.rows(i, use);
     if (!a.grad_rows[use]) a.grads[use] = sums.whole(i, use) + begin;
   }
-  Group& group = group_of(p);
+  Group& group = group_of(i);
   a.fan_in = p.fan_in;
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
-  a.m = store.plane_data(moments_[0], i) + in_part * size_of(options_.settings.moment);
+  a.m = store.plane_data(moments_[0], i) + in_part * size_of(moment_);
   if (group.optimizer->moments() > 1) a.v = store.plane(moments_[1], i) + in_part;
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
@@ -101,7 +128,7 @@ void WeightUpdate::set_rates(Group& group, double lr) const {
     UpdateParameter& a = group.matrices[k];
     const Parameter& p = store.at(group.indices[k]);
     a.lr = lr * p.lr_scale;
-    a.decay = (p.decay_independent ? schedule : a.lr) * options_.weight_decay * p.decay_scale;
+    a.decay = (p.decay_independent ? schedule : a.lr) * group.weight_decay * p.decay_scale;
     // Copies that decoding asked for since the last step are refreshed from now on.
     const auto packed = [&](Pack how) -> std::byte* {
       std::byte* panels = store.packed_by_update(group.indices[k], how);

@@ -14,10 +14,17 @@
 
 namespace mudd {
 
-struct UpdateOptions {
+// An optimizer and what it updates.
+struct UpdateGroup {
   std::string optimizer = "adamw";
-  OptimizerSettings settings;
-  double eps = 1e-8, weight_decay = 0.1;
+  OptimizerSettings settings = {};
+  double weight_decay = 0.1;
+  std::vector<std::string> parameters = {};  // names; empty: all that no other group names
+};
+
+struct UpdateOptions {
+  std::vector<UpdateGroup> groups = {UpdateGroup{}};  // all with the same type of the first moment
+  double eps = 1e-8;
   double peak_lr = 0;              // independent decay is weight_decay * lr / peak_lr: the schedule's factor
   std::vector<int> moment_planes;  // of an earlier step of the same run; empty: new ones
 };
@@ -43,19 +50,23 @@ class WeightUpdate {
   // store; in_stack: which matrix of its stack.
   struct Group {
     std::unique_ptr<Optimizer> optimizer;
+    double weight_decay = 0;
     std::vector<UpdateParameter> matrices;
     std::vector<int> indices;
     std::vector<int64_t> in_stack;
   };
 
-  Group& group_of(const Parameter& parameter);
+  void make_groups();
+  Group& group_of(int parameter) { return groups_[group_[parameter]]; }
   void book_moments(const GradientSync& sync);
   void add_matrix(const GradientSync& sync, const Part& part, int64_t s);
   void set_rates(Group& group, double lr) const;
 
   Executor& executor_;
   UpdateOptions options_;
+  DType moment_;  // type of the first moment
   std::vector<Group> groups_;
+  std::vector<size_t> group_;  // of every parameter
   std::vector<int> moments_;
   Arena scratch_;  // of one group at a time
 };

@@ -8,6 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.schema import Config
 
@@ -118,6 +119,10 @@ def _train_faults(config: Config) -> list[str]:
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
+    try:
+        parse_groups(optim.groups)
+    except ValueError as fault:
+        faults.append(f"optim.groups: {fault}")
     return faults
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.fields import opt
+from mudd_core.config.groups import OPTIMIZERS
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class OptimConfig:
     name: str = opt(
         "adamw", "optimizer; adam_pax is the MUDDFormer code's name for adamw; sgd has Nesterov momentum; muon takes "
         "the matrices of blocks and leaves all else to adamw",
-        choices=("adamw", "adam_pax", "lion", "sgd", "muon"),
+        choices=OPTIMIZERS,
     )  # fmt: skip
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
     beta1: float = opt(
@@ -65,4 +66,10 @@ class OptimConfig:
         "match_rms_adamw", "muon: factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
         "of adamw fits; original sqrt(max(1, fan_out / fan_in))",
         choices=("match_rms_adamw", "original"), later=True,
+    )  # fmt: skip
+    groups: str = opt(
+        "", "parameters with an optimizer of their own, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
+        "blocks.0.*': patterns as in train.trainable or roles, then settings (lr_factor times lr; weight_decay, beta1, "
+        "beta2, momentum); all others follow optim.name; empty = none",
+        later=True,
     )  # fmt: skip

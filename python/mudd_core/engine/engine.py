@@ -15,6 +15,7 @@ from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.engine.state import EngineState
 from mudd_core.engine.trainable import choose_trained
@@ -42,7 +43,8 @@ class Engine:
                 "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
                 "take aux_scope=shard for micro-batches"
             )
-        assign_scales(model.store, config)
+        self.groups = optimizer_groups(model.store, config.optim)
+        assign_scales(model.store, config, self.groups)
         self._planned = self._plan()
         self._step = self._train_step(self._planned)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
@@ -83,18 +85,8 @@ class Engine:
         return _core.TrainStep(
             planned.executor,
             *planned.outputs,
-            optimizer=optim.name,
-            settings=_core.OptimizerSettings(
-                moment={"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype],
-                beta1=optim.beta1,
-                beta2=optim.beta2,
-                momentum=optim.momentum,
-                muon_momentum=optim.muon_momentum,
-                muon_steps=optim.muon_steps,
-                muon_adjust_lr=optim.muon_adjust_lr,
-            ),
+            groups=core_groups(self.groups, self.config),
             eps=optim.eps,
-            weight_decay=optim.weight_decay,
             clip=optim.clip,
             normalize=self.config.loss.normalize,
             peak_lr=optim.lr,

@@ -6,6 +6,7 @@ from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 
 _DECAYS = {
     "matrices": {"matrix", "router", "slots", "mix"},
@@ -47,17 +48,18 @@ def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
     return 1.0 / float(model.ff_multiple * model.d_model)
 
 
-def assign_scales(store: Any, config: Config) -> None:
-    """Assign every parameter its factors by role: decay and its mode, rate and eps (contracts 11, 12)."""
+def assign_scales(store: Any, config: Config, groups: list[ParameterGroup]) -> None:
+    """Assign every parameter its factors by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
     optim = config.optim
     if optim.decay not in _DECAYS:
         raise UserError(f"[config] optim.decay: expected one of {', '.join(_DECAYS)}, got '{optim.decay}'")
+    group_of = by_name(groups)
     for name in store.names():
         about = store.describe(name)
         rate = rate_scale(config.model, optim.rule, about["role"], about["fan_in"])
         store.scale(
             name,
-            lr=rate,
+            lr=rate * group_of[name].lr_factor,
             eps=rate if optim.eps_scaling else 1.0,
             decay=1.0 if about["role"] in _DECAYS[optim.decay] else 0.0,
             independent=optim.decay_mode == "independent",

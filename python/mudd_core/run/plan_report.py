@@ -11,6 +11,7 @@ from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
+from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.components import book, expected_vocabulary, memory_advice, resolved_model
 from mudd_core.run.metrics import read_rows
@@ -92,25 +93,27 @@ def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int]) -> 
 
 
 def parameter_table(config: Config) -> str:
-    """Every parameter with shape, role, first values, learning rate and decay."""
+    """Every parameter with shape, role, first values, optimizer, learning rate and decay."""
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _, _ = book(shape, config, only=True)
-    rows = [("parameter", "shape", "role", "init", "lr", "decay")]
+    model, engine, _ = book(shape, config, only=True)
+    groups = by_name(engine.groups)
+    rows: list[tuple[str, ...]] = [("parameter", "shape", "role", "init", "optimizer", "lr", "decay")]
     for name in model.store.names():
-        rows.append(_table_row(name, model.store.describe(name), config))
+        rows.append(_table_row(name, model.store.describe(name), config, groups[name]))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
     )
 
 
-def _table_row(name: str, about: dict[str, Any], config: Config) -> tuple[str, str, str, str, str, str]:
+def _table_row(name: str, about: dict[str, Any], config: Config, group: ParameterGroup) -> tuple[str, ...]:
     scale = f"({about['init_scale']:g})" if about["init"] in ("normal", "constant") else ""
     return (
         name,
         " x ".join(str(size) for size in about["shape"]),
         about["role"],
         about["init"] + scale,
+        group.optimizer if about["trainable"] else "none",
         f"{config.optim.lr * about['lr_scale']:g}" if about["trainable"] else "frozen",
-        f"{config.optim.weight_decay * about['decay_scale'] if about['trainable'] else 0:g}",
+        f"{group.weight_decay * about['decay_scale'] if about['trainable'] else 0:g}",
     )

@@ -74,7 +74,8 @@ class Muon final : public Optimizer {
   }
 
   bool takes(const Parameter& p) const override {
-    return (p.role == Role::matrix || p.role == Role::slots) && p.shape.size() >= 2;
+    const bool matrix = p.role == Role::matrix || p.role == Role::slots;
+    return (matrix || p.role == Role::router || p.role == Role::mix) && p.shape.size() >= 2;
   }
   int moments() const override { return 1; }
   bool whole_matrices() const override { return true; }

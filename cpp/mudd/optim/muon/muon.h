@@ -1,6 +1,5 @@
-// muon: momentum, then the nearest orthogonal matrix, for the matrices of blocks (Jordan et al. 2024; as
-// torch.optim.Muon). It takes parameters of role matrix and slots with two axes, or stacks of them, matrix by
-// matrix.
+// muon: momentum, then the nearest orthogonal matrix (Jordan et al. 2024; as torch.optim.Muon). It can update
+// parameters of role matrix, slots, router and mix with two axes, or stacks of them, matrix by matrix.
 //
 // Of a matrix W [rows, cols] with the summed gradient G times grad_scale:
 //   M = momentum M + (1 - momentum) G
