@@ -13,6 +13,7 @@ from mudd_core import _core
 from mudd_core.config import Config
 from mudd_core.run.components import Components
 from mudd_core.run.peak import Peak
+from mudd_core.run.ranks import Ranks
 
 
 @dataclass
@@ -80,10 +81,10 @@ class FakeEngine:
         return "blocks.1.ffn.up"
 
 
-def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None], Components]:
+def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None, Ranks], Components]:
     """What Trainer(assemble=...) takes."""
 
-    def assemble(config: Config, model: Any, fingerprint: str | None) -> Components:
+    def assemble(config: Config, model: Any, fingerprint: str | None, ranks: Ranks) -> Components:
         return Components(
             model=model,
             tokenizer=object(),

@@ -112,7 +112,7 @@ def test_a_crash_in_the_middle_of_a_rewind_changes_no_bit(
     whole: tuple[str, list[dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drop, opened = checkpoint.drop_after, RunStore._open_logs
+    drop, opened = checkpoint.drop_after, RunStore.open_logs
 
     def dropped(*args: Any, **named: Any) -> list[int]:
         if phase == "drop_after":
@@ -129,7 +129,7 @@ def test_a_crash_in_the_middle_of_a_rewind_changes_no_bit(
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "drop_after", dropped)
-        patched.setattr(RunStore, "_open_logs", open_logs)
+        patched.setattr(RunStore, "open_logs", open_logs)
         with (
             pytest.raises(KeyboardInterrupt),
             make(tmp_path, FakeEngine(bad=STREAK), "train.keep_last=1") as trainer,

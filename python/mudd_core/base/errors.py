@@ -38,3 +38,14 @@ class StopRequestedError(RuntimeError):
     """The run was asked to stop; what was done is saved (exit 75)."""
 
     exit_code = 75
+
+
+class ToldElsewhereError(RuntimeError):
+    """Another rank of the run failed and tells why; this one ends with the same exit code and says nothing.
+
+    Attributes: rank, that failed; exit_code, its code.
+    """
+
+    def __init__(self, rank: int, exit_code: int) -> None:
+        super().__init__(f"rank {rank} ended the run with code {exit_code}")
+        self.rank, self.exit_code = rank, exit_code

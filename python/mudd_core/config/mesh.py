@@ -117,7 +117,7 @@ def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int
             f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
             "or begin a run with a larger batch"
         )
-    if world > shards:
+    if world > shards and not mesh.any_world:
         raise UserError(
             f"[mesh] {world} ranks are more than the {shards} shard{'s' * (shards > 1)} of "
             f"train.logical_shards={logical_shards} and train.batch_size={batch_size}: start {fit}, or begin a run "

@@ -9,10 +9,12 @@ from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig
+from mudd_core.dist import Comm
 from mudd_core.engine import memory
 from mudd_core.engine.flops import flops_per_token, peak_flops
 from mudd_core.run import start_warnings
 from mudd_core.run.peak import TRIES, Peak
+from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
 
 
@@ -73,17 +75,24 @@ def with_model_of(model: Any, config: Config) -> Config:
 
 
 def book(
-    shape: ModelConfig, config: Config, model: Any = None, batcher: Any = None, *, only: bool = False
+    shape: ModelConfig,
+    config: Config,
+    model: Any = None,
+    batcher: Any = None,
+    *,
+    only: bool = False,
+    comm: Comm | None = None,
 ) -> tuple[Any, Any, dict[str, int]]:
     """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
-    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run.
+    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
+    ranks that train it; all make this call.
     """
     from mudd_core.engine.engine import Engine as RealEngine
     from mudd_core.engine.model import Model
 
     if model is None:
-        model = Model(shape, initialize=False, booked_only=only, precision=config.train.precision)
+        model = Model(shape, initialize=False, booked_only=only, precision=config.train.precision, comm=comm)
     engine = RealEngine(config, model, batcher)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
@@ -126,17 +135,25 @@ def check_memory(shape: ModelConfig, config: Config, what: str = "training") -> 
     memory.require(sum(report.values()), what, lambda have: memory_advice(shape, config, report, have))
 
 
-def assemble(config: Config, model: Any = None, fingerprint: str | None = None) -> Components:
+def assemble(
+    config: Config, model: Any = None, fingerprint: str | None = None, ranks: Ranks | None = None
+) -> Components:
     """Real engine and, unless a model is given, real data. UserError if memory is short.
 
     model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
-    fingerprint: of the token cache that a resumed run was started with.
+    fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
     """
     from mudd_core import _core, data
     from mudd_core.engine.trainable import trained_note
 
     train = config.train
-    _core.set_num_threads(train.threads)
+    ranks = ranks or Ranks()
+    if ranks.world > 1:  # each rank has a part of the moments, and checkpoints hold whole ones
+        raise UserError(
+            "[launch] training over several ranks is not built yet; start one process, which uses its cores by threads "
+            "(train.threads)"
+        )
+    _core.set_num_threads(train.threads or ranks.threads)
     if model is not None:
         shape, cache = model.config, None
         model, engine, report = book(shape, config, model)
@@ -146,13 +163,13 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
             check_memory(resolved_model(config, expected_vocabulary(config)), config)
 
-        cache = data.prepare(config.data, fingerprint=fingerprint, before_build=check)
+        cache = _shared_cache(data.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, cache.vocab_size)
-        check_memory(shape, config)
-        model, engine, _ = book(
-            shape, config, batcher=data.Batcher(cache, "train", train.seq_len, train.seed)
-        )
+        ranks.together(lambda: check_memory(shape, config))
+        batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
+        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm)
         model.store.initialize(train.seed)
+        ranks.barrier()  # ranks of a node may share the weights
     components = Components(
         model=model,
         tokenizer=None,
@@ -169,11 +186,29 @@ def assemble(config: Config, model: Any = None, fingerprint: str | None = None) 
     return _with_text(components, config, cache) if cache else components
 
 
-def add_text(components: Components, config: Config, fingerprint: str | None = None) -> Components:
+def _shared_cache(
+    prepare: Callable[..., Any],
+    config: Config,
+    fingerprint: str | None,
+    ranks: Ranks,
+    before_build: Callable[[], None] | None = None,
+) -> Any:
+    """The token cache: built by one rank, found by those that see its files, and the same for all."""
+    shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
+    cache = ranks.in_turn(
+        lambda: prepare(config.data, fingerprint=fingerprint, progress=shown, before_build=before_build)
+    )
+    ranks.agree({"text and tokenizer": cache.fingerprint, "token cache": cache.seal})
+    return cache
+
+
+def add_text(
+    components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
+) -> Components:
     """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
     from mudd_core import data
 
-    cache = data.prepare(config.data, fingerprint=fingerprint)
+    cache = _shared_cache(data.prepare, config, fingerprint, ranks or Ranks())
     have = components.model.config.vocab_size
     if cache.vocab_size > have:
         raise UserError(

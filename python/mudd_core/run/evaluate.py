@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Evaluator, Validation
 
 LN2 = 0.6931471805599453
@@ -19,20 +20,37 @@ def evaluate(
     step: int,
     bytes_per_target: float,
     stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks | None = None,
 ) -> Validation | None:
     """Mean nats per target over the batches, and bits per byte; None if `stop` became true meanwhile.
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
-    (eval.max_batches) is measured in the same unit.
+    (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
+    order of batches, so that the result has the bits of one process.
     """
+    ranks = ranks or Ranks()
     begin = time.perf_counter()
     nats, targets = 0.0, 0
-    for batch in batches:
+    for count, own in _dealt(batches, ranks):
         if stop():
             return None
-        batch_nats, batch_targets = evaluator.evaluate(batch)
-        nats += batch_nats
-        targets += batch_targets
+        sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0)
+        for batch_nats, batch_targets in ranks.gathered(sums)[:count]:
+            nats += batch_nats
+            targets += batch_targets
     loss = nats / targets if targets else math.nan
     bits = loss / LN2 / bytes_per_target if bytes_per_target else math.nan
     return Validation(step, loss, bits, targets, time.perf_counter() - begin)
+
+
+def _dealt(batches: Iterable[Any], ranks: Ranks) -> Iterator[tuple[int, Any]]:
+    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
+    count, own = 0, None
+    for batch in batches:
+        own = batch if count == ranks.rank else own
+        count += 1
+        if count == ranks.world:
+            yield count, own
+            count, own = 0, None
+    if count:
+        yield count, own

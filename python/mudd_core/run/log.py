@@ -7,18 +7,29 @@ import sys
 from dataclasses import asdict
 
 from mudd_core.checkpoint import Checkpoint
-from mudd_core.config import Difference, TrainConfig
+from mudd_core.config import Difference, Mesh, TrainConfig
 from mudd_core.run.progress import Progress, step_fields
+from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import StepRecord, Summary, Validation
+from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.store import RunStore
 from mudd_core.run.update_guard import Rewind
 
 
 class RunLog:
-    """Takes what happens in a training loop, in its order."""
+    """Takes what happens in a training loop, in its order. Of several ranks the first one speaks."""
 
-    def __init__(self, progress: Progress, store: RunStore | None, train: TrainConfig) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        store: RunStore | SharedStore | None,
+        train: TrainConfig,
+        ranks: Ranks,
+        mesh: Mesh,
+    ) -> None:
         self._progress, self._store, self._train = progress, store, train
+        self._speaks = ranks.first
+        self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
 
     def say(self, text: str) -> None:
@@ -28,19 +39,19 @@ class RunLog:
     def warn(self, texts: tuple[str, ...]) -> None:
         """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
         for text in texts:
-            if text not in self._warned:
+            if self._speaks and text not in self._warned:
                 self._warned.append(text)
                 with contextlib.suppress(OSError):  # the disk behind standard error may be full
                     print(f"warning: {text}", file=sys.stderr)
 
-    def _log_warnings(self, store: RunStore) -> None:
+    def _log_warnings(self, store: RunStore | SharedStore) -> None:
         for text in self._warned:
             store.event("warning", text=text)
 
     def started(self) -> None:
         """A new run."""
         if self._store is not None:
-            self._store.event("started")
+            self._store.event("started", **self._job)
             self._log_warnings(self._store)
 
     def found(self, checkpoint: Checkpoint) -> None:
@@ -53,7 +64,9 @@ class RunLog:
         fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
         self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
         if self._store is not None:
-            self._store.event("resumed", step=found.step, changed=[str(change) for change in changed])
+            self._store.event(
+                "resumed", step=found.step, changed=[str(change) for change in changed], **self._job
+            )
             self._log_warnings(self._store)
 
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, entries
 from mudd_core.checkpoint import Checkpoint
+from mudd_core.run.records import Tensors
 from mudd_core.run.update_guard import Rewind
 
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
@@ -59,3 +62,13 @@ def take_weights(model: Any, found: Checkpoint) -> None:
             model.set_parameter(name, value)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(file, 0, f"weight '{name}': {error}") from error
+
+
+def load_newest(folder: Path, run_id: str, into: Tensors, up_to: int | None = None) -> Checkpoint | None:
+    """The newest step of the run that verifies, read into these arrays; FormatError if it has other tensors."""
+    try:
+        return checkpoint.load_newest(folder, run_id=run_id, into=into, up_to=up_to)
+    except UserError:
+        raise
+    except ValueError as error:  # whole and of this run, and yet with other tensors
+        raise FormatError(str(folder), 0, str(error)) from error

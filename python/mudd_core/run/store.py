@@ -29,6 +29,7 @@ from mudd_core.run.files import read_facts, read_object, read_saved_config
 from mudd_core.run.longer import extended
 from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row, read_rows
 from mudd_core.run.records import Summary, Tensors, Validation
+from mudd_core.run.saved_state import load_newest
 from mudd_core.run.take_over import locked
 from mudd_core.run.workdir import write_json
 
@@ -69,6 +70,15 @@ class RunStore:
                 changed = [*differences(saved, longer), *changed]
         return self.config, changed
 
+    def beat(self) -> None:
+        """UserError if the work directory is not this run's any more; cheap, call it every step."""
+        self.dir.beat()
+
+    @property
+    def stop_file(self) -> Path:
+        """The file that asks for a stop."""
+        return self.path / "STOP"
+
     def newest_step(self) -> int:
         """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
         return max(checkpoint.list_steps(self.dir.checkpoint_folder), default=0)
@@ -97,6 +107,13 @@ class RunStore:
         run whose saved facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it
         has verified.
         """
+        self.identify(facts)
+        found = load_newest(self.dir.checkpoint_folder, self.run_id, into)
+        self.open_logs(found.step if found else 0)
+        return found
+
+    def identify(self, facts: Mapping[str, Any]) -> str:
+        """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
         saved = self.saved_facts()
         for name, value in facts.items():
@@ -115,11 +132,10 @@ class RunStore:
         if run != saved:
             write_json(self.dir.run_file, run)
         checkpoint.recover(self.dir.checkpoint_folder)
-        found = self._load_newest(into)
-        self._open_logs(found.step if found else 0)
-        return found
+        return self.run_id
 
-    def _open_logs(self, step: int) -> None:
+    def open_logs(self, step: int) -> None:
+        """The last part of `begin`: rows behind the step are cut off."""
         try:
             self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
             self._board = Board(self.dir.board_folder, resumed_step=step)
@@ -133,29 +149,25 @@ class RunStore:
 
         Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
         """
-        assert self._metrics is not None and self._board is not None
-        folder = self.dir.checkpoint_folder
-        found = self._load_newest(into, up_to=step)
+        found = load_newest(self.dir.checkpoint_folder, self.run_id, into, up_to=step)
         if found is None:
-            raise FormatError(str(folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
+            raise FormatError(
+                str(self.dir.checkpoint_folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
+            )
+        self.drop_after(found.step)
+        return found
+
+    def drop_after(self, step: int) -> None:
+        """The second part of `rewind`: later checkpoints go, and rows."""
+        assert self._metrics is not None and self._board is not None
         try:
             # Checkpoints before rows: a resume from one of these needs its rows.
-            checkpoint.drop_after(folder, step, run_id=self.run_id)
+            checkpoint.drop_after(self.dir.checkpoint_folder, step, run_id=self.run_id)
             self._metrics.close()
             self._board.close()
         except OSError as error:
             raise SaveError(f"[save] {self.path}: {error.strerror}") from error
-        self._open_logs(found.step)
-        return found
-
-    def _load_newest(self, into: Tensors, up_to: int | None = None) -> Checkpoint | None:
-        folder = self.dir.checkpoint_folder
-        try:
-            return checkpoint.load_newest(folder, run_id=self.run_id, into=into, up_to=up_to)
-        except UserError:
-            raise
-        except ValueError as error:  # whole and of this run, and yet with other tensors
-            raise FormatError(str(folder), 0, str(error)) from error
+        self.open_logs(step)
 
     def last_validation(self, step: int) -> Validation | None:
         """The validation of this step, if the log has it; FormatError if its row is not one."""

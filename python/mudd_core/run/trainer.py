@@ -15,6 +15,7 @@ from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config, mesh_of
+from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run import signals
@@ -23,9 +24,11 @@ from mudd_core.run.evaluate import evaluate
 from mudd_core.run.grow import check_start, start_from
 from mudd_core.run.log import RunLog
 from mudd_core.run.progress import Progress
+from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.run.recovery import Recovery
 from mudd_core.run.saved_state import reading_state
+from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
 
@@ -36,32 +39,38 @@ class Trainer:
     config: or the name of its file, as mc.Trainer("tiny.py"). workdir: a folder (resumed if it holds this run) or a
     RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
     `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
-    one thread at a time, as its model is.
+    one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
+    of them call alike; rank 0 writes and speaks.
     """
 
     def __init__(
         self,
         config: Config | str | Path,
-        workdir: str | Path | RunStore | None = None,
+        workdir: str | Path | RunStore | SharedStore | None = None,
         model: Any = None,
         *,
         progress: Progress | None = None,
-        assemble: Callable[[Config, Any, str | None], Components] = assemble,
+        comm: Comm | None = None,
+        assemble: Callable[[Config, Any, str | None, Ranks], Components] = assemble,
     ) -> None:
         config = run_config(config)
         if model is not None:
             require_model(model)
             config = with_model_of(model, config)
         check_config(config)
-        mesh_of(config, 1)
-        self._store = workdir if isinstance(workdir, RunStore) or workdir is None else RunStore(workdir)
+        self._ranks = Ranks(comm)
+        mesh = mesh_of(config, self._ranks.world)
+        self._store = self._opened(workdir)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
                 check_start(self.config)
-            self._log = RunLog(progress or Progress(quiet=True), self._store, self.config.train)
+            speaks = progress if self._ranks.first else None
+            self._log = RunLog(
+                speaks or Progress(quiet=True), self._store, self.config.train, self._ranks, mesh
+            )
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
-            self._components = assemble(self.config, model, fingerprint)
+            self._components = assemble(self.config, model, fingerprint, self._ranks)
             self._log.warn(self._components.warnings)
             for note in self._components.notes:
                 self._log.say(note)
@@ -70,7 +79,9 @@ class Trainer:
             self.engine = self._components.engine
             self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
             self._state = RunState(self.config, self._components)
-            self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
+            self._recovery = Recovery(
+                self.config.train, self.engine, self._store, self._state, self._log, self._ranks
+            )
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._log.say(start_from(self.config, self.engine))
@@ -78,6 +89,11 @@ class Trainer:
             self.close()
             raise
         self._state.start()
+
+    def _opened(self, workdir: str | Path | RunStore | SharedStore | None) -> RunStore | SharedStore | None:
+        if workdir is None or isinstance(workdir, RunStore | SharedStore):
+            return workdir
+        return RunStore(workdir) if self._ranks.world == 1 else SharedStore(workdir, self._ranks)
 
     @property
     def model(self) -> Any:
@@ -105,7 +121,7 @@ class Trainer:
 
     def _need_text(self, fingerprint: str | None = None) -> None:
         if self._components.tokenizer is None:
-            self._components = add_text(self._components, self.config, fingerprint)
+            self._components = add_text(self._components, self.config, fingerprint, self._ranks)
             self._log.warn(self._components.warnings)
 
     @alone
@@ -165,15 +181,16 @@ class Trainer:
                 continue
             if self._log.took_step(record, self._state.clock.seconds_left(record.step)):
                 self._state.logged(record)
-            if signals.take_save_request() or self._scheduled_save():
+            if self._ranks.any(signals.take_save_request()) or self._scheduled_save():
                 self.save()
         return self._end(self._stop)
 
     def _stop_reason(self) -> str | None:
         if self._store is not None:
-            self._store.dir.beat()
+            self._store.beat()
         if self._stop is None:
-            self._stop = signals.stop_reason(self._store.dir.stop_file if self._store else None)
+            own = signals.stop_reason(self._store.stop_file if self._store else None)
+            self._stop = self._ranks.first_given(own)
         if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
             self._stop = "train.stop_at"
         return self._stop
@@ -224,6 +241,7 @@ class Trainer:
             step=self.step_done,
             bytes_per_target=self._components.bytes_per_target,
             stop=stop,
+            ranks=self._ranks,
         )
 
     @alone

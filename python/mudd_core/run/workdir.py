@@ -85,7 +85,6 @@ class Workdir:
     summary_file = property(lambda self: self.path / "summary.json")
     board_folder = property(lambda self: self.path / "tensorboard")
     checkpoint_folder = property(lambda self: self.path / "checkpoints")
-    stop_file = property(lambda self: self.path / "STOP")
 
     def _refuse_strange(self) -> None:
         """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""

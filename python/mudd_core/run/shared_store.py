@@ -1,0 +1,147 @@
+"""The store of a run of several ranks: rank 0 has the files, the others hear what they hold and write nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import FormatError, SaveError, ToldElsewhereError
+from mudd_core.base.members import build
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Config, Difference, from_dict, to_dict
+from mudd_core.run.config_source import ConfigSource
+from mudd_core.run.metrics import Row
+from mudd_core.run.ranks import Ranks, told_once
+from mudd_core.run.records import Summary, Tensors, Validation
+from mudd_core.run.saved_state import load_newest
+from mudd_core.run.store import RunStore
+
+
+class SharedStore:
+    """A RunStore that all ranks of a run have together. Its methods are collective, but for `log` and `event`."""
+
+    def __init__(self, path: str | Path, ranks: Ranks, source: ConfigSource | None = None) -> None:
+        """Rank 0 locks the work directory; UserError if it is in use or foreign."""
+        self._ranks = ranks
+        self._store = ranks.together(lambda: RunStore(path) if ranks.first else None)
+        if self._store is not None:
+            self._store.source = source
+        self.path = Path(ranks.from_first(lambda: str(self.writer.path)))
+        self.config: Config | None = None
+        self.run_id = ""
+        self.save_error: Exception | None = None
+        self.ended = False
+
+    @property
+    def writer(self) -> RunStore:
+        """The store itself, on rank 0."""
+        assert self._store is not None
+        return self._store
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoints are."""
+        return self.path / "checkpoints"
+
+    def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
+        """As RunStore.adopt; the changes are known to rank 0."""
+        changed: list[Difference] = []
+
+        def adopted() -> dict[str, Any]:
+            config, found = self.writer.adopt(asked)
+            changed.extend(found)
+            return to_dict(config)
+
+        self.config = from_dict(self._ranks.from_first(adopted))
+        return self.config, changed
+
+    def has_checkpoint(self) -> bool:
+        """Return whether there is a step to go on from."""
+        return bool(self._ranks.from_first(lambda: self.writer.has_checkpoint()))
+
+    def saved_facts(self) -> dict[str, Any]:
+        """run.json of an earlier start; empty for a new run."""
+        return dict(self._ranks.from_first(lambda: self.writer.saved_facts()))
+
+    def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
+        """As RunStore.begin; every rank reads what it needs."""
+        self.run_id = self._ranks.from_first(lambda: self.writer.identify(facts))
+        found = self._ranks.together(lambda: load_newest(self.folder, self.run_id, into))
+        self._same_step(found)
+        self._by_first(lambda store: store.open_logs(found.step if found else 0))
+        return found
+
+    def rewind(self, step: int, into: Tensors) -> Checkpoint:
+        """As RunStore.rewind."""
+
+        def back() -> Checkpoint:
+            found = load_newest(self.folder, self.run_id, into, step)
+            if found is None:
+                raise FormatError(
+                    str(self.folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
+                )
+            return found
+
+        found = self._ranks.together(back)
+        self._same_step(found)
+        self._by_first(lambda store: store.drop_after(found.step))
+        return found
+
+    def _same_step(self, found: Checkpoint | None) -> None:
+        self._ranks.agree({"newest checkpoint that verifies": found.step if found else 0})
+
+    def _by_first(self, action: Any) -> None:
+        self._ranks.together(lambda: action(self._store) if self._store is not None else None)
+
+    def last_validation(self, step: int) -> Validation | None:
+        """The validation of this step, if the log has it."""
+
+        def row() -> dict[str, Any] | None:
+            found = self.writer.last_validation(step)
+            return None if found is None else dataclasses.asdict(found)
+
+        found = self._ranks.from_first(row)
+        return None if found is None else build(Validation, found, self.path / "metrics.jsonl")
+
+    def log(self, row: Row) -> None:
+        """One row of numbers."""
+        if self._store is not None:
+            self._store.log(row)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Something that happened."""
+        if self._store is not None:
+            self._store.event(name, **facts)
+
+    def beat(self) -> None:
+        """UserError on all ranks if the work directory is not this run's any more."""
+        if self._store is not None:
+            self._store.beat()
+
+    @property
+    def stop_file(self) -> Path | None:
+        """The file that asks for a stop, on rank 0."""
+        return self._store.stop_file if self._store is not None else None
+
+    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
+        """Commit a checkpoint; False on all ranks and `save_error` if it failed."""
+        saved = bool(self._ranks.from_first(lambda: self.writer.save(step, tensors, state, spare)))
+        if saved:
+            self.save_error = None
+        elif self._store is not None:
+            self.save_error = told_once(self._store.save_error or SaveError("[save] no reason given"))
+        else:
+            self.save_error = ToldElsewhereError(0, SaveError.exit_code)
+        return saved
+
+    def finish(self, summary: Summary) -> None:
+        """Write summary.json behind the last row."""
+        self._by_first(lambda store: store.finish(summary))
+        self.ended = True
+
+    def close(self) -> None:
+        """Close the logs and give the lock back."""
+        if self._store is not None:
+            self._store.close()
