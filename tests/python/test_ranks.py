@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
+import mudd_core as mc
+from mudd_core import _core, dist
 from mudd_core.config import Config, OptimConfig, TrainConfig
-from rank_runs import train
+from mudd_core.engine.engine import Engine
+from rank_runs import batch_of, on_ranks, train
 from small_models import CASES
 
 FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral")
@@ -95,3 +99,86 @@ def test_a_tied_head_is_summed_use_by_use() -> None:
 def test_muon_takes_whole_matrices_of_ranks() -> None:
     config = config_of("llama_gqa", model=LARGE | {"d_ff": 400}, optim=OptimConfig(name="muon", lr=1e-3))
     assert train(config, 4) == train(config, 1)
+
+
+def test_any_world_is_near_one_process_and_equal_run_to_run() -> None:
+    config = config_of("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, batch_size=9)
+    want = [float.fromhex(loss) for loss in train(config, 1).losses]
+    for world in (3, 5, 6, 7):
+        got = train(config, world)
+        assert train(config, world) == got, world
+        assert np.allclose([float.fromhex(loss) for loss in got.losses], want, rtol=1e-6, atol=0), world
+
+
+def test_jitter_follows_the_sample_and_not_the_rank() -> None:
+    config = config_of("mixtral", model={"jitter": 0.2})
+    assert train(config, 4) == train(config, 1)
+
+
+def test_a_stop_drops_the_step_on_all_ranks_or_on_none() -> None:
+    config = config_of("llama_gqa", micro_batch_size=1)
+
+    def work(comm: dist.Comm) -> list[bool]:
+        engine = Engine(config, mc.Model(config.model, seed=5, comm=comm))
+        stopped = []
+        for step in range(6):
+            comm.barrier()
+            if comm.rank == 1:
+                _core.request_stop()  # the other rank may have begun its last graph run already
+            stopped.append(bool(engine.train_step(step, 1e-3, batch_of(config, step)).stopped))
+            comm.barrier()
+            if comm.rank == 1:
+                _core.clear_requests()
+            comm.barrier()
+        return stopped
+
+    first, second = on_ranks(work, 2)
+    assert first == second
+    assert any(first)
+
+
+def test_flags_of_one_rank_reach_all() -> None:
+    config = config_of("llama_gqa")
+
+    def work(comm: dist.Comm) -> int:
+        engine = Engine(config, mc.Model(config.model, seed=5, comm=comm))
+        return int(engine.train_step(0, 1e-3, batch_of(config, 0), flags=2 if comm.rank == 1 else 4).flags)
+
+    assert on_ranks(work, 2) == [6, 6]
+
+
+def test_numbers_that_are_not_finite_on_one_rank_skip_the_update_of_all() -> None:
+    config = config_of("llama_gqa")
+
+    def work(comm: dist.Comm) -> tuple[bool, bool, str]:
+        model = mc.Model(config.model, seed=5, comm=comm)
+        engine = Engine(config, model)
+        name = next(n for n in model.parameters if "embed" in n)
+        table = np.array(model.parameters[name])
+        comm.barrier()
+        batch = batch_of(config, 0)
+        poisoned = int(batch["inputs"][5, 3])  # a sample of the second rank
+        batch["inputs"][:5][batch["inputs"][:5] == poisoned] = (poisoned + 1) % config.model.vocab_size
+        table[poisoned] = np.nan
+        if comm.rank == 0:
+            model.set_parameter(name, table)
+        comm.barrier()
+        report = engine.train_step(0, 1e-3, batch)
+        after = model.parameters[name]
+        return bool(report.finite), np.array_equal(after, table, equal_nan=True), engine.first_nonfinite(0)
+
+    for finite, same, node in on_ranks(work, 2):
+        assert not finite
+        assert same
+        assert node.endswith("of rank 1")
+
+
+def test_an_error_on_one_rank_ends_the_others() -> None:
+    def work(comm: dist.Comm) -> None:
+        if comm.rank == 1:
+            raise RuntimeError("a fault on purpose")
+        with pytest.raises(RuntimeError, match=r"rank 1 .*a fault on purpose"):
+            comm.barrier()
+
+    with pytest.raises(RuntimeError, match=r"^a fault on purpose"):
+        on_ranks(work, 3)

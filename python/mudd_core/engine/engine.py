@@ -33,7 +33,12 @@ class Engine:
         self.config, self.model, self.batcher = config, model, batcher
         train = config.train
         self._comm: Comm = model.comm or alone_rank()
-        self._part = _part_of(config, self._comm)
+        self._part = BatchPart.of(train.batch_size, train.shard_count(), self._comm.rank, self._comm.world)
+        if train.micro_batch_size > 0 and train.shard_count() % self._comm.world:
+            raise UserError(
+                f"[mesh] any_world: {self._comm.world} ranks need train.micro_batch_size=0, because the samples of one "
+                "cannot be cut like those of another"
+            )
         self.runs, self.shards_per_run = cut_batch(
             train.batch_size, train.shard_count(), train.micro_batch_size, self._part
         )
@@ -107,13 +112,14 @@ class Engine:
         lr: float,
         batch: Mapping[str, Array] | None = None,
         limits: tuple[float, float] | None = None,
+        flags: int = 0,
     ) -> Any:
         """Update at learning rate lr on the batcher's batch number `step` (from 0).
 
         batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
-        loss and gradient norm that an update is made for.
+        loss and gradient norm that an update is made for. flags: bits; the report has those that any rank gave.
         """
-        where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits}
+        where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits, "flags": flags}
         taken = self._step
         self._given = None
         if batch is None:
@@ -147,7 +153,17 @@ class Engine:
 
     @alone
     def first_nonfinite(self, step: int) -> str:
-        """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly."""
+        """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly.
+
+        By all ranks together: where there are several, the name says which rank has it.
+        """
+        found = [name.decode() for name in self._comm.all_gather(self._first_nonfinite(step).encode())]
+        for rank, name in enumerate(found):
+            if name:
+                return f"{name} of rank {rank}" if len(found) > 1 else name
+        return "the sum over the batch"
+
+    def _first_nonfinite(self, step: int) -> str:
         given = self._given
         optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
         self.executor.release()  # two of them at once were never asked for
@@ -162,7 +178,7 @@ class Engine:
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())
-        return "the sum over the batch"
+        return ""
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow."""
@@ -196,11 +212,6 @@ class Engine:
             "packed": store.packed_bytes,
             "arena": executor.arena_bytes + self._step.scratch_bytes,
         }
-
-
-def _part_of(config: Any, comm: Comm) -> BatchPart:
-    train = config.train
-    return BatchPart.of(train.batch_size, train.shard_count(), comm.rank, comm.world)
 
 
 def cut_batch(
