@@ -98,7 +98,7 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
     for (int64_t c = 0; c < t.cols; ++c)
       rounded += !(back[static_cast<size_t>(c)] == row[c]) && !std::isnan(row[c]);
   }
-  s.repack(i);
+  if (s.share().size == 1) s.repack(i);
   return rounded;
 }
 

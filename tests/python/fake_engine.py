@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,14 @@ class FakeEngine:
         return "blocks.1.ffn.up"
 
 
-def fake_assembly(engine: FakeEngine, **facts: Any) -> Callable[[Config, Any, str | None, Ranks], Components]:
+def fake_assembly(
+    engine: FakeEngine, **facts: Any
+) -> Callable[[Config, Any, str | None, Ranks, Path | None], Components]:
     """What Trainer(assemble=...) takes."""
 
-    def assemble(config: Config, model: Any, fingerprint: str | None, ranks: Ranks) -> Components:
+    def assemble(
+        config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
+    ) -> Components:
         return Components(
             model=model,
             tokenizer=object(),

@@ -225,6 +225,30 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
         export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"])
 
 
+@pytest.mark.parametrize("asked", ["stored", "fp32", "fp16"])
+def test_frozen_matrices_keep_the_type_of_the_folder(asked: str, tmp_path: Path, capsys: Any) -> None:
+    original = make("llama", tmp_path / "made")
+    if asked != "fp16":  # of which bf16 numbers of this size are some
+        original = original.to(torch.bfloat16)
+    original.save_pretrained(tmp_path / "hf")
+    run = tmp_path / "run"
+    words = ["--tokenizer=bytes", "train.trainable=*.gain,*.q.w,head", f"train.frozen_dtype={asked}"]
+    assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
+    assert ("frozen weights were rounded" in capsys.readouterr().out) == (asked == "fp16")
+    found = mc.checkpoint.load_step(run / "checkpoints", 0)
+    names = [name for name, kind in found.types.items() if "/" not in name and kind != "F32"]
+    kind = {"stored": "BF16", "fp32": "F32", "fp16": "F16"}[asked]
+    assert found.types["embed"] == kind and found.types["head"] == found.types["final_norm.gain"] == "F32"
+    assert bool(names) == (asked != "fp32") and not any(name.endswith((".q.w", "gain")) for name in names)
+    with mc.Trainer(mc.load_config(f"{run}/config.json"), run) as trainer:
+        assert trainer.model.store.describe("embed")["stored"] == {"F32": "float32", "F16": "float16"}.get(
+            kind, "bfloat16"
+        )
+        table = trainer.model.parameters["embed"]
+    want = original.model.embed_tokens.weight.detach().float().numpy()
+    assert np.array_equal(table, want if asked != "fp16" else want.astype(np.float16))
+
+
 def test_a_folder_with_a_tokenizer_is_imported_with_it(tmp_path: Path) -> None:
     make("llama", tmp_path / "hf")
     vocab = {letter: i for i, letter in enumerate("abc</s>")} | {"</s>": V - 1}

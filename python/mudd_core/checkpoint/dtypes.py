@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-_NAMES: dict[str, str] = {
+# NumPy has no bfloat16: its words, in a dtype of their own, so that nobody takes them for integers.
+BF16 = np.dtype([("bfloat16", np.uint16)])
+
+_NAMES: dict[str, Any] = {
     "BOOL": "bool",
     "U8": "uint8",
     "I8": "int8",
     "U16": "uint16",
     "I16": "int16",
     "F16": "float16",
+    "BF16": BF16,
     "U32": "uint32",
     "I32": "int32",
     "F32": "float32",
@@ -21,7 +26,7 @@ _NAMES: dict[str, str] = {
     "F64": "float64",
     "C64": "complex64",
 }
-_BY_DTYPE = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
+_BY_DTYPE: dict[np.dtype[Any], str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
 
 
 def name_of(dtype: np.dtype[Any]) -> str | None:
@@ -30,6 +35,14 @@ def name_of(dtype: np.dtype[Any]) -> str | None:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any] | None:
-    """The NumPy dtype of a safetensors name; None where NumPy has none (BF16, the 8-bit floats)."""
+    """The NumPy dtype of a safetensors name; None where there is none (the 8-bit floats)."""
     numpy_name = _NAMES.get(name)
     return None if numpy_name is None else np.dtype(numpy_name)
+
+
+def as_float32(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of any real dtype as float32: itself, or a copy; exact for BF16 and F16."""
+    if array.dtype == BF16:
+        words = np.ascontiguousarray(array).view(np.uint16).reshape(array.shape)
+        return (words.astype(np.uint32) << 16).view(np.float32)
+    return np.asarray(array, np.float32)

@@ -48,6 +48,11 @@ class Checkpoint:
     run_id: str
     passed_over: tuple[PassedOver, ...] = ()
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The safetensors name of each tensor's dtype."""
+        return {name: dtypes.name_of(array.dtype) or "" for name, array in self.tensors.items()}
+
 
 def load_newest(
     checkpoints_dir: Path | str,

@@ -88,10 +88,10 @@ def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     out: dict[str, NDArray[Any]] = {}
     for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
-        held = np.dtype(np.uint16) if dtype == "BF16" else dtypes.numpy_dtype(dtype)
+        held = dtypes.numpy_dtype(dtype)
         if held is None:
             raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
         array = np.empty(shape, held)
         file.read_tensor(index, array)
-        out[name] = (array.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else array
+        out[name] = dtypes.as_float32(array) if dtype == "BF16" else array
     return out

@@ -93,6 +93,11 @@ class TrainConfig:
         "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
         later=True,
     )  # fmt: skip
+    frozen_dtype: str = opt(
+        "stored", "type that frozen matrices and tables are kept in; equal values give equal results in each: stored = "
+        "that of the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
+        choices=("stored", "fp32", "bf16", "fp16"), later=True,
+    )  # fmt: skip
     # The same in logical shards: the field's name and unit in earlier versions.
     micro_batch: InitVar[int] = -1
 

@@ -15,6 +15,7 @@ from mudd_core.base.in_use import InUse, alone
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator
 from mudd_core.engine.planned import Planned, plan_graph, tree_sum
 from mudd_core.graph import tape
@@ -32,6 +33,7 @@ class Model:
     booked_only: for planning, of any size: takes no memory and cannot run.
     precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
+    stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Model:
         booked_only: bool = False,
         precision: str = "fp32",
         comm: Comm | None = None,
+        stored: Mapping[str, str] | None = None,
     ) -> None:
         require_model_config(config)
         if config.vocab_size <= 0 or config.max_seq_len <= 0:
@@ -59,12 +62,16 @@ class Model:
             )
         self.precision = precision
         self.store = _core.ParamStore(tape.COMPUTE[precision])
-        self._trained: tuple[str, ...] = ()  # names; empty: all
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
-        recorder = Recorder(self.store, training=False, samples=1, shards=1)
+        recorder = Recorder(self.store, training=False, samples=1, shards=1, stored=stored)
         with running(recorder):
             model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+        names = self.store.names()
+        if unknown := sorted(set(stored or ()) - set(names)):
+            raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
+        trained = tuple(name for name in names if name not in (stored or ()))
+        self._trained = () if len(trained) == len(names) else trained  # names; empty: all
         self.comm = comm
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
@@ -74,15 +81,26 @@ class Model:
     # ---- parameters -----------------------------------------------------------------------------------------
 
     @property
-    def parameters(self) -> dict[str, Array]:
-        """Name to read-only view of the master weights (contracts 13); write through set_parameter."""
-        return {name: self.store.view(0, name) for name in self.store.names()}
+    def parameters(self) -> Mapping[str, Array]:
+        """Name to float32 weights (contracts 13), read-only; write through set_parameter.
+
+        Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
+        """
+        return Weights(self.store)
 
     @alone
     def set_parameter(self, name: str, value: Array) -> None:
-        """Replaces the weights of one parameter (float32, same shape) and repacks them."""
+        """Replaces the weights of one parameter (float32 or float16, same shape) and repacks them.
+
+        A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
+        """
         try:
-            self.store.set(0, name, value)
+            if rounded := set_weight(self.store, name, value):
+                kind = self.store.describe(name)["stored"]
+                text = (
+                    f"[set_parameter] {name}: {rounded:,} of {np.size(value):,} values were rounded to {kind}"
+                )
+                warnings.warn(text, stacklevel=3)
         except KeyError:
             raise KeyError(f"[model] parameter: there is no '{name}'") from None
 

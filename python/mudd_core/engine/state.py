@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.expert_load import ExpertLoad
+from mudd_core.engine.frozen import weight_view
 
 Array = npt.NDArray[Any]
 
@@ -19,10 +20,10 @@ _UPDATES = "updates/count"
 
 
 class EngineState:
-    """`<name>` master weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
+    """`<name>` weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
 
-    Frozen parameters have no moments; lion and sgd have no second one, nor have the matrices of muon. A bf16 first
-    moment comes as its 16-bit words (uint16).
+    Frozen parameters have no moments, and their weights are of the type that they are stored in. Lion and sgd have no
+    second moment, nor have the matrices of muon. A bf16 first moment comes as its 16-bit words (uint16).
     """
 
     def __init__(self, store: Any, moment_planes: Sequence[int], load: ExpertLoad | None) -> None:
@@ -52,7 +53,11 @@ class EngineState:
         return parts + [StatePart(name, array.shape, 0, array) for name, array in rest.items()]
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
-        view = self._store.view(plane, name, writable)
+        view = (
+            weight_view(self._store, name, writable)
+            if plane == 0
+            else self._store.view(plane, name, writable)
+        )
         shape = self._store.describe(name)["shape"]
         shared = plane == 0 and self._store.shared
         return StatePart(label, shape, self._store.held(plane, name)[0], view, shared)

@@ -29,6 +29,12 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
 def choose_trained(model: Any, patterns: str) -> list[str]:
     """Mark in a model's store what trains by the patterns, and return those names."""
     chosen = trained_names(patterns, model.store.names())
+    for name in chosen:
+        if (kind := model.store.describe(name)["stored"]) != "float32":
+            raise UserError(
+                f"[config] train.trainable: expected parameters stored in float32, got '{name}', which is in {kind}; "
+                f"leave it out ('!{name}'), or make the model without `stored`"
+            )
     model.train_only(chosen)
     return chosen
 

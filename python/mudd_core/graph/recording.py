@@ -5,7 +5,7 @@ A model function asks the current scope for parameters by name; ops look at thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -40,8 +40,18 @@ class Scope(Protocol):
 class Recorder:
     """Records a graph over the parameters of a store; declares those that the store does not have yet."""
 
-    def __init__(self, store: Any, *, training: bool, samples: int, shards: int) -> None:
+    def __init__(
+        self,
+        store: Any,
+        *,
+        training: bool,
+        samples: int,
+        shards: int,
+        stored: Mapping[str, str] | None = None,
+    ) -> None:
+        """stored: the type of each parameter that is declared frozen and not in float32."""
         self.store = store  # its compute type is the graph's
+        self.stored = stored or {}
         self.sown: dict[str, Value] | None = None  # filled by nn.sow where it is a dict
         self.graph = _core.Graph(training=training, samples=samples, shards=shards, compute=store.compute)
 
@@ -51,6 +61,8 @@ class Recorder:
 
     def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value:
         """The parameter of this name, declared on first sight."""
+        if name in self.stored:
+            declaration |= {"stored": self.stored[name], "trainable": False}
         self.store.declare(name, list(shape), **declaration)
         return Value(self, self.graph.parameter(self.store, name))
 
@@ -88,8 +100,9 @@ class Immediate:
     def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Tensor:
         """The parameter of this name; one leaf however often it is used."""
         if name not in self.leaves:
-            trains = self.store.describe(name)["trainable"]
-            self.leaves[name] = Tensor(self.store.view(0, name), requires_grad=trains)
+            about = self.store.describe(name)
+            weights = self.store.view(0, name) if about["stored"] == "float32" else self.store.values(name)
+            self.leaves[name] = Tensor(weights, requires_grad=about["trainable"])
         return self.leaves[name]
 
 

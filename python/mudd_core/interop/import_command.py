@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         if tokenizer is None and not args.tokenizer:  # its ids are bytes
             config = replace_path(config, "data.recipe_tokenizer", "")
     check_config(config)
-    _save(config, model, workdir, tokenizer)
+    _save(config, _stored(config, model, source), workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
     for name, share in model.original_config.items():
         if name.endswith(("_pdrop", "_dropout")) and isinstance(share, float) and share:
@@ -182,6 +182,32 @@ def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
+
+
+def _stored(config: Config, model: Any, source: Path) -> Any:
+    """The model with its frozen matrices in the types of train.frozen_dtype.
+
+    stored: in the 16-bit type of all the matrices in the files, where the converted values fit into it as they are.
+    """
+    from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, set_weight
+    from mudd_core.engine.model import Model
+    from mudd_core.run.stored_types import header_types
+
+    if not config.train.trainable:
+        return model
+    kinds = set(header_types(source).values())
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    names = model.store.names() if kind in NARROW else []
+    found = {name: kind for name in names if is_exact(model.parameters[name], kind)}
+    types = frozen_types(model.store, config, found, resumed=False)
+    if not types:
+        return model
+    result = Model(config.model, initialize=False, stored=types)
+    if rounded := sum(set_weight(result.store, name, value) for name, value in model.parameters.items()):
+        print(
+            f"note: {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
+        )
+    return result
 
 
 def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import UserError
@@ -16,6 +17,7 @@ from mudd_core.run import start_warnings
 from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
+from mudd_core.run.stored_types import require_types, stored_types, types_note
 
 
 @dataclass(frozen=True)
@@ -82,66 +84,89 @@ def book(
     *,
     only: bool = False,
     comm: Comm | None = None,
+    checkpoints: Path | None = None,
 ) -> tuple[Any, Any, dict[str, int]]:
     """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
     model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
-    ranks that train it; all make this call.
+    ranks that train it; all make this call. checkpoints: of the run, whose types the frozen weights keep.
     """
     from mudd_core.engine.engine import Engine as RealEngine
     from mudd_core.engine.model import Model
 
     if model is None:
-        model = Model(shape, initialize=False, booked_only=only, precision=config.train.precision, comm=comm)
+        model = Model(
+            shape,
+            initialize=False,
+            booked_only=only,
+            precision=config.train.precision,
+            comm=comm,
+            stored=stored_types(shape, config, checkpoints),
+        )
     engine = RealEngine(config, model, batcher)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 
-def planned_bytes(shape: ModelConfig, config: Config) -> dict[str, int]:
+def planned_bytes(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, int]:
     """Return the memory by kind that a run will take on top of the program; takes none of it."""
-    return book(shape, config, only=True)[2]
+    return book(shape, config, only=True, checkpoints=checkpoints)[2]
 
 
-def memory_advice(shape: ModelConfig, config: Config, report: dict[str, int], have: int) -> str:
+def memory_advice(
+    shape: ModelConfig, config: Config, report: dict[str, int], have: int, checkpoints: Path | None = None
+) -> str:
     """Return what to change so that a run, which needs what planned_bytes reports, fits into `have` bytes."""
     from mudd_core.run.memory_advice import advice
 
-    _, trained = _counted(shape, config)  # the gradients are at least as large as the weights that train
+    _, trained = _counted(
+        shape, config, checkpoints
+    )  # the gradients are at least as large as the weights that train
     settled = report["weights"] + 4 * trained + report["moments"]
-    return advice(config, lambda changed: sum(planned_bytes(shape, changed).values()), have, settled)
+    return advice(
+        config, lambda changed: sum(planned_bytes(shape, changed, checkpoints).values()), have, settled
+    )
 
 
-def _counted(shape: ModelConfig, config: Config) -> tuple[int, int]:
-    """Number of weights, and of those that train."""
+def _counted(shape: ModelConfig, config: Config, checkpoints: Path | None) -> tuple[int, int]:
+    """Bytes of the weights, and number of those that train."""
     from mudd_core.engine.model import Model
     from mudd_core.engine.trainable import choose_trained
 
-    model = Model(shape, booked_only=True)
+    model = Model(shape, booked_only=True, stored=stored_types(shape, config, checkpoints))
     choose_trained(model, config.train.trainable)
-    return model.n_parameters, model.store.trained_elements
+    return model.store.plane_bytes, model.store.trained_elements
 
 
-def check_memory(shape: ModelConfig, config: Config, what: str = "training") -> None:
+def check_memory(
+    shape: ModelConfig, config: Config, what: str = "training", checkpoints: Path | None = None
+) -> None:
     """Raise UserError, with advice, if a run of this config does not fit into memory; takes no memory itself."""
     from mudd_core.run.memory_advice import SMALLER
 
     # Planning the updates of a model far too large takes seconds; counting its weights does not.
-    count, trained = _counted(shape, config)
-    least = 4 * count + 6 * trained
+    weights, trained = _counted(shape, config, checkpoints)
+    least = weights + 6 * trained
     memory.require(least, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
-    report = planned_bytes(shape, config)
-    memory.require(sum(report.values()), what, lambda have: memory_advice(shape, config, report, have))
+    report = planned_bytes(shape, config, checkpoints)
+    memory.require(
+        sum(report.values()), what, lambda have: memory_advice(shape, config, report, have, checkpoints)
+    )
 
 
 def assemble(
-    config: Config, model: Any = None, fingerprint: str | None = None, ranks: Ranks | None = None
+    config: Config,
+    model: Any = None,
+    fingerprint: str | None = None,
+    ranks: Ranks | None = None,
+    checkpoints: Path | None = None,
 ) -> Components:
     """Real engine and, unless a model is given, real data. UserError if memory is short.
 
     model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
     fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
+    checkpoints: the run's folder of them.
     """
     from mudd_core import _core, data
     from mudd_core.engine.trainable import trained_note
@@ -156,18 +181,19 @@ def assemble(
     _core.set_num_threads(train.threads or ranks.threads)
     if model is not None:
         shape, cache = model.config, None
+        require_types(model, config)
         model, engine, report = book(shape, config, model)
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
     else:
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
-            check_memory(resolved_model(config, expected_vocabulary(config)), config)
+            check_memory(resolved_model(config, expected_vocabulary(config)), config, checkpoints=checkpoints)
 
         cache = _shared_cache(data.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, cache.vocab_size)
-        ranks.together(lambda: check_memory(shape, config))
+        ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints))
         batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
-        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm)
+        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
     components = Components(
@@ -181,7 +207,7 @@ def assemble(
         peak=Peak(lambda: peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
-        notes=tuple(filter(None, [trained_note(model)])),
+        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
     )
     return _with_text(components, config, cache) if cache else components
 

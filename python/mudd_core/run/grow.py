@@ -19,8 +19,10 @@ import numpy.typing as npt
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config, TokenFormerConfig
+from mudd_core.engine.frozen import set_weight
 
 Array = npt.NDArray[Any]
 
@@ -44,7 +46,7 @@ class Source:
         return 0 if key is None else key.shape[0]
 
 
-def _run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
+def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
     """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
     run, step = path, -1
     if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
@@ -66,7 +68,7 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
             f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
             f"got '{path}', which does not exist"
         )
-    run, step = _run_and_step(path, state)
+    run, step = run_and_step(path, state)
     if run is None:
         weight_files(path)
     elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
@@ -81,7 +83,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     from mudd_core.run.files import read_saved_config
 
     path = local(path, "[start] load_parameters_path")
-    run, step = _run_and_step(path, state)
+    run, step = run_and_step(path, state)
     if run is None:
         return Source(path, load_weights(path), None, False)
     wanted = (lambda name: True) if state else (lambda name: "/" not in name)
@@ -123,7 +125,7 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
             f"{old.shape[1:]}; only the number of slots may differ, and only grow"
         )
     result = np.array(fresh)
-    result[:rows] = old[:rows]
+    result[:rows] = dtypes.as_float32(old[:rows])
     return result
 
 
@@ -145,7 +147,8 @@ def start_weights(
         if not grows(model.config, name):
             if old.shape != initial.shape:
                 raise UserError(f"[start] {name}: expected shape {initial.shape}, got {old.shape}")
-            result[name] = np.asarray(old, np.float32)
+            half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
+            result[name] = old if half else np.asarray(old, np.float32)
             continue
         zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
         fresh = np.zeros_like(initial) if zero else initial
@@ -165,11 +168,12 @@ def start_from(config: Config, engine: Any) -> str:
     source = read_source(start.load_parameters_path, state=start.keep_optimizer)
     number = start.load_parameters_path_slot_number
     weights = start_weights(engine.model, source, slot_number=number, how=start.grow_init)
-    for name, value in weights.items():
-        engine.model.set_parameter(name, value)
+    rounded = sum(set_weight(engine.model.store, name, value) for name, value in weights.items())
     if start.keep_optimizer:
-        engine.load_state_tensors({**_state(engine, source, number), **weights})
+        engine.load_state_tensors({**engine.state_tensors(), **_state(engine, source, number)})
     text = f"started from {source.path}"
+    if rounded:
+        text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
     if isinstance(config.model, TokenFormerConfig) and source.slots("attn.q"):
         old = real_rows("attn", source.slots("attn.q"), number)
         text += f": {old:,} slots of {config.model.slot_num:,}, the new ones {start.grow_init}"
@@ -240,5 +244,5 @@ def with_weights(config: Any, tensors: Mapping[str, Array]) -> Any:
 
     model = Model(config, initialize=False)
     for name, shape in ((name, view.shape) for name, view in model.parameters.items()):
-        model.set_parameter(name, np.ascontiguousarray(tensors[name][: shape[0]], dtype=np.float32))
+        model.set_parameter(name, np.ascontiguousarray(dtypes.as_float32(tensors[name][: shape[0]])))
     return model

@@ -11,6 +11,7 @@ from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
+from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.components import book, expected_vocabulary, memory_advice, resolved_model
@@ -23,7 +24,7 @@ LOADED_LATER = (
 )  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
 _KINDS = {
     "program": "program",
-    "weights": "weights, fp32",
+    "weights": "weights",
     "moments": "optimizer moments",
     "gradients": "gradients",
     "packed": "packed copies of the weights",
@@ -56,7 +57,8 @@ def plan_text(config: Config, workdir: Path) -> str:
     _core.set_num_threads(train.threads)
     program = memory.resident_bytes() + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _, report = book(shape, config, only=True)
+    checkpoints = workdir / "checkpoints"
+    model, _, report = book(shape, config, only=True, checkpoints=checkpoints)
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
     rate = peak_flops(train.precision)
@@ -66,10 +68,10 @@ def plan_text(config: Config, workdir: Path) -> str:
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
-        *([f"                {trained_note(model)}"] if trained_note(model) else []),
+        *(f"                {note}" for note in (trained_note(model), stored_note(model.store)) if note),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
         f"{flops_text(flops * tokens * train.steps)} in all",
-        *_memory_lines(shape, config, {"program": program, **report}),
+        *_memory_lines(shape, config, {"program": program, **report}, checkpoints),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last} kept",
         f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
         f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
@@ -79,7 +81,7 @@ def plan_text(config: Config, workdir: Path) -> str:
     return "\n".join(lines)
 
 
-def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int]) -> list[str]:
+def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int], checkpoints: Path) -> list[str]:
     """The peak, its parts, and whether a start would be refused."""
     more = sum(kinds.values()) - kinds["program"]
     have, limit = memory.available_bytes()
@@ -87,7 +89,7 @@ def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int]) -> 
         f"  memory        {bytes_text(sum(kinds.values()))} at the peak; {limit} leaves {bytes_text(have)}"
     ]
     if more > have:
-        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have)}"
+        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have, checkpoints)}"
         lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
     return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
 

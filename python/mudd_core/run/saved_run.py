@@ -77,6 +77,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     from mudd_core.run.files import read_facts
     from mudd_core.run.records import DATA_FACT, SEAL_FACT
     from mudd_core.run.saved_state import take_weights
+    from mudd_core.run.stored_types import types_of
 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
@@ -97,8 +98,12 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
         found = newest
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
+    shape = resolved_model(config, cache.vocab_size)
     model = Model(
-        resolved_model(config, cache.vocab_size), seed=config.train.seed, precision=config.train.precision
+        shape,
+        seed=config.train.seed,
+        precision=config.train.precision,
+        stored=types_of(shape, config, found.types, resumed=True),
     )
     take_weights(model, found)
     return cache, model, found.step

@@ -51,7 +51,7 @@ class Trainer:
         *,
         progress: Progress | None = None,
         comm: Comm | None = None,
-        assemble: Callable[[Config, Any, str | None, Ranks], Components] = assemble,
+        assemble: Callable[[Config, Any, str | None, Ranks, Path | None], Components] = assemble,
     ) -> None:
         config = run_config(config)
         if model is not None:
@@ -70,7 +70,8 @@ class Trainer:
                 speaks or Progress(quiet=True), self._store, self.config.train, self._ranks, mesh
             )
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
-            self._components = assemble(self.config, model, fingerprint, self._ranks)
+            checkpoints = self._store.path / "checkpoints" if self._store else None
+            self._components = assemble(self.config, model, fingerprint, self._ranks, checkpoints)
             self._log.warn(self._components.warnings)
             for note in self._components.notes:
                 self._log.say(note)

@@ -1,0 +1,104 @@
+"""Frozen weights stored in 16 bits: which they are, and how they are read and written (train.frozen_dtype)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.checkpoint import dtypes
+from mudd_core.config import Config
+from mudd_core.engine.trainable import trained_names
+
+Array = npt.NDArray[Any]
+
+# Types of the core by their names in safetensors files, and in train.frozen_dtype.
+NARROW = {"BF16": "bfloat16", "F16": "float16"}
+OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
+
+
+class Weights(Mapping[str, Array]):
+    """Name to float32 weights: read-only views, of weights stored in 16 bits a copy for each access."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._names = store, dict.fromkeys(store.names())
+        for name in list(self._names)[:1]:
+            store.view(0, name)  # refuses a model without memory at once
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        if self._store.describe(name)["stored"] == "float32":
+            view: Array = self._store.view(0, name)
+            return view
+        values: Array = self._store.values(name)
+        values.flags.writeable = False
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def weight_view(store: Any, name: str, writable: bool = False) -> Array:
+    """View of a weight in the type that it is stored in."""
+    view: Array = store.view(0, name, writable)
+    return view.view(dtypes.BF16) if store.describe(name)["stored"] == "bfloat16" else view
+
+
+def set_weight(store: Any, name: str, value: Array) -> int:
+    """Write float32, BF16 or float16 values into a weight of any type; return how many of them were rounded."""
+    if np.shape(value) and value.dtype in (dtypes.BF16, np.float16):
+        own = weight_view(store, name)
+        if value.dtype == own.dtype:
+            store.set(0, name, value.view(np.uint16) if value.dtype == dtypes.BF16 else value)
+            return 0
+        value = dtypes.as_float32(value)
+    return int(store.set_values(name, value))
+
+
+def frozen_types(store: Any, config: Config, found: Mapping[str, str], resumed: bool) -> dict[str, str]:
+    """Name to "bfloat16" or "float16" of the parameters that a run stores so.
+
+    store: of a model of this shape. found: names in safetensors of the types that the weights come in. resumed: they
+    are of a checkpoint of this run, whose types stay.
+    """
+    train = config.train
+    if not train.trainable:
+        return {}
+    names = store.names()
+    trained = set(trained_names(train.trainable, names))
+    asked = None if resumed or train.frozen_dtype == "stored" else OF_FIELD.get(train.frozen_dtype, "F32")
+    types = {}
+    for name in names:
+        kind = NARROW.get(asked or found.get(name, "F32"))
+        if kind is not None and name not in trained and store.describe(name)["may_be_narrow"]:
+            types[name] = kind
+    return types
+
+
+def is_exact(values: Array, kind: str) -> bool:
+    """Whether float32 values fit into "BF16" or "F16" as they are."""
+    if kind == "BF16":
+        return not np.any(np.ascontiguousarray(values).view(np.uint32) & 0xFFFF)
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(values.astype(np.float16).astype(np.float32), values))
+
+
+def stored_note(store: Any) -> str:
+    """How many frozen parameters are stored in 16 bits, for the user; empty where none is."""
+    counts: dict[str, int] = {}
+    for name in store.names():
+        about = store.describe(name)
+        if about["stored"] != "float32":
+            counts[about["stored"]] = counts.get(about["stored"], 0) + int(
+                np.prod(about["shape"], dtype=np.int64)
+            )
+    return ", ".join(
+        f"{count:,} frozen parameters are stored in {kind} (train.frozen_dtype)"
+        for kind, count in counts.items()
+    )
