@@ -173,8 +173,9 @@ def test_another_config_is_refused_on_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_world_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    found = run(tmp_path / "run", 3)
-    assert all("[mesh] 3 ranks do not divide" in str(error) for error in found)
+    first, *others = run(tmp_path / "run", 3)
+    assert isinstance(first, UserError) and "[mesh] 3 ranks do not divide" in str(first)
+    assert all(isinstance(error, ToldElsewhereError) and error.exit_code == 2 for error in others)
     assert not (tmp_path / "run").exists()
 
 

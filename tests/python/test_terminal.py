@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mudd_core
-from mudd_core.cli import commands
+from mudd_core.cli import training
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -54,12 +54,12 @@ def test_a_file_never_takes_the_number_of_a_closed_stream(tmp_path: Path) -> Non
 
 
 def test_control_characters_of_samples_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    commands._write_now("a\tb\n\x1b[31m\x00\r\x7f\x9b\u00e9")
+    training.write_now("a\tb\n\x1b[31m\x00\r\x7f\x9b\u00e9")
     assert capsys.readouterr().out == "a\tb\n\\x1b[31m\\x00\\x0d\\x7f\\x9b\u00e9"
 
 
 def test_tensorboard_is_named_only_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/tensorboard")
-    assert commands.view_line(Path("/w/a b")) == "view     tensorboard --logdir '/w/a b/tensorboard'"
+    assert training.view_line(Path("/w/a b")) == "view     tensorboard --logdir '/w/a b/tensorboard'"
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert commands.view_line(Path("/w/a b")).endswith(" report '--workdir=/w/a b'")
+    assert training.view_line(Path("/w/a b")).endswith(" report '--workdir=/w/a b'")

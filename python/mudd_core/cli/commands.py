@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
 from mudd_core.cli.names import known_words
-from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.cli.training import train, write_now
+from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing
 from mudd_core.run.metrics import Row
-from mudd_core.run.progress import Progress, duration
+from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
-from mudd_core.run.records import Summary
 from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
-    from mudd_core.run.store import RunStore
+    pass
 
 
 def run(request: Request) -> int:
@@ -39,136 +36,6 @@ def run(request: Request) -> int:
         return 0
     commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
     return commands[request.command](request)
-
-
-def train(request: Request) -> int:
-    """Train or resume; 75 if stopped on request."""
-    from mudd_core.run import signals
-    from mudd_core.run.store import RunStore
-    from mudd_core.run.trainer import Trainer
-
-    config = request.required_config()
-    mesh_of(config, 1)
-    signals.take_for_good()
-    if reason := signals.stop_reason(None):
-        print(f"stopped by {reason} before anything was written; to start:\n  {command_line(request)}")
-        return 75
-    store = RunStore(request.workdir)
-    try:
-        config = _adopted(store, config, request)
-        summary = store.summary()
-        if summary is not None:
-            print(
-                f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
-                "--workdir starts a new one"
-            )
-            print(ending(summary, store.path, request))
-            return 0
-        progress = Progress()
-        progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
-        if note := recipe_note(config):
-            progress.say(note)
-        trainer = Trainer(config, store, progress=progress)
-        progress.say(environment_text(config.train.precision))
-        try:
-            summary = trainer.fit()
-        finally:
-            progress.close()
-        if summary.stopped:
-            saved = ", saved" if summary.step else ""
-            print(f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:")
-            print(f"  {command_line(request)}")
-            return 75
-        _show_sample(trainer, config)
-        print(ending(summary, store.path, request))
-        return 0
-    finally:
-        store.close()
-
-
-def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
-    """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
-    from mudd_core.run import longer
-    from mudd_core.run.config_source import changed_file, of_facts
-    from mudd_core.run.files import read_saved_config
-
-    note, store.source = "", request.source
-    if file := changed_file(of_facts(store.saved_facts()), request.source):
-        note = (
-            f"{file} has changed since the run was started; what it gives is compared with the saved config"
-        )
-    try:
-        config, _ = store.adopt(asked)
-        if note:
-            print(f"note: {note}")
-        return config
-    except UserError as error:
-        saved = read_saved_config(store.path)
-        command = shlex.split(command_line(request))
-        advice = longer.advice(request.workdir, saved, asked, store.newest_step(), command)
-        raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
-
-
-def _show_sample(trainer: Any, config: Config) -> None:
-    """A run that is done and saved ends well, whatever its sample does."""
-    from mudd_core.run.sample import write_text
-
-    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
-    print("\na sample of what it learned:\n" + "-" * 72)
-    try:
-        write_text(trainer.model, trainer.tokenizer, "", config.sample, _write_now)
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        print(f"\nwarning: no sample: {error}", end="")
-    print("\n" + "-" * 72)
-
-
-# Control characters move the cursor or recolour a terminal; those of text stay.
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
-def _write_now(text: str) -> None:
-    sys.stdout.write(text.translate(_ESCAPED))
-    sys.stdout.flush()
-
-
-def command_line(request: Request, command: str = "") -> str:
-    """The words that name this run again, ready to paste."""
-    words = [*program(), *([command] if command else [])]
-    words.append(f"--config={request.options['--config']}")
-    if "--workdir" in request.options:
-        words.append(f"--workdir={request.options['--workdir']}")
-    words += request.words
-    return shlex.join(words)
-
-
-def ending(summary: Summary, path: Path, request: Request) -> str:
-    """What is printed when a run is done; the last line has the final hash."""
-    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
-    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
-    prompt = shlex.quote("def ")
-    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
-    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
-    return "\n".join(
-        [
-            f"done: {summary.steps} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
-            f"{loss}{bits}{skipped}",
-            f"  checkpoint  {path / 'checkpoints' / f'step-{summary.step}'}",
-            f"  metrics     {path / 'metrics.jsonl'}",
-            f"  summary     {path / 'summary.json'}",
-            f"sample   {command_line(request, 'sample')} --prompt {prompt}",
-            view_line(path),
-            f"final hash {summary.final_hash}",
-        ]
-    )
-
-
-def view_line(path: Path) -> str:
-    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
-    if shutil.which("tensorboard"):
-        return f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}"
-    return f"view     {shlex.join([*program(), 'report', f'--workdir={path}'])}"
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:
@@ -195,10 +62,10 @@ def sample(request: Request) -> int:
 
     config, cache, model, _ = _loaded(request)
     prompt = request.options.get("--prompt", "")
-    _write_now(prompt)
+    write_now(prompt)
     notes: list[str] = []
-    write_text(model, cache.tokenizer, prompt, config.sample, _write_now, notes.append)
-    _write_now("\n")
+    write_text(model, cache.tokenizer, prompt, config.sample, write_now, notes.append)
+    write_now("\n")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0

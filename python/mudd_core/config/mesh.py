@@ -44,6 +44,10 @@ class DistConfig:
         "auto", "auto: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
         "own and only messages are used", choices=("auto", "rank"), free=True,
     )  # fmt: skip
+    isa: str = opt(
+        "common", "common: all ranks use the highest instruction set level that all have; same: ranks with different "
+        "levels are refused", choices=("common", "same"), free=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def assemble(
             "[launch] training over several ranks is not built yet; start one process, which uses its cores by threads "
             "(train.threads)"
         )
-    _core.set_num_threads(train.threads or ranks.threads)
+    _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, cache = model.config, None
         require_types(model, config)

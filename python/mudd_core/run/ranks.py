@@ -6,6 +6,7 @@ All methods are collective: every rank calls the same ones in the same order. In
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from mudd_core.base.errors import DivergedError, StopRequestedError, ToldElsewhereError, UserError
 from mudd_core.dist import Comm
+from mudd_core.run import rank_cores
 from mudd_core.run.cores import usable_cores
 
 Value = TypeVar("Value")
@@ -26,13 +28,21 @@ class Ranks:
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
         self.first = self.rank == 0  # the one that writes and speaks
+        self.where = "at the start"  # what this rank does, for the message of an error
+
+    def threads(self, asked: int) -> int:
+        """Compute threads of this rank: those asked for, else its share of the cores; 0 = all that it may use."""
+        if asked or self.comm is None or self.world == 1:
+            return asked
+        mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
+        return rank_cores.share(mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores())
 
     @property
-    def threads(self) -> int:
-        """Compute threads of this rank where train.threads names none; 0 = all cores that it may use."""
+    def text(self) -> str:
+        """How many there are, for the end of a line about the machine; empty for a process alone."""
         if self.comm is None or self.world == 1:
-            return 0
-        return max(1, usable_cores() // self.comm.node_size)
+            return ""
+        return f"; {self.world} ranks on {self.comm.nodes} node{'s' * (self.comm.nodes > 1)}"
 
     def barrier(self) -> None:
         """Return when all have called it."""
@@ -136,12 +146,19 @@ def told_once(error: Exception) -> Exception:
 
 def known_to_all(error: BaseException) -> bool:
     """Whether every rank ends with this error, or knows of it: the job may then end in order."""
-    alike = isinstance(error, ToldElsewhereError | DivergedError | StopRequestedError)
-    return alike or "known_to_all_ranks" in error.__dict__
+    known = everybodys(error) or isinstance(error, ToldElsewhereError)
+    return known or "known_to_all_ranks" in error.__dict__
+
+
+def everybodys(error: BaseException) -> bool:
+    """Whether every rank ends with this error, so that the first one is enough to tell it."""
+    return isinstance(error, DivergedError | StopRequestedError)
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code of an error that ends the program."""
     if isinstance(error, MemoryError):
         return UserError.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return 130
     return int(getattr(error, "exit_code", 70))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,10 @@ from mudd_core.run.store import RunStore
 class SharedStore:
     """A RunStore that all ranks of a run have together. Its methods are collective, but for `log` and `event`."""
 
-    def __init__(self, path: str | Path, ranks: Ranks, source: ConfigSource | None = None) -> None:
+    def __init__(self, path: str | Path, ranks: Ranks) -> None:
         """Rank 0 locks the work directory; UserError if it is in use or foreign."""
         self._ranks = ranks
         self._store = ranks.together(lambda: RunStore(path) if ranks.first else None)
-        if self._store is not None:
-            self._store.source = source
         self.path = Path(ranks.from_first(lambda: str(self.writer.path)))
         self.config: Config | None = None
         self.run_id = ""
@@ -39,6 +37,16 @@ class SharedStore:
         """The store itself, on rank 0."""
         assert self._store is not None
         return self._store
+
+    @property
+    def source(self) -> ConfigSource | None:
+        """Of the config that is asked for, where it came from files; rank 0 knows it."""
+        return self._store.source if self._store is not None else None
+
+    @source.setter
+    def source(self, source: ConfigSource | None) -> None:
+        if self._store is not None:
+            self._store.source = source
 
     @property
     def folder(self) -> Path:
@@ -56,6 +64,21 @@ class SharedStore:
 
         self.config = from_dict(self._ranks.from_first(adopted))
         return self.config, changed
+
+    def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
+        """The config that `adopt` finds for the store on rank 0."""
+        self.config = from_dict(self._ranks.from_first(lambda: to_dict(adopt(self.writer))))
+        return self.config
+
+    def summary(self) -> Summary | None:
+        """The summary of a finished run; None while there is something left to do."""
+
+        def found() -> dict[str, Any] | None:
+            summary = self.writer.summary()
+            return None if summary is None else dataclasses.asdict(summary)
+
+        raw = self._ranks.from_first(found)
+        return None if raw is None else build(Summary, raw, self.path / "summary.json")
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""

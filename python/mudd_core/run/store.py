@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,10 @@ class RunStore:
             if longer is not saved:
                 changed = [*differences(saved, longer), *changed]
         return self.config, changed
+
+    def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
+        """The config that `adopt` finds for this store."""
+        return adopt(self)
 
     def beat(self) -> None:
         """UserError if the work directory is not this run's any more; cheap, call it every step."""

@@ -59,7 +59,8 @@ class Trainer:
             config = with_model_of(model, config)
         check_config(config)
         self._ranks = Ranks(comm)
-        mesh = mesh_of(config, self._ranks.world)
+        world = self._ranks.world
+        mesh = self._ranks.together(lambda: mesh_of(config, world))
         self._store = self._opened(workdir)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
@@ -146,6 +147,7 @@ class Trainer:
         self._recovery.refuse_spoilt()
         if self._store is not None:
             self._store.ended = False
+        self._ranks.where = f"in step {t + 1}"
         lr, guard = learning_rate(self.config, t), self._state.guard
         report = self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits())
         if report.stopped:
@@ -236,6 +238,7 @@ class Trainer:
         return result
 
     def _validate(self, stop: Callable[[], bool]) -> Validation | None:
+        self._ranks.where = f"in the validation of step {self.step_done}"
         return evaluate(
             self.engine,
             self._components.validation_batches(),
@@ -257,6 +260,7 @@ class Trainer:
         self._recovery.refuse_spoilt()
         if self._store is None:
             return True
+        self._ranks.where = f"saving step {self.step_done}"
         begin, guard = time.perf_counter(), self._state.guard
         anchor = guard.anchor
         if self._scheduled_save():

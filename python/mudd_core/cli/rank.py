@@ -1,0 +1,123 @@
+"""One rank of a training that a launcher started: rank 0 reads the arguments, all agree, and all end alike."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mudd_core import __version__, _core
+from mudd_core.base.errors import ToldElsewhereError, UserError
+from mudd_core.cli.argv import Request, parse
+from mudd_core.cli.training import train
+from mudd_core.config import config_hash, from_dict, to_dict
+from mudd_core.run.rank_cores import widen
+from mudd_core.run.ranks import Ranks, everybodys, exit_code, known_to_all
+
+ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
+
+
+def train_as_rank(words: Sequence[str], ranks: Ranks) -> int:
+    """Train by these arguments; every rank calls this. The exit code, the same on all ranks.
+
+    An error that only this rank knows of ends the whole job: one message, and the error's code.
+    """
+
+    def training() -> int:
+        request = shared_request(words, ranks)
+        return train(request, ranks)
+
+    return ended(training, ranks)
+
+
+def ended(work: Callable[[], int], ranks: Ranks) -> int:
+    """What `work` gives, or the code of its error once that is told."""
+    try:
+        return work()
+    except _core.PeerError:
+        return 70  # the rank that failed tells why, and its code is the job's
+    except BaseException as error:
+        if not known_to_all(error):
+            _fail(ranks, exit_code(error), error)
+        elif not isinstance(error, ToldElsewhereError) and (ranks.first or not everybodys(error)):
+            place = "" if ranks.first else f"rank {ranks.rank} on {socket.gethostname()}: "
+            print(f"error: {place}{error}", file=sys.stderr, flush=True)
+        return exit_code(error)
+
+
+def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
+    """End the job: the others wait for a rank that will not come."""
+    assert ranks.comm is not None
+    trace = "" if hasattr(error, "exit_code") else "".join(traceback.format_exception(error))
+    place = f"rank {ranks.rank} on {socket.gethostname()}, {ranks.where}"
+    ranks.comm.fail(code, f"{trace}error: {place}: {type(error).__name__}: {error}")
+
+
+def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
+    """What the arguments ask for: rank 0 runs the config file, the others take its result as JSON."""
+    _agree(words, ranks)
+
+    request = Request()
+
+    def read() -> dict[str, Any]:
+        nonlocal request
+        request = parse(words)
+        return {
+            "command": request.command,
+            "config": to_dict(request.required_config()),
+            "words": request.words,
+            "options": request.options,
+        }
+
+    told = ranks.from_first(read)
+    if not ranks.first:
+        request = Request(told["command"], from_dict(told["config"]), told["words"], told["options"])
+    config = request.required_config()
+    ranks.agree({"config": config_hash(config)})
+    note = _common_isa(ranks, same=config.dist.isa == "same")
+    narrow = ranks.first_given(widen(config.train.threads) or None)
+    if ranks.first:
+        for text in filter(None, (note, narrow)):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+    return request
+
+
+def _agree(words: Sequence[str], ranks: Ranks) -> None:
+    """UserError where a rank runs another program, or on another kind of machine."""
+    ranks.agree(
+        {
+            "arguments": list(words),
+            "version": __version__,
+            "byte order": sys.byteorder,
+            "page size": os.sysconf("SC_PAGE_SIZE"),
+            "MUDD_EMULATE": os.environ.get("MUDD_EMULATE", ""),
+        }
+    )
+
+
+def _common_isa(ranks: Ranks, *, same: bool) -> str:
+    """Hold all ranks to the lowest level among them, before the first kernel is chosen; a note if they differ."""
+
+    def level() -> int:
+        cap = os.environ.get("MUDD_MAX_ISA") or ISA_LEVELS[-1]
+        if cap not in ISA_LEVELS:
+            raise UserError(f"[MUDD_MAX_ISA] expected one of {', '.join(ISA_LEVELS)}, got '{cap}'")
+        return min(ISA_LEVELS.index(cap), ISA_LEVELS.index(_core.detected_isa()))
+
+    own = ranks.together(level)
+    found = ranks.gathered([own, socket.gethostname()])
+    lowest = min(one for one, _ in found)
+    if all(one == lowest for one, _ in found):
+        return ""
+    if same:
+        ranks.agree({"instruction set level (dist.isa=same)": ISA_LEVELS[own]})
+    if own > lowest:
+        os.environ["MUDD_MAX_ISA"] = ISA_LEVELS[lowest]
+    rank = [one for one, _ in found].index(lowest)
+    return (
+        f"[ranks] rank {rank} on {found[rank][1]} has level {ISA_LEVELS[lowest]} only, so all ranks use it (rank 0: "
+        f"{ISA_LEVELS[found[0][0]]}); dist.isa=same refuses"
+    )

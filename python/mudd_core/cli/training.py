@@ -1,0 +1,176 @@
+"""The training command: what it prints, and what it leaves to the Trainer."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import environment_text, program
+from mudd_core.cli.argv import Request
+from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.config.describe import listing
+from mudd_core.run.progress import Progress, duration
+from mudd_core.run.recipe import recipe_note
+from mudd_core.run.records import Summary
+
+if TYPE_CHECKING:
+    from mudd_core.run.ranks import Ranks
+    from mudd_core.run.shared_store import SharedStore
+    from mudd_core.run.store import RunStore
+
+
+def train(request: Request, ranks: Ranks | None = None) -> int:
+    """Train or resume; 75 if stopped on request. ranks: of the run, each of which makes this call; the first speaks."""
+    from mudd_core.run import signals
+    from mudd_core.run.ranks import Ranks
+
+    ranks = ranks or Ranks()
+    config, world = request.required_config(), ranks.world
+    ranks.together(lambda: mesh_of(config, world))
+    signals.take_for_good()
+    if reason := ranks.first_given(signals.stop_reason(None)):
+        if ranks.first:
+            print(
+                f"stopped by {reason} before anything was written; to start:\n  {command_line(request, ranks=world)}"
+            )
+        return 75
+    store = _store(request, ranks)
+    try:
+        return _train(request, store, ranks)
+    finally:
+        store.close()
+
+
+def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
+    """The locked work directory."""
+    from mudd_core.run.shared_store import SharedStore
+    from mudd_core.run.store import RunStore
+
+    store = RunStore(request.workdir) if ranks.world == 1 else SharedStore(request.workdir, ranks)
+    store.source = request.source
+    return store
+
+
+def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
+    from mudd_core.run.trainer import Trainer
+
+    config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
+    progress = Progress(quiet=not ranks.first)
+    summary = store.summary()
+    if summary is not None:
+        progress.say(
+            f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
+            f"--workdir starts a new one\n{ending(summary, store.path, request)}"
+        )
+        return 0
+    progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
+    if note := recipe_note(config):
+        progress.say(note)
+    trainer = Trainer(config, store, progress=progress, comm=ranks.comm)
+    progress.say(environment_text(config.train.precision) + ranks.text)
+    try:
+        summary = trainer.fit()
+    finally:
+        progress.close()
+    if summary.stopped:
+        saved = ", saved" if summary.step else ""
+        progress.say(
+            f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:\n"
+            f"  {command_line(request, ranks=ranks.world)}"
+        )
+        return 75
+    if ranks.first:
+        _show_sample(trainer, config)
+        print(ending(summary, store.path, request))
+    ranks.barrier()  # the first rank has read weights that all share
+    return 0
+
+
+def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
+    """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
+    from mudd_core.run import longer
+    from mudd_core.run.config_source import changed_file, of_facts
+    from mudd_core.run.files import read_saved_config
+
+    note, store.source = "", request.source
+    if file := changed_file(of_facts(store.saved_facts()), request.source):
+        note = (
+            f"{file} has changed since the run was started; what it gives is compared with the saved config"
+        )
+    try:
+        config, _ = store.adopt(asked)
+        if note:
+            print(f"note: {note}")
+        return config
+    except UserError as error:
+        saved = read_saved_config(store.path)
+        command = shlex.split(command_line(request))
+        advice = longer.advice(request.workdir, saved, asked, store.newest_step(), command)
+        raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
+
+
+def _show_sample(trainer: Any, config: Config) -> None:
+    """A run that is done and saved ends well, whatever its sample does."""
+    from mudd_core.run.sample import write_text
+
+    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
+    print("\na sample of what it learned:\n" + "-" * 72)
+    try:
+        write_text(trainer.model, trainer.tokenizer, "", config.sample, write_now)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        print(f"\nwarning: no sample: {error}", end="")
+    print("\n" + "-" * 72)
+
+
+# Control characters move the cursor or recolour a terminal; those of text stay.
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def write_now(text: str) -> None:
+    """Text on standard output as it comes."""
+    sys.stdout.write(text.translate(_ESCAPED))
+    sys.stdout.flush()
+
+
+def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
+    """The words that name this run again, ready to paste."""
+    words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
+    words.append(f"--config={request.options['--config']}")
+    if "--workdir" in request.options:
+        words.append(f"--workdir={request.options['--workdir']}")
+    words += request.words
+    return shlex.join(words)
+
+
+def ending(summary: Summary, path: Path, request: Request) -> str:
+    """What is printed when a run is done; the last line has the final hash."""
+    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
+    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
+    prompt = shlex.quote("def ")
+    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
+    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
+    return "\n".join(
+        [
+            f"done: {summary.steps} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
+            f"{loss}{bits}{skipped}",
+            f"  checkpoint  {path / 'checkpoints' / f'step-{summary.step}'}",
+            f"  metrics     {path / 'metrics.jsonl'}",
+            f"  summary     {path / 'summary.json'}",
+            f"sample   {command_line(request, 'sample')} --prompt {prompt}",
+            view_line(path),
+            f"final hash {summary.final_hash}",
+        ]
+    )
+
+
+def view_line(path: Path) -> str:
+    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
+    if shutil.which("tensorboard"):
+        return f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}"
+    return f"view     {shlex.join([*program(), 'report', f'--workdir={path}'])}"

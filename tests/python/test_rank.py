@@ -1,0 +1,215 @@
+"""A rank as the command line runs it: one config for all, agreement at the start, one message at the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mudd_core import _core
+from mudd_core.base.errors import DivergedError, FormatError, UserError
+from mudd_core.cli.rank import ended, shared_request
+from mudd_core.config import config_hash, load_config
+from mudd_core.run import rank_cores
+from mudd_core.run.ranks import Ranks
+from rank_runs import on_ranks
+
+
+def codes(work: Callable[[Ranks], int], world: int = 3) -> list[int]:
+    def run(comm: Any) -> int:
+        ranks = Ranks(comm)
+        return ended(lambda: work(ranks), ranks)
+
+    return on_ranks(run, world)
+
+
+def test_one_rank_runs_the_config_file_and_all_get_its_result(tmp_path: Path) -> None:
+    file = tmp_path / "counting.py"
+    file.write_text(
+        "from pathlib import Path\nfrom mudd_core.config import Config\n"
+        f"def get_config():\n    with open({str(tmp_path / 'count')!r}, 'a') as f:\n        f.write('x')\n"
+        "    return Config(name='counting')\n"
+    )
+    words = [f"--config={file}", "train.steps=7", f"--workdir={tmp_path / 'run'}"]
+    requests = on_ranks(lambda comm: shared_request(words, Ranks(comm)), 3)
+    assert (tmp_path / "count").read_text() == "x"
+    wanted = config_hash(load_config(file, ["train.steps=7"]))
+    for request in requests:
+        assert request.required_config().train.steps == 7 and request.workdir == tmp_path / "run"
+        assert config_hash(request.required_config()) == wanted
+
+
+def test_a_mistake_in_the_arguments_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codes(lambda ranks: len(shared_request(["--config=tiny.py", "train.stesp=3"], ranks).words)) == [
+        2,
+        2,
+        2,
+    ]
+    said = capsys.readouterr().err
+    assert said.count("did you mean 'train.steps'") == 1 and said.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [("arguments", ["--config=tiny.py", "train.seed=1"]), ("version", ["--config=tiny.py"])],
+)
+def test_another_program_on_one_rank_is_refused(
+    thing: str, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if thing == "version":
+        agree = Ranks.agree
+
+        def other(ranks: Ranks, facts: dict[str, Any]) -> None:
+            agree(ranks, {**facts, "version": "9.9"} if ranks.rank == 2 and "version" in facts else facts)
+
+        monkeypatch.setattr(Ranks, "agree", other)
+
+    def work(ranks: Ranks) -> int:
+        own = words if ranks.rank == 2 else ["--config=tiny.py"]
+        return len(shared_request(own, ranks).words)
+
+    assert codes(work) == [2, 2, 2]
+    said = capsys.readouterr().err
+    assert f"[ranks] rank 2 on {os.uname().nodename}: {thing}: expected" in said and said.count("error:") == 1
+
+
+@pytest.fixture
+def no_cap() -> Iterator[None]:
+    before = os.environ.get("MUDD_MAX_ISA")
+    os.environ.pop("MUDD_MAX_ISA", None)
+    yield
+    os.environ.pop("MUDD_MAX_ISA", None)
+    if before is not None:
+        os.environ["MUDD_MAX_ISA"] = before
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.usefixtures("no_cap")
+def test_ranks_use_the_lowest_common_level_or_refuse(
+    same: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = threading.local()
+    monkeypatch.setattr(_core, "detected_isa", lambda: levels.value)
+
+    def work(ranks: Ranks) -> int:
+        levels.value = "portable" if ranks.rank == 1 else "avx2"
+        shared_request(["--config=tiny.py", *(["dist.isa=same"] if same else [])], ranks)
+        ranks.barrier()
+        return 0
+
+    assert codes(work) == [2 if same else 0] * 3
+    said = capsys.readouterr().err
+    if same:
+        assert "rank 1 on " in said and "expected 'avx2' as on rank 0" in said and "got 'portable'" in said
+    else:
+        assert os.environ["MUDD_MAX_ISA"] == "portable" and "rank 1 on " in said and "portable only" in said
+
+
+def test_an_error_of_one_rank_ends_the_job_with_its_code_and_one_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[str] = []
+
+    def work(ranks: Ranks) -> int:
+        assert ranks.comm is not None
+        fail = ranks.comm.fail
+        ranks.comm.fail = lambda code, text: (told.append(f"{code} {text}"), fail(code, text))[1]  # type: ignore[method-assign]
+        ranks.where = "in step 3"
+        if ranks.rank == 1:
+            raise FormatError("cache.h5", 9, "torn")
+        ranks.barrier()  # never all of them
+        return 0
+
+    assert codes(work) == [70, 65, 70]
+    assert told == [
+        f"65 error: rank 1 on {os.uname().nodename}, in step 3: FormatError: cache.h5 at byte 9: torn"
+    ]
+    assert "error" not in capsys.readouterr().err  # the Comm tells it
+
+
+def test_an_internal_error_has_its_traceback() -> None:
+    told: list[str] = []
+
+    def work(ranks: Ranks) -> int:
+        if ranks.rank == 2:
+            assert ranks.comm is not None
+            fail = ranks.comm.fail
+            ranks.comm.fail = lambda code, text: (told.append(f"{code} {text}"), fail(code, text))[1]  # type: ignore[method-assign]
+            return 1 // 0
+        ranks.barrier()
+        return 0
+
+    assert codes(work) == [70, 70, 70]
+    assert len(told) == 1 and told[0].startswith("70 Traceback") and "ZeroDivisionError" in told[0]
+
+
+def test_what_ends_all_ranks_alike_is_told_by_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(ranks: Ranks) -> int:
+        raise DivergedError("ten in a row")
+
+    assert codes(work) == [76, 76, 76]
+    assert capsys.readouterr().err == "error: ten in a row\n"
+
+
+def test_an_error_behind_an_agreement_is_told_where_it_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(ranks: Ranks) -> int:
+        def action() -> None:
+            if ranks.rank == 1:
+                raise UserError("[memory] too little")
+
+        ranks.together(action)
+        return 0
+
+    assert codes(work) == [2, 2, 2]
+    assert capsys.readouterr().err == f"error: rank 1 on {os.uname().nodename}: [memory] too little\n"
+
+
+# ---- cores ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "usable", "threads"),
+    [
+        (range(8), [range(8)], 8, 4),  # one mask for all
+        (range(4), [range(4, 8)], 4, 4),  # bound apart
+        ([0], [[1]], 1, 1),
+        (range(8), [range(8)], 6, 3),  # a quota of 6
+        (range(2), [range(2)] * 3, 2, 1),  # more ranks than cores
+    ],
+)
+def test_a_rank_has_its_share_of_the_cores(mine: Any, others: Any, usable: int, threads: int) -> None:
+    places = [("a", list(mine)), *(("a", list(other)) for other in others), ("b", list(mine))]
+    assert rank_cores.share(("a", list(mine)), places, usable) == threads
+
+
+def test_a_binding_that_mpirun_made_by_itself_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: given.append(list(cores)))
+    two = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    assert rank_cores.widen(0, two, range(8)) == "" and given.pop() == [4, 5, 6, 7]
+    assert rank_cores.widen(3, two, range(8)) == "" and given.pop() == [3, 4, 5]
+    assert rank_cores.widen(6, two, range(8)) == "" and given.pop() == list(range(8))  # they overlap
+    assert rank_cores.widen(1, two, range(8)) == "" and not given
+    assert rank_cores.widen(4, {}, range(8)) == "" and not given  # no mpirun
+    one = {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    assert rank_cores.widen(0, one, range(8)) == "" and given.pop() == list(range(8))
+
+
+def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("widened"))
+    bound = {
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        rank_cores.ASKED_BINDING: "core",
+    }
+    assert rank_cores.widen(0, bound, range(8)) == ""
+    assert rank_cores.widen(4, bound, range(8)) == (
+        "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with --map-by slot:PE=4 or "
+        "--bind-to none"
+    )
