@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ class Report:
     stopped: bool = False
     spike: bool = False
     spoilt: bool = False
+    flags: int = 0
 
 
 @dataclass
@@ -44,13 +47,25 @@ class FakeEngine:
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
 
     batcher: Any = None
+    comm: Any = None
 
     def train_step(
-        self, step: int, lr: float, batch: Any = None, limits: tuple[float, float] | None = None
+        self,
+        step: int,
+        lr: float,
+        batch: Any = None,
+        limits: tuple[float, float] | None = None,
+        flags: int = 0,
     ) -> Report:
         self.before_step(step)
         if _core.stop_requested():
             return Report(0.0, 0.0, stopped=True)
+        report = self._update(step, lr, limits)
+        told = Ranks(self.comm).gathered(flags)
+        report.flags = functools.reduce(operator.or_, told)
+        return report
+
+    def _update(self, step: int, lr: float, limits: tuple[float, float] | None) -> Report:
         time.sleep(self.seconds)
         if step in self.bad:
             return Report(float("nan"), float("inf"), finite=False)

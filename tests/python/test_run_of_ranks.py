@@ -36,7 +36,9 @@ def run(
 
     def work(comm: Comm) -> Any:
         try:
-            assembly = fake_assembly(engine(comm.rank))
+            made = engine(comm.rank)
+            made.comm = comm
+            assembly = fake_assembly(made)
             with Trainer(config_of(*words), path, comm=comm, assemble=assembly) as trainer:
                 return fit(trainer)
         except Exception as error:
@@ -130,19 +132,13 @@ def test_a_failed_save_is_everybodys_and_the_run_goes_on(
     assert second.exit_code == first.exit_code == 74
 
 
-def test_a_run_that_diverges_names_the_rank(tmp_path: Path) -> None:
-    class Bad(FakeEngine):
-        def first_nonfinite(self, step: int) -> str:
-            return "the sum over the batch" if self.rank != 2 else "blocks.1.ffn.up"
-
+def test_a_run_that_diverges_ends_on_all_ranks_alike(tmp_path: Path) -> None:
     def engine(rank: int) -> FakeEngine:
-        made = Bad(bad=frozenset(range(4, 20)))
-        made.rank = rank  # type: ignore[attr-defined]
-        return made
+        return FakeEngine(bad=frozenset(range(4, 20)))
 
     found = run(tmp_path / "run", 4, "train.max_skips=3", "train.rewind=0", engine=engine)
     assert all(isinstance(error, DivergedError) for error in found)
-    assert "the first bad number is in blocks.1.ffn.up (rank 2 on " in str(found[0])
+    assert "the first bad number is in blocks.1.ffn.up" in str(found[0])
     assert len({str(error) for error in found}) == 1
 
 

@@ -65,13 +65,6 @@ class Ranks:
             return value
         return next((one for one in self.gathered(value) if one is not None), None)
 
-    def first_bad(self, place: str) -> str:
-        """The place of a bad number on the lowest rank that has one, and which rank that is."""
-        if self.world == 1:
-            return place
-        told = f"{place} (rank {self.rank} on {socket.gethostname()})"
-        return self.first_given(None if place == "the sum over the batch" else told) or place
-
     def together(self, action: Callable[[], Value]) -> Value:
         """The action's result here; where it fails on any rank, it fails on all.
 

@@ -41,6 +41,10 @@ class StepReport(Protocol):
     def stopped(self) -> bool:
         """True: a stop was asked for and nothing has changed."""
 
+    @property
+    def flags(self) -> int:
+        """Those that any rank gave to the step."""
+
 
 def kept(report: StepReport) -> bool:
     """Whether the update was made and holds."""
@@ -60,11 +64,16 @@ class Engine(Evaluator, Protocol):
     batcher: Any
 
     def train_step(
-        self, step: int, lr: float, batch: Any = None, limits: tuple[float, float] | None = None
+        self,
+        step: int,
+        lr: float,
+        batch: Any = None,
+        limits: tuple[float, float] | None = None,
+        flags: int = 0,
     ) -> StepReport:
         """An update on the batch, or else on the batcher's batch number `step`, from 0.
 
-        limits: the largest loss and gradient norm that an update is made for.
+        limits: the largest loss and gradient norm that an update is made for. flags: bits, told to all ranks.
         """
 
     def state_tensors(self, *, writable: bool = False) -> Tensors:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mudd_core.base.errors import DivergedError
 from mudd_core.config import TrainConfig
 from mudd_core.run.log import RunLog
-from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Engine, StepReport
 from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore
@@ -23,9 +22,8 @@ class Recovery:
         store: RunStore | SharedStore | None,
         state: RunState,
         log: RunLog,
-        ranks: Ranks,
     ) -> None:
-        self._train, self._engine, self._store, self._ranks = train, engine, store, ranks
+        self._train, self._engine, self._store = train, engine, store
         self._state, self._log, self._guard = state, log, state.guard
 
     def judge(self, step: int, report: StepReport, *, own_batch: bool) -> bool:
@@ -41,7 +39,7 @@ class Recovery:
         obstacle = self._obstacle(own_batch) if ends else ""
         where = ""
         if not report.finite and (obstacle or train.debug_nonfinite):
-            where = self._ranks.first_bad(self._engine.first_nonfinite(self._guard.batch_index(step)))
+            where = self._engine.first_nonfinite(self._guard.batch_index(step))
         if report.spoilt:
             self._log.say(f"step {step + 1}: {reason}")
         else:

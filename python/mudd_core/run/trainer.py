@@ -27,6 +27,7 @@ from mudd_core.run.progress import Progress
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.run.recovery import Recovery
+from mudd_core.run.requests import Requests
 from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.state import RunState
@@ -81,9 +82,8 @@ class Trainer:
             self.engine = self._components.engine
             self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
             self._state = RunState(self.config, self._components)
-            self._recovery = Recovery(
-                self.config.train, self.engine, self._store, self._state, self._log, self._ranks
-            )
+            self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
+            self._requests = Requests(self._ranks, self._store)
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._log.say(start_from(self.config, self.engine))
@@ -149,7 +149,10 @@ class Trainer:
             self._store.ended = False
         self._ranks.where = f"in step {t + 1}"
         lr, guard = learning_rate(self.config, t), self._state.guard
-        report = self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits())
+        report = self.engine.train_step(
+            guard.batch_index(t), lr, batch, guard.limits(), self._requests.flags()
+        )
+        self._requests.heard(report)
         if report.stopped:
             return None
         goes_back = self._recovery.judge(t, report, own_batch=batch is None)
@@ -184,7 +187,7 @@ class Trainer:
                 continue
             if self._log.took_step(record, self._state.clock.seconds_left(record.step)):
                 self._state.logged(record)
-            if self._ranks.any(signals.take_save_request()) or self._scheduled_save():
+            if self._requests.take_save() or self._scheduled_save():
                 self.save()
         return self._end(self._stop)
 
@@ -192,8 +195,7 @@ class Trainer:
         if self._store is not None:
             self._store.beat()
         if self._stop is None:
-            own = signals.stop_reason(self._store.stop_file if self._store else None)
-            self._stop = self._ranks.first_given(own)
+            self._stop = self._requests.stop()
         if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
             self._stop = "train.stop_at"
         return self._stop
@@ -211,12 +213,16 @@ class Trainer:
         last = self._state.last_validation
         if not self._due(self.config.train.eval_every) or (last is not None and last.step == self.step_done):
             return True
-        result = self._validate(stop=lambda: self._stop_reason() is not None)
+        result = self._validate(stop=self._stops_validation)
         if result is None:
             return False
         self._state.validated(result)
         self._log.validated(result)
         return True
+
+    def _stops_validation(self) -> bool:
+        self._requests.agree()
+        return self._stop_reason() is not None
 
     def _end(self, stopped: str | None) -> Summary:
         if self._state.saved_step != self.step_done:

@@ -1,0 +1,60 @@
+"""Requests to stop or save that reach one rank of a run, and become decisions of all."""
+
+from __future__ import annotations
+
+from mudd_core.run import signals
+from mudd_core.run.ranks import Ranks
+from mudd_core.run.records import StepReport
+from mudd_core.run.shared_store import SharedStore
+from mudd_core.run.store import RunStore
+
+STOP, SAVE = 1, 2  # flags of a step
+
+
+class Requests:
+    """What signals, the STOP file and other ranks ask for.
+
+    A process alone looks when it is asked. Several ranks tell each other with the verdict of a step, which costs no
+    message of its own, or by `agree`; so all of them stop at the same step.
+    """
+
+    def __init__(self, ranks: Ranks, store: RunStore | SharedStore | None) -> None:
+        self._ranks, self._store = ranks, store
+        self._own: str | None = None  # why this rank asks for a stop
+        self._agreed: str | None = None
+        self._save = False
+
+    def flags(self) -> int:
+        """What this rank tells the others with its next step."""
+        if self._ranks.world == 1:
+            return 0
+        return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
+
+    def heard(self, report: StepReport) -> None:
+        """Take in what the step told of all ranks."""
+        if self._ranks.world == 1:
+            return
+        self._save |= bool(report.flags & SAVE)
+        if report.stopped or report.flags & STOP:
+            self.agree()
+
+    def agree(self) -> None:
+        """Ask all ranks at once; every rank makes this call."""
+        if self._ranks.world > 1:
+            self._agreed = self._ranks.first_given(self._look())
+
+    def stop(self) -> str | None:
+        """Why all ranks stop now; None if they go on."""
+        return self._look() if self._ranks.world == 1 else self._agreed
+
+    def take_save(self) -> bool:
+        """True once after a request to save."""
+        if self._ranks.world == 1:
+            return signals.take_save_request()
+        asked, self._save = self._save, False
+        return asked
+
+    def _look(self) -> str | None:
+        if self._own is None or self._ranks.world == 1:
+            self._own = signals.stop_reason(self._store.stop_file if self._store else None)
+        return self._own
