@@ -22,25 +22,26 @@ _INDEX = "model.safetensors.index.json"
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
-def load_weights(path: Path | str) -> dict[str, NDArray[Any]]:
+def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, NDArray[Any]]:
     """The weights in a safetensors file, a folder of such files, or a `step-<n>` folder of ours.
 
     A step of ours is verified. Other files carry no checksums and no optimizer state: a warning says so. BF16
-    becomes float32, exactly. UserError for a missing path and for pickled formats, which are never opened;
-    FormatError for a malformed file.
+    becomes float32, exactly, unless keep_bf16 leaves it as it is (dtypes.BF16). UserError for a missing path and for
+    pickled formats, which are never opened; FormatError for a malformed file.
     """
     path = local(path, "[weights] path")
     files = weight_files(path)
     if not files:
         step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
-        return load_step(path.parent, step, only=lambda name: "/" not in name).tensors
+        weights = load_step(path.parent, step, only=lambda name: "/" not in name).tensors
+        return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
-    weights: dict[str, NDArray[Any]] = {}
+    weights = {}
     for file in files:
         for name, array in _tensors_of(file).items():
             if name in weights:
                 raise FormatError(str(file), 8, f"tensor {name!r} stands in two files")
-            weights[name] = array
+            weights[name] = array if keep_bf16 else _widened(array)
     return weights
 
 
@@ -93,5 +94,9 @@ def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
             raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
         array = np.empty(shape, held)
         file.read_tensor(index, array)
-        out[name] = dtypes.as_float32(array) if dtype == "BF16" else array
+        out[name] = array
     return out
+
+
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
+    return dtypes.as_float32(array) if array.dtype == dtypes.BF16 else array

@@ -85,7 +85,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     path = local(path, "[start] load_parameters_path")
     run, step = run_and_step(path, state)
     if run is None:
-        return Source(path, load_weights(path), None, False)
+        return Source(path, load_weights(path, keep_bf16=True), None, False)
     wanted = (lambda name: True) if state else (lambda name: "/" not in name)
     folder = run / "checkpoints"
     if step < 0:
