@@ -19,6 +19,7 @@ from mudd_core.engine.engine import Engine
 from mudd_core.engine.frozen import frozen_types
 from mudd_core.engine.model import Model
 from mudd_core.run.trainer import Trainer
+from rank_runs import batch_of, on_ranks
 from small_models import CASES, make, make_batch
 
 BATCH, LENGTH = 4, 9
@@ -187,3 +188,21 @@ def test_only_what_is_frozen_for_good_is_stored_so() -> None:
         Trainer(config("llama_gqa", "!embed", "bf16"), model=Model(cfg))
     assert config_hash(config("gpt2", "!embed")) != config_hash(config("gpt2", "!embed", "bf16"))
     assert config_hash(config("gpt2", "")) == config_hash(config("gpt2", "", "stored"))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_ranks_of_a_node_share_them_and_train_to_the_bits_of_one_process(kind: str) -> None:
+    asked = config("llama_gqa", trained("llama_gqa", "half"))
+    names = [name for name in make("llama_gqa")[2] if name not in asked.train.trainable.split(",")]
+    stored = dict.fromkeys(names, kind)
+
+    def work(comm: Any) -> tuple[list[float], dict[str, bytes], int]:
+        model = Model(asked.model, seed=3, stored=stored, comm=comm)
+        engine = Engine(asked, model)
+        losses = [engine.train_step(step, 1e-2, batch_of(asked, step)).loss for step in range(3)]
+        weights = {name: value.tobytes() for name, value in model.parameters.items()}
+        assert model.store.shared == (comm is not None)
+        return losses, weights, model.store.plane_bytes
+
+    alone = work(None)
+    assert all(rank == alone for rank in on_ranks(work, 2))

@@ -43,6 +43,7 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
 def as_float32(array: NDArray[Any]) -> NDArray[Any]:
     """An array of any real dtype as float32: itself, or a copy; exact for BF16 and F16."""
     if array.dtype == BF16:
-        words = np.ascontiguousarray(array).view(np.uint16).reshape(array.shape)
-        return (words.astype(np.uint32) << 16).view(np.float32)
+        words = np.ascontiguousarray(array).view(np.uint16).reshape(array.shape).astype(np.uint32)
+        words <<= 16
+        return words.view(np.float32)
     return np.asarray(array, np.float32)
