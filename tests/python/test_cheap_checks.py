@@ -12,7 +12,8 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.engine import memory
-from mudd_core.run.components import check_memory, expected_vocabulary, planned_bytes, resolved_model
+from mudd_core.run.booking import check_memory, planned_bytes
+from mudd_core.run.components import expected_vocabulary, resolved_model
 from mudd_core.run.memory_advice import advice
 from mudd_core.run.workdir import Workdir
 from tiny_run import ROOT

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import Request
-from mudd_core.cli.names import known_words
+from mudd_core.cli.job import asked
+from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.training import train, write_now
-from mudd_core.config import Config, config_hash
+from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.run.metrics import Row
 from mudd_core.run.progress import duration
@@ -19,7 +20,7 @@ from mudd_core.run.recipe import recipe_note
 from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
-    pass
+    from mudd_core.run.booking import Place
 
 
 def run(request: Request) -> int:
@@ -27,7 +28,7 @@ def run(request: Request) -> int:
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.run.plan_report import plan_text
 
-        print(plan_text(request.required_config(), request.workdir))
+        print(plan_text(request.required_config(), request.workdir, _place(request)))
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.plan_report import parameter_table
@@ -36,6 +37,17 @@ def run(request: Request) -> int:
         return 0
     commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
     return commands[request.command](request)
+
+
+def _place(request: Request) -> Place:
+    """The ranks that a plan is for."""
+    from mudd_core.run.booking import ALONE, Place
+
+    words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
+    if not words:
+        return ALONE
+    job = asked(words).job
+    return Place(job.ranks, job.on_a_host, mesh_of(request.required_config(), job.ranks).fsdp)
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, ModelConfig
-from mudd_core.dist import Comm
+from mudd_core.config import Config, ModelConfig, mesh_of
 from mudd_core.engine import memory
 from mudd_core.engine.flops import flops_per_token, peak_flops
 from mudd_core.run import start_warnings
+from mudd_core.run.booking import ALONE, Place, book, check_memory
 from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
-from mudd_core.run.stored_types import require_types, stored_types, types_note
+from mudd_core.run.stored_types import require_types, types_note
 
 
 @dataclass(frozen=True)
@@ -76,85 +76,6 @@ def with_model_of(model: Any, config: Config) -> Config:
     return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))
 
 
-def book(
-    shape: ModelConfig,
-    config: Config,
-    model: Any = None,
-    batcher: Any = None,
-    *,
-    only: bool = False,
-    comm: Comm | None = None,
-    checkpoints: Path | None = None,
-) -> tuple[Any, Any, dict[str, int]]:
-    """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
-
-    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
-    ranks that train it; all make this call. checkpoints: of the run, whose types the frozen weights keep.
-    """
-    from mudd_core.engine.engine import Engine as RealEngine
-    from mudd_core.engine.model import Model
-
-    if model is None:
-        model = Model(
-            shape,
-            initialize=False,
-            booked_only=only,
-            precision=config.train.precision,
-            comm=comm,
-            stored=stored_types(shape, config, checkpoints),
-        )
-    engine = RealEngine(config, model, batcher)
-    batch = config.eval.batch_size or config.train.batch_size
-    evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
-    return model, engine, {**engine.memory_report(), "evaluation": evaluation}
-
-
-def planned_bytes(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, int]:
-    """Return the memory by kind that a run will take on top of the program; takes none of it."""
-    return book(shape, config, only=True, checkpoints=checkpoints)[2]
-
-
-def memory_advice(
-    shape: ModelConfig, config: Config, report: dict[str, int], have: int, checkpoints: Path | None = None
-) -> str:
-    """Return what to change so that a run, which needs what planned_bytes reports, fits into `have` bytes."""
-    from mudd_core.run.memory_advice import advice
-
-    _, trained = _counted(
-        shape, config, checkpoints
-    )  # the gradients are at least as large as the weights that train
-    settled = report["weights"] + 4 * trained + report["moments"]
-    return advice(
-        config, lambda changed: sum(planned_bytes(shape, changed, checkpoints).values()), have, settled
-    )
-
-
-def _counted(shape: ModelConfig, config: Config, checkpoints: Path | None) -> tuple[int, int]:
-    """Bytes of the weights, and number of those that train."""
-    from mudd_core.engine.model import Model
-    from mudd_core.engine.trainable import choose_trained
-
-    model = Model(shape, booked_only=True, stored=stored_types(shape, config, checkpoints))
-    choose_trained(model, config.train.trainable)
-    return model.store.plane_bytes, model.store.trained_elements
-
-
-def check_memory(
-    shape: ModelConfig, config: Config, what: str = "training", checkpoints: Path | None = None
-) -> None:
-    """Raise UserError, with advice, if a run of this config does not fit into memory; takes no memory itself."""
-    from mudd_core.run.memory_advice import SMALLER
-
-    # Planning the updates of a model far too large takes seconds; counting its weights does not.
-    weights, trained = _counted(shape, config, checkpoints)
-    least = weights + 6 * trained
-    memory.require(least, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
-    report = planned_bytes(shape, config, checkpoints)
-    memory.require(
-        sum(report.values()), what, lambda have: memory_advice(shape, config, report, have, checkpoints)
-    )
-
-
 def assemble(
     config: Config,
     model: Any = None,
@@ -171,8 +92,8 @@ def assemble(
     from mudd_core import _core, data
     from mudd_core.engine.trainable import trained_note
 
-    train = config.train
-    ranks = ranks or Ranks()
+    train, ranks = config.train, ranks or Ranks()
+    place = _place(config, ranks)
     if ranks.world > 1:  # each rank has a part of the moments, and checkpoints hold whole ones
         raise UserError(
             "[launch] training over several ranks is not built yet; start one process, which uses its cores by threads "
@@ -187,11 +108,12 @@ def assemble(
     else:
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
-            check_memory(resolved_model(config, expected_vocabulary(config)), config, checkpoints=checkpoints)
+            shape = resolved_model(config, expected_vocabulary(config))
+            check_memory(shape, config, checkpoints=checkpoints, place=place)
 
         cache = _shared_cache(data.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, cache.vocab_size)
-        ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints))
+        ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
         batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
@@ -210,6 +132,12 @@ def assemble(
         notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
     )
     return _with_text(components, config, cache) if cache else components
+
+
+def _place(config: Config, ranks: Ranks) -> Place:
+    if ranks.comm is None or ranks.world == 1:
+        return ALONE
+    return Place(ranks.world, ranks.comm.node_size, mesh_of(config, ranks.world).fsdp)
 
 
 def _shared_cache(

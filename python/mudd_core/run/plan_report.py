@@ -14,7 +14,8 @@ from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
-from mudd_core.run.components import book, expected_vocabulary, memory_advice, resolved_model
+from mudd_core.run.booking import ALONE, Place, book, memory_advice, planned_bytes
+from mudd_core.run.components import expected_vocabulary, resolved_model
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
@@ -49,8 +50,8 @@ def _last_share(workdir: Path) -> tuple[float, str]:
     return 0.5, "nothing measured yet: half of the peak assumed"
 
 
-def plan_text(config: Config, workdir: Path) -> str:
-    """The text of --plan. Nothing is written, and next to no memory is used."""
+def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
+    """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train."""
     from mudd_core import _core
 
     train = config.train
@@ -59,11 +60,13 @@ def plan_text(config: Config, workdir: Path) -> str:
     shape = resolved_model(config, expected_vocabulary(config))
     checkpoints = workdir / "checkpoints"
     model, _, report = book(shape, config, only=True, checkpoints=checkpoints)
+    own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
     flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
     tokens = train.batch_size * train.seq_len
     rate = peak_flops(train.precision)
     share, source = _last_share(workdir)
-    seconds = flops * tokens / (rate * share)
+    nodes = -(-place.world // place.on_a_node)
+    seconds = flops * tokens / (rate * share * nodes)
     a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
@@ -71,25 +74,33 @@ def plan_text(config: Config, workdir: Path) -> str:
         *(f"                {note}" for note in (trained_note(model), stored_note(model.store)) if note),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
         f"{flops_text(flops * tokens * train.steps)} in all",
-        *_memory_lines(shape, config, {"program": program, **report}, checkpoints),
+        *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
+        *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last} kept",
         f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
         f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
         f"                ({source}); validation and saving are not in it",
+        *(
+            []
+            if nodes == 1
+            else [f"                {nodes} nodes like this one; what their messages take is not in it"]
+        ),
         *filter(None, [recipe_note(config)]),
     ]
     return "\n".join(lines)
 
 
-def _memory_lines(shape: ModelConfig, config: Config, kinds: dict[str, int], checkpoints: Path) -> list[str]:
-    """The peak, its parts, and whether a start would be refused."""
-    more = sum(kinds.values()) - kinds["program"]
+def _memory_lines(
+    shape: ModelConfig, config: Config, kinds: dict[str, int], checkpoints: Path, place: Place
+) -> list[str]:
+    """The peak of a rank, its parts, and whether a start would be refused."""
+    peak, ranks = sum(kinds.values()), place.on_a_node
+    more = ranks * (peak - kinds["program"])
     have, limit = memory.available_bytes()
-    lines = [
-        f"  memory        {bytes_text(sum(kinds.values()))} at the peak; {limit} leaves {bytes_text(have)}"
-    ]
+    whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
+    lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit} leaves {bytes_text(have)}"]
     if more > have:
-        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have, checkpoints)}"
+        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have, checkpoints, place)}"
         lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
     return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
 

@@ -85,7 +85,8 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
     from mudd_core import _core, data
     from mudd_core.engine.model import Model
-    from mudd_core.run.components import check_memory, expected_vocabulary, resolved_model
+    from mudd_core.run.booking import check_memory
+    from mudd_core.run.components import expected_vocabulary, resolved_model
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")

@@ -1,0 +1,68 @@
+"""What --plan says of several ranks is what their engines book."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.base.errors import UserError
+from mudd_core.cli import main
+from mudd_core.engine import memory
+from mudd_core.engine.engine import Engine
+from mudd_core.run.booking import Place, check_memory, planned_bytes
+from mudd_core.run.components import resolved_model
+from rank_runs import on_ranks
+
+SHARED = ("weights", "packed")  # one copy on a node
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("world", [2, 4])
+def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, precision: str) -> None:
+    config = mc.load_config("tiny.py", [f"train.precision={precision}", "train.threads=1"])
+    shape = resolved_model(config, 4096)
+
+    def work(comm: Any) -> dict[str, int]:
+        model = mc.Model(shape, precision=precision, comm=comm, initialize=False)
+        return Engine(config, model).memory_report()
+
+    reports = on_ranks(work, world)
+    planned = planned_bytes(shape, config, place=Place(world, world, world))
+    for kind, count in reports[0].items():
+        node = count if kind in SHARED else sum(report[kind] for report in reports)
+        assert world * planned[kind] == pytest.approx(node, rel=0.02), kind
+
+
+def test_the_plan_prints_bytes_of_a_rank_and_of_a_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(*words: str) -> str:
+        assert main(["--config=tiny.py", "--plan", f"--workdir={tmp_path / 'none'}", *words]) == 0
+        return capsys.readouterr().out
+
+    text = plan("--ranks=4")
+    assert "ranks         4 as data 1 x fsdp 4, 4 on a node" in text and "of a node of 4;" in text
+    text = plan("--ranks=4", "--hosts=a,b", "mesh.fsdp=2")
+    assert "4 as data 2 x fsdp 2, 2 on a node" in text and "2 nodes like this one" in text
+    assert "ranks" not in plan()
+    assert main(["--config=tiny.py", "--plan", "--ranks=3"]) == 2
+    assert "[mesh] 3 ranks do not divide" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_that_do_not_fit_a_node_together_are_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = mc.load_config("tiny.py")
+    shape = resolved_model(config, 4096)
+    place = Place(4, 4, 4)
+    need = 4 * sum(planned_bytes(shape, config, place=place).values())
+    monkeypatch.setattr(memory, "available_bytes", lambda: (need, "a test"))
+    check_memory(shape, config, place=place)
+    monkeypatch.setattr(memory, "available_bytes", lambda: (need - 1, "a test"))
+    with pytest.raises(UserError, match="the training stays the same") as caught:
+        check_memory(shape, config, place=place)
+    assert caught.value.exit_code == 2
