@@ -7,6 +7,7 @@
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/gemm/pack_block.h"
 
 namespace mudd {
 namespace {
@@ -34,18 +35,13 @@ struct Cut {
 
 // Refreshes the pieces of panels that rows [r, r_end) x columns [c, c_end) of p own.
 void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end) {
-  const GemmKernels& gemm = gemm_kernels(p.packed);
-  const int64_t nr = gemm.nr, all_rows = p.matrix_rows > 0 ? p.matrix_rows : p.rows;
-  if (p.packed_plain)  // panel of columns [at, at + nr), its rows before this piece
-    for (int64_t at = c; at < c_end; at += nr)
-      gemm.pack(p.w + r * p.cols + at, p.cols, r_end - r, std::min(nr, p.cols - at), 0, 1,
-                static_cast<std::byte*>(p.packed_plain) + gemm.panel_bytes(all_rows, at) +
-                    gemm.panel_bytes(p.first_row + r, nr));
-  if (p.packed_transposed)  // panel of rows [at, at + nr), c columns of it before this piece
-    for (int64_t at = r; at < r_end; at += nr)
-      gemm.pack_transposed(p.w + at * p.cols + c, p.cols, c_end - c, std::min(nr, p.rows - at), 0, 1,
-                           static_cast<std::byte*>(p.packed_transposed) +
-                               gemm.panel_bytes(p.cols, p.first_row + at) + gemm.panel_bytes(c, nr));
+  const PackedMatrix whole{.w = p.w - p.first_row * p.cols,
+                           .rows = p.matrix_rows > 0 ? p.matrix_rows : p.rows,
+                           .cols = p.cols,
+                           .plain = p.packed_plain,
+                           .transposed = p.packed_transposed,
+                           .compute = p.packed};
+  pack_block(whole, p.first_row + r, p.first_row + r_end, c, c_end);
 }
 
 constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows

@@ -1,9 +1,13 @@
 #include "mudd/params/param_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/gemm/pack_block.h"
+#include "mudd/params/units.h"
 
 namespace mudd {
 namespace {
@@ -184,6 +188,30 @@ void ParamStore::refresh_own() {
 void ParamStore::repack(int i) {
   for (Pack how : {Pack::plain, Pack::transposed})
     if (packed(i, how)) pack_master(i, how);
+}
+
+void ParamStore::repack(const Part& part) {
+  const Parameter& p = at(part.parameter);
+  const int64_t matrix = p.matrix_rows() * p.cols();
+  for (int64_t s = part.begin / matrix; part.size() > 0 && s * matrix < part.end; ++s) {
+    const auto panels = [&](Pack how) -> void* {
+      std::byte* all = packed_by_update(part.parameter, how);
+      return all ? all + s * packed_stride(part.parameter, how) : nullptr;
+    };
+    const PackedMatrix packed{.w = master(part.parameter) + s * matrix,
+                              .rows = p.matrix_rows(),
+                              .cols = p.cols(),
+                              .plain = panels(Pack::plain),
+                              .transposed = panels(Pack::transposed),
+                              .compute = compute_};
+    if (!packed.plain && !packed.transposed) continue;
+    const int64_t first = std::max(part.begin - s * matrix, int64_t{0}) / p.cols();
+    const int64_t end = std::min(part.end - s * matrix, matrix) / p.cols();
+    parallel_for((end - first + kUnitRows - 1) / kUnitRows, [&](int64_t task, int) {
+      const int64_t r = first + task * kUnitRows;
+      pack_block(packed, r, std::min(r + kUnitRows, end), 0, p.cols());
+    });
+  }
 }
 
 void ParamStore::repack_all() {

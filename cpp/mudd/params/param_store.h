@@ -121,7 +121,8 @@ class ParamStore {
   void share_packs(bool on) { share_packs_ = on; }
   int64_t packed_stride(int i, Pack how) const;
   void repack(int i);
-  void repack_all();  // where a node shares its weights, by all of its processes together
+  void repack(const Part& part);  // whole units; copies that an update refreshes
+  void repack_all();              // where a node shares its weights, by all of its processes together
 
   int64_t plane_bytes() const;  // of all weights as they are stored
   int64_t state_bytes() const;  // of all planes but the master

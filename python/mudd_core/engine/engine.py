@@ -79,6 +79,7 @@ class Engine:
             runs_per_step=self.runs,
             recompute=self.config.train.recompute,
             check_finite=check_finite or self.config.train.debug_nonfinite,
+            gradient_rows=not shared or self._comm.nodes == 1,  # between nodes whole tables go
             gradients=_core.NodeGradients(self._comm.core) if shared else None,
         )
 
@@ -155,15 +156,8 @@ class Engine:
     def first_nonfinite(self, step: int) -> str:
         """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly.
 
-        By all ranks together: where there are several, the name says which rank has it.
+        Of this rank's samples.
         """
-        found = [name.decode() for name in self._comm.all_gather(self._first_nonfinite(step).encode())]
-        for rank, name in enumerate(found):
-            if name:
-                return f"{name} of rank {rank}" if len(found) > 1 else name
-        return "the sum over the batch"
-
-    def _first_nonfinite(self, step: int) -> str:
         given = self._given
         optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
         self.executor.release()  # two of them at once were never asked for
@@ -178,7 +172,7 @@ class Engine:
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())
-        return ""
+        return "the sum over the batch"
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow."""
