@@ -55,8 +55,8 @@ std::uint64_t bytes_of(const py::buffer_info& info) {
 // (name, dtype, shape, buffer)
 using PyTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, py::buffer>;
 
-ShardRecord add_shard(AtomicFolder& folder, const std::string& file, const std::vector<PyTensor>& tensors,
-                      const Metadata& metadata) {
+template <typename Write>  // gets the sources
+ShardRecord with_sources(const std::vector<PyTensor>& tensors, Write&& write) {
   std::vector<py::buffer_info> held;  // keeps every buffer exported, so nobody can resize it meanwhile
   std::vector<TensorSource> sources;
   held.reserve(tensors.size());
@@ -65,7 +65,19 @@ ShardRecord add_shard(AtomicFolder& folder, const std::string& file, const std::
     sources.push_back({name, dtype, shape, held.back().ptr, bytes_of(held.back())});
   }
   const py::gil_scoped_release release;
-  return folder.add_shard(file, sources, metadata);
+  return write(sources);
+}
+
+ShardRecord add_shard(AtomicFolder& folder, const std::string& file, const std::vector<PyTensor>& tensors,
+                      const Metadata& metadata) {
+  return with_sources(tensors, [&](const auto& sources) { return folder.add_shard(file, sources, metadata); });
+}
+
+ShardRecord write_shard(const std::string& folder, const std::string& file, const std::vector<PyTensor>& tensors,
+                        const Metadata& metadata) {
+  return with_sources(tensors, [&](const auto& sources) {
+    return mudd::io::write_shard_into(files(), folder, file, sources, metadata);
+  });
 }
 
 // (label, begin, end, checksums of the blocks)
@@ -83,14 +95,12 @@ void verify_file(const std::string& path, std::uint64_t bytes, std::uint32_t crc
   mudd::io::verify_file(files(), path, bytes, crc, std::move(checked));
 }
 
-void read_checked(const std::string& path, PyRange range, const py::buffer& out) {
+void read_checked(const std::string& path, PyRange range, const py::buffer& out, std::uint64_t skip) {
   const py::buffer_info info = contiguous(out, "read_checked", true);
   const CheckedRange checked = range_of(std::move(range));
-  check(checked.end >= checked.begin && checked.end - checked.begin == bytes_of(info), "read_checked",
-        "out: expected ", checked.end - checked.begin, " bytes, got ", bytes_of(info));
   const py::gil_scoped_release release;
   const BoundedReader reader(files(), path);
-  mudd::io::read_checked(reader, checked, info.ptr);
+  mudd::io::read_checked_part(reader, checked, skip, bytes_of(info), info.ptr);
 }
 
 void read_tensor(const SafetensorsFile& file, std::size_t index, const py::buffer& out) {
@@ -195,8 +205,8 @@ void bind_files(py::module_& m) {
       "Removes a folder so that no half of it is found under its name.");
   m.def("verify_file", &verify_file, py::arg("path"), py::arg("bytes"), py::arg("crc"), py::arg("ranges"), NoGil(),
         "Reads a whole file and compares size, block checksums and its own; FormatError names what differs.");
-  m.def("read_checked", &read_checked, py::arg("path"), py::arg("range"), py::arg("out"),
-        "Reads one checked range into a writable buffer of its size.");
+  m.def("read_checked", &read_checked, py::arg("path"), py::arg("range"), py::arg("out"), py::arg("skip") = 0,
+        "Fills a writable buffer with the bytes of a checked range from byte `skip` of it.");
 }
 
 void bind_folder(py::module_& m) {
@@ -205,6 +215,8 @@ void bind_folder(py::module_& m) {
       .def_readonly("crc", &ShardRecord::crc)
       .def_property_readonly("slices", &slices_of,
                              "(begin, end, block checksums) of each tensor, in order given.");
+  m.def("write_shard", &write_shard, py::arg("folder"), py::arg("file"), py::arg("tensors"), py::arg("metadata"),
+        "Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds.");
   py::class_<AtomicFolder>(m, "AtomicFolder", "A folder that appears whole or not at all; see io/atomic_folder.h.")
       .def(py::init([](const std::string& parent, const std::string& name, const std::string& id) {
              return std::make_unique<AtomicFolder>(files(), parent, name, id);
@@ -216,6 +228,7 @@ void bind_folder(py::module_& m) {
            "Writes the manifest and syncs; the folder keeps its temporary name.")
       .def("replace", &AtomicFolder::replace, NoGil(),
            "Puts the sealed folder in the place of a committed one, without an instant where neither is there.")
+      .def("close", &AtomicFolder::close, NoGil(), "Removes the folder unless it is committed.")
       .def_property_readonly("temporary", &AtomicFolder::temporary, "Path of the folder until it is committed.")
       .def("commit", &AtomicFolder::commit, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
            "Writes the manifest, syncs, renames to the final name, syncs the parent.");

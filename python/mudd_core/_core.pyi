@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -31,6 +31,10 @@ class AtomicFolder:
     def add_shard(self, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
         """
         Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.
+        """
+    def close(self) -> None:
+        """
+        Removes the folder unless it is committed.
         """
     def commit(self, manifest_file: str, manifest: str | bytes) -> None:
         """
@@ -518,9 +522,9 @@ def random_uniform(begin: int, end: int, *, seed: int, purpose: str, low: float 
     """
     Elements [begin, end) of the uniform tensor of (seed, purpose), float32.
     """
-def read_checked(path: str, range: tuple[str, int, int, collections.abc.Sequence[int]], out: typing.Any) -> None:
+def read_checked(path: str, range: tuple[str, int, int, collections.abc.Sequence[int]], out: typing.Any, skip: int = 0) -> None:
     """
-    Reads one checked range into a writable buffer of its size.
+    Fills a writable buffer with the bytes of a checked range from byte `skip` of it.
     """
 def read_file(path: str, limit: int) -> bytes:
     """
@@ -591,4 +595,8 @@ def verify_file(path: str, bytes: int, crc: int, ranges: collections.abc.Sequenc
 def verify_tokens(*, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
     """
     Compares the ids of a token file with their checksums; FormatError names a block.
+    """
+def write_shard(folder: str, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
+    """
+    Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds.
     """

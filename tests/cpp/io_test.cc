@@ -163,6 +163,33 @@ TEST_CASE("shards: written, read back, checksums right, every flip and cut found
   CHECK_THROWS_AS(verify_file(posix_files(), path, record.bytes, record.crc, ranges), FormatError);
 }
 
+TEST_CASE("a part of a range is read without the rest, and every block of it is compared") {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/part";
+  const std::string data = random_bytes(2 * kBlockBytes + 100, 6);
+  put(path, "head" + data);
+  const CheckedRange range{"tensor", 4, 4 + data.size(), block_crcs(data.data(), data.size())};
+  const BoundedReader reader(posix_files(), path);
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 50; ++trial) {
+    const std::uint64_t skip = trial == 0 ? 0 : random() % data.size();
+    const std::uint64_t bytes = trial == 0 ? data.size() : random() % (data.size() - skip + 1);
+    std::string found(bytes, '?');
+    read_checked_part(reader, range, skip, bytes, found.data());
+    CHECK(found == data.substr(skip, bytes));
+  }
+  std::string found(10, '?');
+  CHECK_THROWS_AS(read_checked_part(reader, range, data.size() - 9, 10, found.data()), FormatError);
+  CHECK_THROWS_AS(read_checked_part(reader, range, ~std::uint64_t{0}, 10, found.data()), FormatError);
+
+  std::string damaged = "head" + data;
+  damaged[4 + kBlockBytes + 5] ^= 1;
+  put(path, damaged);
+  const BoundedReader again(posix_files(), path);
+  read_checked_part(again, range, 0, 10, found.data());  // of a block that is whole
+  CHECK_THROWS_AS(read_checked_part(again, range, kBlockBytes - 1, 2, found.data()), FormatError);
+}
+
 TEST_CASE("the writer refuses what it could not read back") {
   const auto header = [](const TensorSource& source) { return safetensors_header({source}, {}); };
   CHECK_THROWS_AS(header({"x", "F32", {2}, nullptr, 4}), mudd::Error);

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core, checkpoint
+from mudd_core.checkpoint import whole_parts
 
 RUN = {"run_id": "run-a", "config_hash": "cafe"}
 
@@ -29,7 +30,7 @@ STATE = {"step": 1, "rng_seed": 7, "sums": [0.1, 1e-300, -2.5], "skips": {}}
 
 
 def save(directory: Path, step: int, **changes: Any) -> Path:
-    return checkpoint.save(directory, step, tiny_tensors(step), STATE, **{**RUN, **changes})
+    return checkpoint.save(directory, step, whole_parts(tiny_tensors(step)), STATE, **{**RUN, **changes})
 
 
 def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
+from mudd_core.checkpoint import StatePart, whole_parts
 from mudd_core.config import Config
 from mudd_core.run.components import Components
 from mudd_core.run.peak import Peak
@@ -84,14 +85,14 @@ class FakeEngine:
     def evaluate(self, batch: Any) -> tuple[float, int]:
         return float(np.abs(self.w).sum()) * batch, 10 * batch
 
-    def state_tensors(self, *, writable: bool = False) -> dict[str, Any]:
-        return {"w": self.w, "m/w": self.m}
+    def state_parts(self, *, writable: bool = False) -> list[StatePart]:
+        return whole_parts({"w": self.w, "m/w": self.m})
 
     def figures(self) -> dict[str, Any]:
         return {}
 
-    def load_state_tensors(self, tensors: Any) -> None:
-        self.w[:], self.m[:] = tensors["w"], tensors["m/w"]
+    def load_state(self, parts: Sequence[StatePart]) -> None:
+        self.w[:], self.m[:] = (part.array for part in parts)
 
     def first_nonfinite(self, step: int) -> str:
         return "blocks.1.ffn.up"

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rank_states
 from checkpoint_cases import RUN, STATE, same, save, tiny_tensors
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.checkpoint import manifest as manifests
+from mudd_core.checkpoint import manifest_reader, whole_parts
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "checkpoint_v1"
 
@@ -64,6 +65,44 @@ def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: Any) -> None:
         checkpoint.load_newest(tmp_path)
 
 
+def slices_of(body: Any) -> Any:
+    """Of a matrix [33, 7] in two slices of 16 and 17 rows."""
+    return body["tensors"]["first_moment/embed"]["slices"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: slices_of(body).pop(), "has slices of 112 elements of tensor 'first_moment/embed'"),
+        (lambda body: slices_of(body).pop(0), "leaves out elements of tensor 'first_moment/embed' at 0"),
+        (lambda body: slices_of(body).append(slices_of(body)[1]), "repeats elements .* at 231"),
+        (lambda body: slices_of(body).reverse(), "leaves out elements"),
+        (lambda body: slices_of(body)[1].update(offsets=[15, 0]), "repeats elements .* at 112"),
+        (lambda body: slices_of(body)[1].update(offsets=[17, 0]), "leaves out elements .* at 112"),
+        (lambda body: slices_of(body)[1].update(offsets=[16, 1]), "elsewhere than between rows"),
+        (lambda body: slices_of(body)[1].update(offsets=[16]), "elsewhere than between rows"),
+        (lambda body: slices_of(body)[1].update(shape=[119]), "elsewhere than between rows"),
+        (lambda body: slices_of(body)[1].update(shape=[17, 6]), "elsewhere than between rows"),
+        (lambda body: slices_of(body)[0].update(shape=[0, 7]), "has an empty slice"),
+        (
+            lambda body: body["tensors"]["first_moment/embed"].update(shape=[7, 33]),
+            "elsewhere than between rows",
+        ),
+        (
+            lambda body: slices_of(body)[0].update(file=slices_of(body)[1]["file"]),
+            "header and the manifest describe different tensors",
+        ),
+    ],
+)
+def test_slices_that_lie_are_refused(tmp_path: Path, change: Any, reason: str) -> None:
+    folder = rank_states.save(tmp_path, 1, rank_states.WORLDS["2"])
+    edited(folder, lambda body: None)
+    checkpoint.verify_step(folder)
+    edited(folder, change)
+    with pytest.raises(FormatError, match=reason):
+        checkpoint.verify_step(folder)
+
+
 def test_a_newer_format_is_refused_by_name_and_never_trained_over(tmp_path: Path) -> None:
     save(tmp_path, 1)
     folder = save(tmp_path, 2)
@@ -79,11 +118,35 @@ def test_goldens_of_format_1_load(tmp_path: Path) -> None:
     found = checkpoint.load_step(GOLDENS, 1)
     assert same(found.tensors, golden_tensors()) and found.state == STATE
     assert (found.run_id, found.config_hash) == ("run-a", "cafe")
-    checkpoint.save(tmp_path, 1, golden_tensors(), STATE, **RUN)
+    checkpoint.save(tmp_path, 1, whole_parts(golden_tensors()), STATE, **RUN)
     for path in sorted((GOLDENS / "step-1").iterdir()):
         assert (tmp_path / "step-1" / path.name).read_bytes() == path.read_bytes(), path.name
     text = (GOLDENS / "final_hash.txt").read_text().strip()
-    assert checkpoint.final_hash(golden_tensors()) == text
+    assert checkpoint.final_hash(whole_parts(golden_tensors())) == text
+
+
+def test_goldens_of_format_1_1_load_and_are_written_alike(tmp_path: Path) -> None:
+    """Two ranks, `in parts`: a table, a stack cut inside of an expert, a vector, and one that is whole."""
+    golden = GOLDENS.with_name("checkpoint_v1_1")
+    found = checkpoint.load_step(golden, 1)
+    assert same(found.tensors, golden_slices()) and found.state == STATE
+    world = rank_states.World(1, 2, 1, whole_weights=False)
+    again = rank_states.save(tmp_path, 1, world, golden_slices())
+    for path in sorted((golden / "step-1").iterdir()):
+        assert (again / path.name).read_bytes() == path.read_bytes(), path.name
+    assert len(list(again.iterdir())) == len(list((golden / "step-1").iterdir()))
+    text = (golden / "final_hash.txt").read_text().strip()
+    assert checkpoint.final_hash(whole_parts(golden_slices())) == text
+
+
+def golden_slices() -> dict[str, np.ndarray[Any, Any]]:
+    return {
+        "embed": np.arange(12, dtype=np.float32).reshape(4, 3) / 7,
+        "experts": np.arange(18, dtype=np.float32).reshape(3, 2, 3) / 11,
+        "gain": np.array([1.0, -0.0, 2.5], np.float32),
+        "first_moment/embed": np.arange(12, dtype=np.uint16).reshape(4, 3),
+        "updates/count": np.array([7], np.int64),
+    }
 
 
 def golden_tensors() -> dict[str, np.ndarray[Any, Any]]:
@@ -105,9 +168,11 @@ def test_final_hash_sees_names_shapes_dtypes_and_bits() -> None:
         {"b": base["b"], "c": base["a"]},
         {"b": base["b"]},
     ]
-    hashes = [checkpoint.final_hash(tensors) for tensors in [base, *others]]
+    hashes = [checkpoint.final_hash(whole_parts(tensors)) for tensors in [base, *others]]
     assert len(set(hashes)) == len(hashes)
-    assert checkpoint.final_hash({"a": base["a"], "b": np.zeros((3, 2), np.float32).T}) == hashes[0]
+    assert (
+        checkpoint.final_hash(whole_parts({"a": base["a"], "b": np.zeros((3, 2), np.float32).T})) == hashes[0]
+    )
 
 
 def test_weights_of_other_tools_load_with_a_warning(tmp_path: Path) -> None:
@@ -156,8 +221,8 @@ def test_a_hostile_header_takes_little_memory(tmp_path: Path) -> None:
 
 def test_large_tensors_have_a_checksum_for_every_block(tmp_path: Path) -> None:
     big = np.random.default_rng(0).integers(0, 256, (5 << 20) + 3, dtype=np.uint8)
-    folder = checkpoint.save(tmp_path, 1, {"big": big}, {}, **RUN)
-    (part,) = manifests.read_manifest(folder).tensors["big"].slices
+    folder = checkpoint.save(tmp_path, 1, whole_parts({"big": big}), {}, **RUN)
+    (part,) = manifest_reader.read_manifest(folder).tensors["big"].slices
     assert list(part.crcs) == _core.crc32c_blocks(big) and len(part.crcs) == 6
     path = folder / part.file
     data = bytearray(path.read_bytes())
@@ -165,6 +230,6 @@ def test_large_tensors_have_a_checksum_for_every_block(tmp_path: Path) -> None:
     path.write_bytes(data)
     into = {"big": np.zeros_like(big)}
     with pytest.raises(FormatError, match="'big', block 3") as caught:
-        checkpoint.load_step(tmp_path, 1, into=into)
+        checkpoint.load_step(tmp_path, 1, into=whole_parts(into))
     assert caught.value.offset == part.begin + (3 << 20)
     assert not into["big"].any()  # nothing is written before everything has verified

@@ -17,9 +17,12 @@ import numpy as np
 import pytest
 
 import crash_states
+import rank_states
 from checkpoint_cases import RUN, STATE, faults, same, save, tiny_tensors
 from mudd_core import checkpoint
 from mudd_core.base.errors import SaveError
+from mudd_core.checkpoint import whole_parts
+from rank_states import WORLDS, random_tensors
 
 
 def keep_last(directory: Path, keep: int, saved_step: int) -> None:
@@ -68,6 +71,28 @@ def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> Non
     assert seen == ({2} if old == "good" else {1, 2})
 
 
+def test_crash_replay_over_the_files_of_two_ranks(memory_path: Path) -> None:
+    """The ranks write at the same time, so the calls come in any order between the two of a file."""
+    disk = memory_path / "disk"
+    old, new = ({name: random_tensors(step)[name] for name in TWO_FILES} for step in (1, 2))
+    rank_states.save(disk, 1, WORLDS["2"], old)
+    before = crash_states.read_disk(disk)
+    with faults() as files:
+        rank_states.save(disk, 2, WORLDS["2"], new)
+    assert len(list((disk / "step-2").iterdir())) == 5
+    seen = set()
+    for count, root in crashed(files.log, disk, before):
+        checkpoint.recover(root)
+        found = checkpoint.load_newest(root)
+        assert found is not None and same(found.tensors, new if found.step == 2 else old), count
+        assert not list(root.glob("*.tmp-*"))
+        seen.add(found.step)
+    assert seen == {1, 2} and found.step == 2
+
+
+TWO_FILES = ("embed", "final_norm.gain", "first_moment/embed")  # of each of two ranks
+
+
 def other_values() -> dict[str, np.ndarray[Any, Any]]:
     """Weights that somebody set at a step that is already saved."""
     return {name: array + 1 for name, array in tiny_tensors(2).items()}
@@ -81,7 +106,7 @@ def test_the_only_step_is_never_lost_when_it_is_saved_with_other_values(
     save(disk, 2)
     before = crash_states.read_disk(disk)
     with faults(**({} if exchanges else {"refuse_exchange": ()})) as files:
-        checkpoint.save(disk, 2, other_values(), STATE, **RUN)
+        checkpoint.save(disk, 2, whole_parts(other_values()), STATE, **RUN)
     assert "exchange" in [call[0] for call in files.log] or not exchanges
     assert [path.name for path in disk.iterdir()] == ["step-2"]
     seen = set()
@@ -106,7 +131,7 @@ def test_a_replacement_that_fails_at_any_call_keeps_the_step(memory_path: Path, 
         save(root, 2)
         with faults(fail_at=(nth, errno.ENOSPC), **({} if exchanges else {"refuse_exchange": ()})) as files:
             try:
-                checkpoint.save(root, 2, other_values(), STATE, **RUN)
+                checkpoint.save(root, 2, whole_parts(other_values()), STATE, **RUN)
                 failed = False
             except SaveError:
                 failed = True
@@ -127,14 +152,14 @@ def test_a_replacement_that_does_not_read_back_leaves_the_old_step(
         sys.modules["mudd_core.checkpoint.save"], "verify_sealed", lambda folder: spoil(Path(folder))
     )
     with pytest.raises(SaveError, match="does not read back as it was written"):
-        checkpoint.save(memory_path, 2, other_values(), STATE, **RUN)
+        checkpoint.save(memory_path, 2, whole_parts(other_values()), STATE, **RUN)
     assert [path.name for path in memory_path.iterdir()] == ["step-2"]
     assert same(checkpoint.load_step(memory_path, 2).tensors, tiny_tensors(2))
 
 
 def spoil(folder: Path) -> None:
     """The check of a sealed folder, behind a disk that has changed a byte of it."""
-    from mudd_core.checkpoint.load import verify_sealed
+    from mudd_core.checkpoint.verify import verify_sealed
 
     shard = next(folder.glob("model-*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
@@ -143,7 +168,7 @@ def spoil(folder: Path) -> None:
 
 SAVES_TWICE = (
     "import sys; from test_crash_replay import *; root = Path(sys.argv[1]); save(root, 2); "
-    "checkpoint.save(root, 2, other_values(), STATE, **RUN)"
+    "checkpoint.save(root, 2, whole_parts(other_values()), STATE, **RUN)"
 )
 
 

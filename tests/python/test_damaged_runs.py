@@ -15,7 +15,7 @@ from fake_runs import config_of, make
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError
 from mudd_core.base.members import build
-from mudd_core.checkpoint import load_weights, manifest
+from mudd_core.checkpoint import load_weights, manifest, manifest_reader, whole_parts
 from mudd_core.run import config_source
 from mudd_core.run.files import read_object
 from mudd_core.run.metrics import read_rows
@@ -127,12 +127,12 @@ def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
 def seal(path: Path, state: dict[str, Any]) -> None:
     """Another state in the newest checkpoint, with all checksums right."""
     folder = path / "checkpoints" / "step-8"
-    found = manifest.read_manifest(folder)
+    found = manifest_reader.read_manifest(folder)
     (folder / "manifest.json").write_bytes(manifest.encode(dataclasses.replace(found, state=state)))
 
 
 def test_a_sealed_state_that_no_run_saves(stopped: Path) -> None:
-    good = manifest.read_manifest(stopped / "checkpoints" / "step-8").state
+    good = manifest_reader.read_manifest(stopped / "checkpoints" / "step-8").state
     for name in good:
         if name in ("step", "skipped_steps", "skips_in_row", "last_loss", "seconds"):  # since format 1.0
             seal(stopped, {key: value for key, value in good.items() if key != name})
@@ -162,7 +162,7 @@ def test_sealed_tensors_of_another_model(stopped: Path, shape: tuple[int, ...] |
     if shape:
         tensors["w"] = np.zeros(shape, np.float32)
     named = {"config_hash": found.config_hash, "run_id": found.run_id}
-    checkpoint.save(stopped / "checkpoints", 8, tensors, found.state, **named)
+    checkpoint.save(stopped / "checkpoints", 8, whole_parts(tensors), found.state, **named)
     resume_fails(stopped, "'w'")
 
 

@@ -21,6 +21,7 @@ import pytest
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError
+from mudd_core.checkpoint import whole_parts
 from tiny_run import TinyRun
 
 # Point, and whether a temporary folder is left behind.
@@ -187,7 +188,7 @@ def test_control_one_changed_byte_in_the_state_is_seen(
     checkpoint.save(
         run.checkpoints,
         found.step,
-        found.tensors,
+        whole_parts(found.tensors),
         found.state,
         config_hash=found.config_hash,
         run_id=found.run_id,

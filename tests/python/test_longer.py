@@ -12,7 +12,7 @@ import pytest
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
 from mudd_core.base.errors import UserError
-from mudd_core.checkpoint import manifest
+from mudd_core.checkpoint import manifest, manifest_reader
 from mudd_core.config import config_hash, load_config
 from mudd_core.run.longer import advice, may_extend
 from tiny_run import TinyRun
@@ -79,7 +79,7 @@ def test_a_run_that_is_older_than_these_fields_resumes(tmp_path: Path) -> None:
         del saved["train"][name]
     file.write_text(json.dumps(saved))
     folder = tmp_path / "old" / "checkpoints" / "step-7"
-    found = manifest.read_manifest(folder)
+    found = manifest_reader.read_manifest(folder)
     new = ("rewinds", "anchor", "spike_losses", "spike_norms")
     state = {name: value for name, value in found.state.items() if name not in new}
     (folder / "manifest.json").write_bytes(manifest.encode(dataclasses.replace(found, state=state)))

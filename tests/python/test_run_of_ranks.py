@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mudd_core.run.evaluate import evaluate
 from mudd_core.run.progress import Progress
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Summary
-from mudd_core.run.store import RunStore
+from mudd_core.run.saved_state import Saver
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
 
@@ -114,19 +115,17 @@ def test_a_stop_that_one_rank_sees_ends_all_at_the_same_step(tmp_path: Path) -> 
 def test_a_failed_save_is_everybodys_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = RunStore.save
+    save = Saver.save
 
-    def full(store: RunStore, step: int, *rest: Any, **more: Any) -> bool:
-        if step == 10:
-            store.save_error = SaveError(f"[save] step {step}: {errno.errorcode[errno.ENOSPC]}")
-            return False
-        return save(store, step, *rest, **more)
+    def full(saver: Saver, step: int, *rest: Any, at: int = 10) -> None:
+        if step >= at and step < at + 5:
+            raise SaveError(f"[save] step {step}: {errno.errorcode[errno.ENOSPC]}")
+        save(saver, step, *rest)
 
-    monkeypatch.setattr(RunStore, "save", full)
+    monkeypatch.setattr(Saver, "save", full)
     assert same(run(tmp_path / "run", 2)).step == 20
-    monkeypatch.setattr(
-        RunStore, "save", lambda store, *_, **__: setattr(store, "save_error", SaveError("full")) or False
-    )
+    assert (tmp_path / "run" / "events.jsonl").read_text().count('"save failed"') == 1
+    monkeypatch.setattr(Saver, "save", partialmethod(full, at=16))
     first, second = run(tmp_path / "full", 2)
     assert isinstance(first, SaveError) and isinstance(second, ToldElsewhereError)
     assert second.exit_code == first.exit_code == 74

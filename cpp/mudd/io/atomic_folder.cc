@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <stdexcept>
+#include <utility>
 
 namespace mudd::io {
 namespace {
@@ -11,6 +12,14 @@ bool has_folder(FileOps& ops, const std::string& parent, const std::string& name
   const std::vector<DirEntry> entries = ops.list(parent);
   return std::any_of(entries.begin(), entries.end(),
                      [&](const DirEntry& entry) { return entry.is_dir && entry.name == name; });
+}
+
+std::string path_in(const std::string& folder, const std::string& file) {
+  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
+      file.find('\0') != std::string::npos) {
+    throw Error("[checkpoint] file: expected a bare name, got '" + file + "'");
+  }
+  return folder + "/" + file;
 }
 
 }  // namespace
@@ -30,50 +39,34 @@ AtomicFolder::AtomicFolder(FileOps& ops, const std::string& parent, const std::s
     // File systems without locks: the lock of the work directory is what remains.
     const int code = error.code();
     if (code != ENOLCK && code != ENOTSUP && code != ENOSYS && code != EINVAL && code != EBADF) {
-      abandon();
+      close();
       throw;
     }
   }
   ops_.reached("after_mkdir");
 }
 
-AtomicFolder::~AtomicFolder() { abandon(); }
-
-void AtomicFolder::abandon() noexcept {
+void AtomicFolder::close() noexcept {
   try {
-    if (!committed_) remove_tree(ops_, temporary_);
+    if (!std::exchange(done_, true)) remove_tree(ops_, temporary_);
   } catch (const std::exception&) {
     // The error that brought us here is the one the caller sees.
   }
   try {
-    if (lock_ >= 0) ops_.close(lock_);
+    if (lock_ >= 0) ops_.close(std::exchange(lock_, -1));
   } catch (const std::exception&) {
     // Nothing was written through this descriptor.
   }
 }
 
-std::string AtomicFolder::path_of(const std::string& file) const {
-  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
-      file.find('\0') != std::string::npos) {
-    throw Error("[checkpoint] file: expected a bare name, got '" + file + "'");
-  }
-  return temporary_ + "/" + file;
-}
-
 ShardRecord AtomicFolder::add_shard(const std::string& file, const std::vector<TensorSource>& tensors,
                                     const Metadata& metadata) {
-  File out = File::create(ops_, path_of(file));
-  ShardRecord record = write_shard(ops_, out, tensors, metadata);
-  ops_.reached("after_shard_write");
-  out.sync();
-  out.close();
-  ops_.reached("after_shard_sync");
-  return record;
+  return write_shard_into(ops_, temporary_, file, tensors, metadata);
 }
 
 void AtomicFolder::seal(const std::string& manifest_file, const std::string& manifest) {
   ops_.reached("before_manifest");
-  File out = File::create(ops_, path_of(manifest_file));
+  File out = File::create(ops_, path_in(temporary_, manifest_file));
   out.write_all(manifest.data(), manifest.size());
   ops_.reached("after_manifest_write");
   out.sync();
@@ -86,7 +79,7 @@ void AtomicFolder::commit(const std::string& manifest_file, const std::string& m
   seal(manifest_file, manifest);
   ops_.reached("before_rename");
   ops_.rename(temporary_, final_);
-  committed_ = true;
+  done_ = true;
   ops_.reached("after_rename");
   ops_.fsync_dir(parent_);
   ops_.reached("after_commit");
@@ -95,7 +88,7 @@ void AtomicFolder::commit(const std::string& manifest_file, const std::string& m
 void AtomicFolder::replace() {
   ops_.reached("before_rename");
   if (!ops_.exchange(temporary_, final_)) return replace_by_renames();
-  committed_ = true;
+  done_ = true;
   ops_.reached("after_exchange");
   ops_.fsync_dir(parent_);  // before the old files go: a power cut may not keep their removal alone
   ops_.reached("after_commit");
@@ -115,11 +108,22 @@ void AtomicFolder::replace_by_renames() {
     ops_.rename(aside, final_);
     throw;
   }
-  committed_ = true;
+  done_ = true;
   ops_.reached("after_rename");
   ops_.fsync_dir(parent_);
   ops_.reached("after_commit");
   remove_committed(ops_, parent_, name_ + kSetAsideMark, id_);
+}
+
+ShardRecord write_shard_into(FileOps& ops, const std::string& folder, const std::string& file,
+                             const std::vector<TensorSource>& tensors, const Metadata& metadata) {
+  File out = File::create(ops, path_in(folder, file));
+  ShardRecord record = write_shard(ops, out, tensors, metadata);
+  ops.reached("after_shard_write");
+  out.sync();
+  out.close();
+  ops.reached("after_shard_sync");
+  return record;
 }
 
 std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,

@@ -26,8 +26,7 @@ class AtomicFolder {
   // Makes `<parent>/<name>.tmp-<id>` and locks it for the life of this object, so that a cleaner can tell a
   // living writer from a dead one.
   AtomicFolder(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id);
-  // Not committed: removes what was written. An error there is dropped: a later start removes the rest.
-  ~AtomicFolder();
+  ~AtomicFolder() { close(); }
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
@@ -43,14 +42,15 @@ class AtomicFolder {
   // Seals and renames. The final place must be empty.
   void commit(const std::string& manifest_file, const std::string& manifest);
 
+  // Not committed: removes what was written. An error there is dropped: a later start removes the rest.
+  void close() noexcept;
+
   // Puts the sealed folder in the place of a committed one, and removes that. At every instant one of the two is
   // under its final name or, where the file system cannot exchange, under `<name>.old`.
   void replace();
 
  private:
   void replace_by_renames();
-  void abandon() noexcept;
-  std::string path_of(const std::string& file) const;
 
   FileOps& ops_;
   std::string parent_;
@@ -59,8 +59,13 @@ class AtomicFolder {
   std::string name_;
   std::string id_;
   int lock_ = -1;
-  bool committed_ = false;
+  bool done_ = false;  // committed or removed
 };
+
+// Writes and syncs one safetensors file in a folder that another process made: the part of a rank in the temporary
+// folder of the first one. `file` is a bare name. Points: as add_shard.
+ShardRecord write_shard_into(FileOps& ops, const std::string& folder, const std::string& file,
+                             const std::vector<TensorSource>& tensors, const Metadata& metadata);
 
 // Removes the temporary folders in `parent` whose writers are dead; returns their names. A folder whose lock
 // is held is left alone. name: only those of this folder to be, in a `parent` where others write too; without a

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "mudd/io/crc32c.h"
@@ -34,6 +35,30 @@ std::uint32_t crc_of_range(const BoundedReader& reader, std::uint64_t begin, std
     before = crc32c(buffer.data(), size, before);
   });
   return before;
+}
+
+// The bytes of a range that lies in the file and has a checksum for each block.
+std::uint64_t checked_size(const BoundedReader& reader, const CheckedRange& range) {
+  if (range.end < range.begin) reader.refuse(range.begin, range.label + " has a negative size");
+  const std::uint64_t bytes = range.end - range.begin;
+  reader.require(range.begin, bytes, range.label);
+  if (range.crcs.size() != bytes / kBlockBytes + (bytes % kBlockBytes != 0 ? 1 : 0)) {
+    reader.refuse(range.begin, range.label + " has " + std::to_string(range.crcs.size()) +
+                                   " block checksums for its " + std::to_string(bytes) + " bytes");
+  }
+  return bytes;
+}
+
+// Reads block `index` of a range, `size` bytes from byte `at` of it, and compares; returns its CRC.
+std::uint32_t read_block(const BoundedReader& reader, const CheckedRange& range, std::size_t index,
+                         std::uint64_t at, std::uint64_t size, char* data) {
+  reader.read(range.begin + at, data, size, range.label);
+  const std::uint32_t crc = crc32c(data, size);
+  if (crc != range.crcs[index]) {
+    reader.refuse(range.begin + at, range.label + ", block " + std::to_string(index) + ": CRC-32C " + hex(crc) +
+                                        " where the manifest says " + hex(range.crcs[index]));
+  }
+  return crc;
 }
 
 }  // namespace
@@ -72,27 +97,36 @@ ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource
   return record;
 }
 
-std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range, void* data) {
-  if (range.end < range.begin) reader.refuse(range.begin, range.label + " has a negative size");
-  const std::uint64_t bytes = range.end - range.begin;
-  reader.require(range.begin, bytes, range.label);
-  if (range.crcs.size() != bytes / kBlockBytes + (bytes % kBlockBytes != 0 ? 1 : 0)) {
-    reader.refuse(range.begin, range.label + " has " + std::to_string(range.crcs.size()) +
-                                   " block checksums for its " + std::to_string(bytes) + " bytes");
-  }
-  std::vector<char> buffer(data == nullptr ? std::min(kBlockBytes, bytes) : 0);
+std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range) {
+  const std::uint64_t bytes = checked_size(reader, range);
+  std::vector<char> buffer(std::min(kBlockBytes, bytes));
   std::uint32_t whole = 0;
   for_each_block(bytes, [&](std::size_t index, std::uint64_t at, std::uint64_t size) {
-    char* block = data == nullptr ? buffer.data() : static_cast<char*>(data) + at;
-    reader.read(range.begin + at, block, size, range.label);
-    const std::uint32_t crc = crc32c(block, size);
-    if (crc != range.crcs[index]) {
-      reader.refuse(range.begin + at, range.label + ", block " + std::to_string(index) + ": CRC-32C " + hex(crc) +
-                                          " where the manifest says " + hex(range.crcs[index]));
-    }
-    whole = crc32c_combine(whole, crc, size);
+    whole = crc32c_combine(whole, read_block(reader, range, index, at, size, buffer.data()), size);
   });
   return whole;
+}
+
+void read_checked_part(const BoundedReader& reader, const CheckedRange& range, std::uint64_t skip,
+                       std::uint64_t bytes, void* data) {
+  const std::uint64_t all = checked_size(reader, range);
+  if (skip > all || bytes > all - skip) {
+    reader.refuse(range.begin, range.label + " has " + std::to_string(all) + " bytes, and bytes " +
+                                   std::to_string(skip) + " to " + std::to_string(skip + bytes) + " are wanted");
+  }
+  std::vector<char> buffer;  // of a block that is wanted in part
+  for_each_block(all, [&](std::size_t index, std::uint64_t at, std::uint64_t size) {
+    const std::uint64_t begin = std::max(at, skip), end = std::min(at + size, skip + bytes);
+    if (begin >= end) return;
+    char* to = static_cast<char*>(data) + (begin - skip);
+    if (end - begin == size) {
+      read_block(reader, range, index, at, size, to);
+      return;
+    }
+    buffer.resize(size);
+    read_block(reader, range, index, at, size, buffer.data());
+    std::memcpy(to, buffer.data() + (begin - at), end - begin);
+  });
 }
 
 void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std::uint32_t crc,
@@ -109,7 +143,7 @@ void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std
   for (const CheckedRange& range : ranges) {
     if (range.begin < next) reader.refuse(range.begin, range.label + " overlaps what lies before it");
     whole = crc_of_range(reader, next, range.begin - next, whole);
-    const std::uint32_t own = read_checked(reader, range, nullptr);
+    const std::uint32_t own = read_checked(reader, range);
     whole = crc32c_combine(whole, own, range.end - range.begin);
     next = range.end;
   }

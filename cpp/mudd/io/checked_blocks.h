@@ -41,9 +41,14 @@ struct CheckedRange {
   std::vector<std::uint32_t> crcs;
 };
 
-// Reads a range block by block, comparing each; into `data` where it is not null. FormatError names the label,
-// the block and both checksums, at the offset of the block. Returns the CRC of the whole range.
-std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range, void* data);
+// Reads a range block by block, comparing each. FormatError names the label, the block and both checksums, at the
+// offset of the block. Returns the CRC of the whole range.
+std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range);
+
+// Reads bytes [skip, skip + bytes) of a range into `data`. Every block that holds one of them is read and compared
+// whole; errors as read_checked.
+void read_checked_part(const BoundedReader& reader, const CheckedRange& range, std::uint64_t skip,
+                       std::uint64_t bytes, void* data);
 
 // Reads all of a file: size, every range (sorted, apart), what lies between them, and the checksum of the whole.
 void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std::uint32_t crc,

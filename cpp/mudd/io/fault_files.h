@@ -2,6 +2,7 @@
 // the n-th one. The log is what crash replay cuts, drops and reorders.
 #pragma once
 
+#include <mutex>
 #include <unordered_map>
 
 #include "mudd/io/file_ops.h"
@@ -61,6 +62,7 @@ class FaultFiles final : public FileOps {
     std::uint64_t written = 0;
   };
 
+  std::mutex mutex_;  // ranks as threads write at once
   FileOps& inner_;
   std::uint64_t count_ = 0;
   std::uint64_t fail_at_ = 0;

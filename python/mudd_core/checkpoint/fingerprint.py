@@ -1,29 +1,75 @@
-"""The final hash of a run: one number for all its weights."""
+"""The final hash of a run: one number for all its weights, of which no rank need hold more than its parts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.deal import width
+from mudd_core.checkpoint.ranks import on_all
+from mudd_core.checkpoint.state_part import StatePart
+from mudd_core.dist import Comm
+
+PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time
 
 
-def final_hash(parameters: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 over (name, dtype, shape, bytes) of each parameter, in the order of the names' UTF-8 bytes.
+def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
+    """SHA-256 over (name, dtype, shape, bytes) of each tensor, in the order of the names' UTF-8 bytes.
 
-    A parameter enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
-    dtype is the safetensors name (F32). Returns 64 hex digits. ValueError for a dtype without such a name.
+    A tensor enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
+    dtype is the safetensors name (F32). Returns 64 hex digits, the same in any world. comm: all ranks call this; what
+    rank 0 does not hold streams to it in pieces. ValueError where no rank holds some number.
     """
+    own = {(part.name, part.begin): part for part in parts}
+    described = on_all(comm, lambda: [_facts(part) for part in own.values()])
     digest = hashlib.sha256()
-    for name in sorted(parameters, key=lambda text: text.encode()):
-        array = np.ascontiguousarray(parameters[name]).reshape(np.shape(parameters[name]))
-        dtype = dtypes.name_of(array.dtype)
-        if dtype is None:
-            raise ValueError(f"[final_hash] {name}: expected a dtype of safetensors, got {array.dtype}")
-        digest.update(f"{name}\0{dtype}\0{','.join(map(str, array.shape))}\0".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    for name, dtype, shape, holdings in _by_name(described):
+        digest.update(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
+        at, elements = 0, math.prod(shape)
+        while at < elements:
+            end, _, begin, rank = _next(name, holdings, at)
+            mine = own[name, begin].cut(at, end) if comm is None or comm.rank == rank else None
+            _add(digest, mine, (end - at) * width(dtype), rank, comm)
+            at = end
+    return digest.hexdigest() if comm is None else comm.broadcast(digest.hexdigest().encode()).decode()
+
+
+def _facts(part: StatePart) -> list[Any]:
+    return [part.name, part.dtype, list(part.global_shape), part.begin, part.end]
+
+
+_Holding = tuple[int, int, int, int]  # end, whether rank 0 has it, begin, rank
+
+
+def _by_name(described: list[list[list[Any]]]) -> list[tuple[str, str, list[int], list[_Holding]]]:
+    found: dict[str, tuple[str, list[int], list[_Holding]]] = {}
+    for rank, facts in enumerate(described):
+        for name, dtype, shape, begin, end in facts:
+            found.setdefault(name, (dtype, shape, []))[2].append((end, int(rank == 0), begin, rank))
+    return [(name, *found[name]) for name in sorted(found, key=lambda text: text.encode())]
+
+
+def _next(name: str, holdings: list[_Holding], at: int) -> _Holding:
+    """The longest part from element `at` on, of rank 0 if it has one."""
+    able = [holding for holding in holdings if holding[2] <= at < holding[0]]
+    if not able:
+        raise ValueError(f"[final_hash] {name}: no rank holds element {at}")
+    return max(able, key=lambda holding: (holding[1], holding[0], -holding[3]))
+
+
+def _add(digest: Any, part: StatePart | None, size: int, rank: int, comm: Comm | None) -> None:
+    """Add a part of `size` bytes to the digest of rank 0. part: on the rank that has it, None on the others."""
+    data = None if part is None else np.ascontiguousarray(part.array).reshape(-1).view(np.uint8)
+    if comm is None or rank == 0:
+        if data is not None:
+            digest.update(data.data)
+        return
+    for begin in range(0, size, PIECE_BYTES):
+        end = min(begin + PIECE_BYTES, size)
+        piece = comm.broadcast(bytes(end - begin) if data is None else data[begin:end].tobytes(), rank)
+        if comm.rank == 0:
+            digest.update(piece)

@@ -1,73 +1,179 @@
-"""Writing checkpoints and deleting old ones."""
+"""Writing checkpoints: rank 0 makes the folder and commits it, every rank writes and syncs its own files in between."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mudd_core import _core
-from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.checkpoint import dtypes
+from mudd_core.base.errors import FormatError, SaveError
 from mudd_core.checkpoint import manifest as manifests
-from mudd_core.checkpoint.load import verify_sealed, verify_step
-from mudd_core.checkpoint.steps import MANIFEST, find_step, list_steps, new_id, scan, step_folder
+from mudd_core.checkpoint.deal import Dealt, Held, deal, stored_name
+from mudd_core.checkpoint.ranks import on_all, on_first
+from mudd_core.checkpoint.state_part import Array, StatePart, part_shape
+from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
+from mudd_core.checkpoint.verify import verify_sealed, verify_step
+from mudd_core.dist import Comm
 
-# Bytes that names, headers and the manifest may take for each tensor, and for the whole.
-_NEED_PER_TENSOR = 1024
+# Bytes that names, headers and the manifest may take for each part, and for the whole.
+_NEED_PER_PART = 1024
 _NEED_FIXED = 1 << 20
+
+_Written = list[Any]  # of a file: bytes, CRC, then (begin, end, block CRCs) of each member
 
 
 def save(
     checkpoints_dir: Path | str,
     step: int,
-    tensors: Mapping[str, NDArray[Any]],
+    parts: Iterable[StatePart],
     state: Mapping[str, Any],
     *,
     config_hash: str,
     run_id: str,
     shard_bytes: int = 4 << 30,
+    comm: Comm | None = None,
+    mesh: Sequence[tuple[str, int]] = (),
 ) -> Path:
     """Writes `step-<step>` and returns its folder; when this returns, it survives a power cut.
 
-    tensors: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
+    parts: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
     may change them meanwhile. A step of this run that is there already is left as it is if it verifies and holds the
     same bytes, as those of a repeated run do; else it is replaced, once the new one has been read back.
-    Raises SaveError where the disk is full or refuses (no trace is left, older steps are untouched),
-    ValueError for tensors or state that cannot be stored.
+    comm: all ranks of the run call this, each with what it holds; mesh: the sizes of the axes that cut it.
+    Raises SaveError where the disk of a rank is full or refuses (no trace is left, older steps are untouched),
+    ValueError for parts or a state that cannot be stored; the same error on all ranks.
     """
-    directory, final = Path(checkpoints_dir), step_folder(checkpoints_dir, step)
-    shards = _plan_shards(tensors, shard_bytes)
+    held = list(parts)
+    job = _Job(Path(checkpoints_dir), step, deal(held, shard_bytes, comm))
+    arrays = _Arrays(held)
+    own = job.dealt.files[comm.rank if comm else 0]
+    writer: list[_core.AtomicFolder] = []  # of rank 0
     try:
-        _core.make_folders(str(directory))
-        _core.restore_set_aside(str(directory))
-        steps, strange = scan(directory)
-        if step in strange:
-            raise SaveError(f"{final} is {strange[step]}, expected a folder or nothing; move it away")
-        if step in steps and _already_saved(final, run_id, tensors):
-            return final
-        _require_space(directory, tensors)
-        folder = _core.AtomicFolder(str(directory), final.name, new_id())
+        there = on_first(comm, job.prepare)
+        if there and _already_saved(job, own, arrays, run_id, comm):
+            return job.final
         try:
-            manifest = _write_shards(folder, shards, step, dict(state), config_hash, run_id)
-            data = manifests.encode(manifest)
-            if step in steps:
-                _replace(folder, data)
-            else:
-                folder.commit(MANIFEST, data)
+            temporary = on_first(comm, lambda: job.begin(writer))
+            metadata = [("writer", "mudd_core"), ("run_id", run_id), ("step", str(step))]
+            written = on_all(comm, lambda: _write(temporary, own, arrays, metadata))
+
+            def commit() -> None:
+                files, tensors = _described(job.dealt, written)
+                axes = tuple(mesh) or (("data", len(job.dealt.files)),)
+                manifest = manifests.Manifest(
+                    step, run_id, config_hash, files, tensors, dict(state), len(job.dealt.files), axes
+                )
+                _commit(writer[0], manifests.encode(manifest), replace=there)
+
+            on_first(comm, commit)
         finally:
-            del folder  # what is not committed goes now, not when the traceback does
+            for folder in writer:
+                folder.close()
     except OSError as error:
         raise SaveError(
-            f"step {step} could not be saved in {directory}: {error}; older steps are intact"
+            f"step {step} could not be saved in {job.directory}: {error}; older steps are intact"
         ) from error
-    return final
+    return job.final
 
 
-def _replace(folder: _core.AtomicFolder, manifest: bytes) -> None:
+class _Job:
+    """What rank 0 does with the folders of one save."""
+
+    def __init__(self, directory: Path, step: int, dealt: Dealt) -> None:
+        self.directory, self.dealt = directory, dealt
+        self._step, self.final = step, step_folder(directory, step)
+
+    def prepare(self) -> bool:
+        """Whether the step is there already."""
+        _core.make_folders(str(self.directory))
+        _core.restore_set_aside(str(self.directory))
+        steps, strange = scan(self.directory)
+        if self._step in strange:
+            what = strange[self._step]
+            raise SaveError(f"{self.final} is {what}, expected a folder or nothing; move it away")
+        return self._step in steps
+
+    def begin(self, writer: list[_core.AtomicFolder]) -> str:
+        """Make the temporary folder; its path."""
+        parts = self.dealt.parts
+        need = sum(part.bytes for part in parts) + _NEED_PER_PART * len(parts) + _NEED_FIXED
+        have = _core.free_space(str(self.directory))
+        if have < need:
+            raise SaveError(
+                f"a checkpoint needs {need:,} bytes and {self.directory} has {have:,} free; older steps are intact. "
+                "Free some space, or keep fewer steps with train.keep_last"
+            )
+        writer.append(_core.AtomicFolder(str(self.directory), self.final.name, new_id()))
+        return str(writer[0].temporary)
+
+
+class _Arrays:
+    """The memory of the parts of this rank."""
+
+    def __init__(self, parts: Sequence[StatePart]) -> None:
+        self._parts: dict[str, list[StatePart]] = {}
+        for part in parts:
+            self._parts.setdefault(part.name, []).append(part)
+
+    def of(self, held: Held) -> Array:
+        """Rows that this rank has, in the shape that they are stored with."""
+        part = next(
+            part for part in self._parts[held.name] if part.begin <= held.begin and held.end <= part.end
+        )
+        array = part.cut(held.begin, held.end).array
+        return np.require(array, requirements="C").reshape(part_shape(held.shape, held.end - held.begin))
+
+
+def _write(
+    folder: str, files: dict[str, list[Held]], arrays: _Arrays, metadata: list[tuple[str, str]]
+) -> dict[str, _Written]:
+    """This rank's files, synced."""
+    written = {}
+    for file, members in files.items():
+        tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
+        record = _core.write_shard(folder, file, tensors, metadata)
+        written[file] = [record.bytes, record.crc, record.slices]
+    return written
+
+
+def _with(members: list[Held], arrays: _Arrays) -> list[tuple[Held, Array]]:
+    return [(part, arrays.of(part)) for part in members]
+
+
+def _stored(part: Held) -> str:
+    return stored_name(part.name, part.shape, part.begin, part.end)
+
+
+def _described(
+    dealt: Dealt, written: list[dict[str, _Written]]
+) -> tuple[dict[str, manifests.ShardFile], dict[str, manifests.Tensor]]:
+    """What the manifest says of the files and tensors that all ranks have written."""
+    files: dict[str, manifests.ShardFile] = {}
+    slices: dict[str, list[manifests.Slice]] = {}
+    kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for planned, records in zip(dealt.files, written, strict=True):
+        for file, members in planned.items():
+            size, crc, places = records[file]
+            files[file] = manifests.ShardFile(size, crc)
+            for part, (begin, end, crcs) in zip(members, places, strict=True):
+                kinds[part.name] = part.dtype, part.shape
+                slices.setdefault(part.name, []).append(
+                    manifests.slice_of(part.shape, (part.begin, part.end), file, (begin, end), tuple(crcs))
+                )
+    tensors = {
+        name: manifests.Tensor(*kinds[name], tuple(sorted(found, key=lambda part: part.offsets)))
+        for name, found in slices.items()
+    }
+    return files, tensors
+
+
+def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> None:
+    if not replace:
+        folder.commit(MANIFEST, manifest)
+        return
     folder.seal(MANIFEST, manifest)
     try:
         verify_sealed(folder.temporary)
@@ -78,118 +184,31 @@ def _replace(folder: _core.AtomicFolder, manifest: bytes) -> None:
     folder.replace()
 
 
-def keep_last(
-    checkpoints_dir: Path | str, keep: int, *, run_id: str, saved_step: int, spare: int | None = None
-) -> list[int]:
-    """Deletes a run's steps up to saved_step but the newest `keep` and `spare`; returns the deleted ones.
-
-    saved_step is read back and verified first. Where it does not verify, FormatError, and nothing is deleted; so at
-    least one verified step always remains. Steps behind it (damaged ones that a resume passed over), of another run
-    or without a manifest that can be read are neither counted nor touched.
-    """
-    if keep < 1:
-        raise ValueError(f"[checkpoint] keep: expected 1 or more, got {keep}")
-    own = [
-        step
-        for step in list_steps(checkpoints_dir)
-        if step <= saved_step and _run_of(find_step(checkpoints_dir, step)) == run_id
-    ]
-    doomed = [step for step in own[:-keep] if step != spare]
-    if doomed:
-        verify_step(step_folder(checkpoints_dir, saved_step), run_id=run_id)
-    for step in doomed:
-        _core.remove_committed(str(checkpoints_dir), f"step-{step}", new_id())
-    return doomed
-
-
-def drop_after(checkpoints_dir: Path | str, step: int, *, run_id: str) -> list[int]:
-    """Deletes a run's steps behind `step`, the newest first; returns the deleted ones."""
-    doomed = [
-        later
-        for later in reversed(list_steps(checkpoints_dir))
-        if later > step and _run_of(find_step(checkpoints_dir, later)) == run_id
-    ]
-    for later in doomed:
-        _core.remove_committed(str(checkpoints_dir), f"step-{later}", new_id())
-    return doomed
-
-
-def _run_of(folder: Path) -> str | None:
-    """The run a step says it is of; None where its manifest cannot be read."""
+def _already_saved(
+    job: _Job, own: dict[str, list[Held]], arrays: _Arrays, run_id: str, comm: Comm | None
+) -> bool:
+    """Whether the step that is there holds these very bytes in these very parts."""
     try:
-        return manifests.read_manifest(folder).run_id
-    except (FormatError, UserError, OSError):
-        return None
-
-
-def _already_saved(final: Path, run_id: str, tensors: Mapping[str, NDArray[Any]]) -> bool:
-    try:
-        found = verify_step(final)
+        found = verify_step(job.final, comm=comm)
     except (FormatError, OSError):
         return False
     if found.run_id != run_id:
         raise SaveError(
-            f"{final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
+            f"{job.final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
         )
-    return found.tensors.keys() == tensors.keys() and all(
-        _core.crc32c_blocks(tensors[name]) == list(about.slices[0].crcs)
+    stored = {
+        (name, begin, end): list(part.crcs)
         for name, about in found.tensors.items()
-    )
+        for part, (begin, end) in zip(about.slices, about.ranges(), strict=True)
+    }
+    if stored.keys() != {(part.name, part.begin, part.end) for part in job.dealt.parts}:
+        return False
 
-
-def _require_space(directory: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    need = sum(array.nbytes for array in tensors.values()) + _NEED_PER_TENSOR * len(tensors) + _NEED_FIXED
-    have = _core.free_space(str(directory))
-    if have < need:
-        raise SaveError(
-            f"a checkpoint needs {need:,} bytes and {directory} has {have:,} free; older steps are intact. "
-            "Free some space, or keep fewer steps with train.keep_last"
+    def same() -> bool:
+        return all(
+            _core.crc32c_blocks(array) == stored[part.name, part.begin, part.end]
+            for members in own.values()
+            for part, array in _with(members, arrays)
         )
 
-
-_Shards = dict[str, list[tuple[str, str, tuple[int, ...], NDArray[Any]]]]
-
-
-def _plan_shards(tensors: Mapping[str, NDArray[Any]], shard_bytes: int) -> _Shards:
-    """File name to its (name, dtype, shape, array): one series of files a plane, in the order given."""
-    planes: dict[str, list[list[tuple[str, str, tuple[int, ...], NDArray[Any]]]]] = {}
-    sizes: dict[str, int] = {}
-    for name, array in tensors.items():
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"[checkpoint] {name}: expected a NumPy array, got {type(array).__name__}")
-        dtype = dtypes.name_of(array.dtype)
-        if dtype is None:
-            raise ValueError(f"[checkpoint] {name}: expected a dtype of safetensors, got {array.dtype}")
-        plane = name.split("/", 1)[0] if "/" in name else "model"
-        if not plane.isidentifier() or not plane.isascii():
-            raise ValueError(f"[checkpoint] {name}: expected an identifier before the slash, got {plane!r}")
-        files = planes.setdefault(plane, [[]])
-        if files[-1] and sizes[plane] + array.nbytes > shard_bytes:
-            files.append([])
-        sizes[plane] = array.nbytes + (sizes[plane] if files[-1] else 0)
-        files[-1].append((name, dtype, array.shape, np.require(array, requirements="C")))
-    return {
-        f"{plane}-{index + 1:05}-of-{len(files):05}.safetensors": file
-        for plane, files in planes.items()
-        for index, file in enumerate(files)
-    }
-
-
-def _write_shards(
-    folder: _core.AtomicFolder,
-    shards: _Shards,
-    step: int,
-    state: dict[str, Any],
-    config_hash: str,
-    run_id: str,
-) -> manifests.Manifest:
-    files: dict[str, manifests.ShardFile] = {}
-    places: dict[str, manifests.Tensor] = {}
-    metadata = [("writer", "mudd_core"), ("run_id", run_id), ("step", str(step))]
-    for file, members in shards.items():
-        record = folder.add_shard(file, members, metadata)
-        files[file] = manifests.ShardFile(record.bytes, record.crc)
-        for (name, dtype, shape, _), (begin, end, crcs) in zip(members, record.slices, strict=True):
-            whole = manifests.Slice(file, begin, end, (0,) * len(shape), shape, tuple(crcs))
-            places[name] = manifests.Tensor(dtype, shape, (whole,))
-    return manifests.Manifest(step, run_id, config_hash, files, places, state)
+    return all(on_all(comm, same))

@@ -88,7 +88,7 @@ def part_shape(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
     """The shape that a part of so many elements is stored with: all of the tensor's, or [rows, last axis], or [n]."""
     if elements == math.prod(shape):
         return shape
-    return (elements // shape[-1], shape[-1]) if len(shape) > 1 else (elements,)
+    return (elements // row_of(shape), shape[-1]) if len(shape) > 1 else (elements,)
 
 
 def whole_parts(tensors: Mapping[str, Array]) -> list[StatePart]:

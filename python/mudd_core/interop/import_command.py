@@ -218,11 +218,11 @@ def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) 
     store = RunStore(workdir)
     try:
         store.adopt(config)
-        store.begin({}, engine.state_tensors(writable=True))
+        store.begin({}, engine.state_parts(writable=True))
         if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
             _copy(tokenizer, workdir / "tokenizer.json")
         state = {"step": 0, "skipped_steps": [], "skips_in_row": 0, "last_loss": None, "seconds": 0.0}
-        if not store.save(0, engine.state_tensors(), state):
+        if not store.save(0, engine.state_parts(), state):
             print(f"warning: {store.save_error}", file=sys.stderr)
             assert store.save_error is not None
             raise store.save_error

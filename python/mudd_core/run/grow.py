@@ -19,7 +19,7 @@ import numpy.typing as npt
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint import dtypes, whole_parts
 from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config, TokenFormerConfig
 from mudd_core.engine.frozen import set_weight
@@ -170,7 +170,8 @@ def start_from(config: Config, engine: Any) -> str:
     weights = start_weights(engine.model, source, slot_number=number, how=start.grow_init)
     rounded = sum(set_weight(engine.model.store, name, value) for name, value in weights.items())
     if start.keep_optimizer:
-        engine.load_state_tensors({**engine.state_tensors(), **_state(engine, source, number)})
+        own = [part for part in engine.state_parts() if "/" not in part.name]
+        engine.load_state([*own, *whole_parts(_state(engine, source, number))])
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
@@ -184,21 +185,22 @@ def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
     """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
     state = {}
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
-    for name, place in engine.state_tensors().items():
+    for part in engine.state_parts():
+        name = part.name
         if "/" not in name:
             continue
         if name not in source.tensors and name.partition("/")[0] in kept:  # its parameter was frozen
-            state[name] = np.zeros_like(place)
+            state[name] = np.zeros(part.global_shape, part.array.dtype)
             continue
         if name not in source.tensors:
             raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
         old, parameter = source.tensors[name], name.partition("/")[2]
         if grows(engine.model.config, parameter):
-            state[name] = grown(name, old, np.zeros_like(place), slot_number)
-        elif old.shape == place.shape:
+            state[name] = grown(name, old, np.zeros(part.global_shape, part.array.dtype), slot_number)
+        elif old.shape == part.global_shape:
             state[name] = old
         else:
-            raise UserError(f"[start] {name}: expected shape {place.shape}, got {old.shape}")
+            raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
     return state
 
 

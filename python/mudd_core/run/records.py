@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
+from mudd_core.checkpoint import StatePart
 
-Tensors = Mapping[str, NDArray[Any]]
 DATA_FACT = "data"  # name of the token cache's fingerprint among the facts of a run
 SEAL_FACT = "data_seal"  # and of its seal
 
@@ -76,14 +75,14 @@ class Engine(Evaluator, Protocol):
         limits: the largest loss and gradient norm that an update is made for. flags: bits, told to all ranks.
         """
 
-    def state_tensors(self, *, writable: bool = False) -> Tensors:
+    def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
     def figures(self) -> Mapping[str, Any]:
         """What the last step tells beside its loss, for the metrics row; expert_alarms goes on the progress line."""
 
-    def load_state_tensors(self, tensors: Tensors) -> None:
-        """Take over what state_tensors gave."""
+    def load_state(self, parts: Sequence[StatePart]) -> None:
+        """Take over what state_parts gave, once a checkpoint was read into it."""
 
     def first_nonfinite(self, step: int) -> str:
         """The first node with a number that is not finite on the batch of this step."""

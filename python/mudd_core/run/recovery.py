@@ -91,9 +91,10 @@ class Recovery:
         guard, store = self._guard, self._store
         assert store is not None and guard.anchor is not None
         guard.spoilt = True  # until all is restored: a read that fails may leave half of it
-        found = store.rewind(guard.anchor, self._engine.state_tensors(writable=True))
+        parts = self._engine.state_parts(writable=True)
+        found = store.rewind(guard.anchor, parts)
         self._log.found(found)
-        self._engine.load_state_tensors(found.tensors)
+        self._engine.load_state(parts)
         with reading_state(found):
             rewind = self._state.go_back(step, found.state)
         self._state.last_validation = store.last_validation(found.step)

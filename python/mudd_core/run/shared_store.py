@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import FormatError, SaveError, ToldElsewhereError
 from mudd_core.base.members import build
-from mudd_core.checkpoint import Checkpoint
+from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict
 from mudd_core.run.config_source import ConfigSource
 from mudd_core.run.metrics import Row
-from mudd_core.run.ranks import Ranks, told_once
-from mudd_core.run.records import Summary, Tensors, Validation
-from mudd_core.run.saved_state import load_newest
+from mudd_core.run.ranks import Ranks
+from mudd_core.run.records import Summary, Validation
+from mudd_core.run.saved_state import Saver, load_newest
 from mudd_core.run.store import RunStore
 
 
@@ -88,19 +88,20 @@ class SharedStore:
         """run.json of an earlier start; empty for a new run."""
         return dict(self._ranks.from_first(lambda: self.writer.saved_facts()))
 
-    def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
+    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
         """As RunStore.begin; every rank reads what it needs."""
         self.run_id = self._ranks.from_first(lambda: self.writer.identify(facts))
-        found = self._ranks.together(lambda: load_newest(self.folder, self.run_id, into))
+        comm = self._ranks.comm
+        found = self._ranks.together(lambda: load_newest(self.folder, self.run_id, into, comm=comm))
         self._same_step(found)
         self._by_first(lambda store: store.open_logs(found.step if found else 0))
         return found
 
-    def rewind(self, step: int, into: Tensors) -> Checkpoint:
+    def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """As RunStore.rewind."""
 
         def back() -> Checkpoint:
-            found = load_newest(self.folder, self.run_id, into, step)
+            found = load_newest(self.folder, self.run_id, into, step, self._ranks.comm)
             if found is None:
                 raise FormatError(
                     str(self.folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
@@ -148,16 +149,26 @@ class SharedStore:
         """The file that asks for a stop, on rank 0."""
         return self._store.stop_file if self._store is not None else None
 
-    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
-        """Commit a checkpoint; False on all ranks and `save_error` if it failed."""
-        saved = bool(self._ranks.from_first(lambda: self.writer.save(step, tensors, state, spare)))
-        if saved:
-            self.save_error = None
-        elif self._store is not None:
-            self.save_error = told_once(self._store.save_error or SaveError("[save] no reason given"))
-        else:
-            self.save_error = ToldElsewhereError(0, SaveError.exit_code)
-        return saved
+    def save(
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+    ) -> bool:
+        """Commit a checkpoint; False on all ranks and `save_error` if it failed on one."""
+        assert self.config is not None
+        saver = Saver(self.folder, self.config, self.run_id, self._ranks.comm)
+        try:
+            self._by_first(lambda store: store.sync_logs())
+            self._ranks.together(lambda: saver.save(step, parts, state, spare))
+        except SaveError as error:  # of all ranks alike; rank 0 tells it
+            self.save_error = error
+            self.writer.save_failed(step, error)
+            return False
+        except ToldElsewhereError as error:
+            if error.exit_code != SaveError.exit_code:
+                raise
+            self.save_error = error
+            return False
+        self.save_error = None
+        return True
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row."""

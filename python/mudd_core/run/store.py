@@ -7,18 +7,17 @@ import dataclasses
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.members import build
-from mudd_core.checkpoint import Checkpoint
+from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
     Config,
     Difference,
-    config_hash,
     differences,
     merge_for_resume,
     to_dict,
@@ -28,8 +27,8 @@ from mudd_core.run.config_source import ConfigSource
 from mudd_core.run.files import read_facts, read_object, read_saved_config
 from mudd_core.run.longer import extended
 from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row, read_rows
-from mudd_core.run.records import Summary, Tensors, Validation
-from mudd_core.run.saved_state import load_newest
+from mudd_core.run.records import Summary, Validation
+from mudd_core.run.saved_state import Saver, load_newest
 from mudd_core.run.take_over import locked
 from mudd_core.run.workdir import write_json
 
@@ -104,11 +103,11 @@ class RunStore:
         """run.json of an earlier start; empty for a new run."""
         return read_facts(self.path) if self.dir.run_file.exists() else {}
 
-    def begin(self, facts: Mapping[str, Any], into: Tensors) -> Checkpoint | None:
+    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
         facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
-        run whose saved facts differ is refused with UserError. into: the arrays the checkpoint is read into, once it
+        run whose saved facts differ is refused with UserError. into: the parts the checkpoint is read into, once it
         has verified.
         """
         self.identify(facts)
@@ -148,7 +147,7 @@ class RunStore:
         except OSError as error:
             raise SaveError(f"[save] the logs in {self.path}: {error.strerror}") from error
 
-    def rewind(self, step: int, into: Tensors) -> Checkpoint:
+    def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Go back to the checkpoint of this step, or to the newest before it that verifies.
 
         Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
@@ -204,35 +203,34 @@ class RunStore:
                 with contextlib.suppress(OSError):  # the same disk may hold the output
                     print(f"warning: {self.path / name}: {error.strerror}; the run goes on", file=sys.stderr)
 
-    def save(self, step: int, tensors: Tensors, state: Mapping[str, Any], spare: int | None = None) -> bool:
+    def save(
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+    ) -> bool:
         """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
-        assert self.config is not None and self._metrics is not None and self._board is not None
+        assert self.config is not None
+        try:
+            self.sync_logs()
+            Saver(self.dir.checkpoint_folder, self.config, self.run_id).save(step, parts, state, spare)
+        except SaveError as error:
+            self.save_failed(step, error)
+            return False
+        self.save_error = None
+        return True
+
+    def sync_logs(self) -> None:
+        """Before a step is committed, its rows are on disk; SaveError where that fails."""
+        assert self._metrics is not None and self._board is not None
         self.dir.beat()
         try:
             self._metrics.sync()
             self._board.flush()
-            checkpoint.save(
-                self.dir.checkpoint_folder,
-                step,
-                tensors,
-                state,
-                config_hash=config_hash(self.config),
-                run_id=self.run_id,
-            )
-            # Reads the new step back before an old one goes; a step that does not verify is a failed save.
-            checkpoint.keep_last(
-                self.dir.checkpoint_folder,
-                self.config.train.keep_last,
-                run_id=self.run_id,
-                saved_step=step,
-                spare=spare,
-            )
-        except (OSError, SaveError, FormatError) as error:
-            self.save_error = error if isinstance(error, SaveError) else SaveError(f"[save] {error}")
-            self.event("save failed", step=step, reason=str(error))
-            return False
-        self.save_error = None
-        return True
+        except OSError as error:
+            raise SaveError(f"[save] {error}") from error
+
+    def save_failed(self, step: int, error: SaveError) -> None:
+        """Keep the reason, and tell it to events.jsonl."""
+        self.save_error = error
+        self.event("save failed", step=step, reason=str(error))
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""

@@ -9,7 +9,7 @@ from typing import Any
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.checkpoint.manifest import read_manifest
+from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note

@@ -257,8 +257,8 @@ class Trainer:
     @alone
     def final_hash(self) -> str:
         """SHA-256 over all weights; equal for equal runs."""
-        tensors = self.engine.state_tensors()
-        return final_hash({name: array for name, array in tensors.items() if "/" not in name})
+        parts = self.engine.state_parts()
+        return final_hash((part for part in parts if "/" not in part.name), self._ranks.comm)
 
     @alone
     def save(self) -> bool:
@@ -272,7 +272,7 @@ class Trainer:
         if self._scheduled_save():
             guard.anchor = self.step_done
         if not self._store.save(
-            self.step_done, self.engine.state_tensors(), self._state.state(), spare=guard.anchor
+            self.step_done, self.engine.state_parts(), self._state.state(), spare=guard.anchor
         ):
             guard.anchor = anchor
             self._log.save_failed()
@@ -284,12 +284,13 @@ class Trainer:
         """Go on from the newest checkpoint; False if there is none."""
         if self._store is None:
             return False
-        found = self._store.begin(self._components.facts, self.engine.state_tensors(writable=True))
+        parts = self.engine.state_parts(writable=True)
+        found = self._store.begin(self._components.facts, parts)
         if found is None:
             self._log.started()
             return False
         self._log.found(found)
-        self.engine.load_state_tensors(found.tensors)
+        self.engine.load_state(parts)
         with reading_state(found):
             self._state.restore(found.state)
         self._state.last_validation = self._store.last_validation(self.step_done)

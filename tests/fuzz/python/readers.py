@@ -39,7 +39,8 @@ def require(holds: bool, what: str) -> None:
 
 def run_manifest(data: bytes, folder: Path) -> None:
     """manifest.json: what is read is written again and reads the same."""
-    from mudd_core.checkpoint.manifest import decode, encode
+    from mudd_core.checkpoint.manifest import encode
+    from mudd_core.checkpoint.manifest_reader import decode
 
     manifest = decode(data, str(folder))
     try:

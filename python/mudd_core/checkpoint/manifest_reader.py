@@ -1,0 +1,184 @@
+"""Reading manifest.json: nothing in it is believed before it is checked. A newer major version is refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.checkpoint.manifest import (
+    BLOCK_BYTES,
+    FORMAT,
+    VERSION,
+    Manifest,
+    ShardFile,
+    Slice,
+    Tensor,
+    slice_of,
+)
+from mudd_core.checkpoint.steps import MANIFEST
+
+MAX_BYTES = 100_000_000
+
+_TAIL = re.compile(rb',\n "manifest_crc32c": "([0-9a-f]{8})"\n\}\n\Z')
+_TAIL_BYTES = len(b',\n "manifest_crc32c": "00000000"\n}\n')
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_HEX = re.compile(r"(?:[0-9a-f]{8})*")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads and checks the manifest of a step's folder; the shards are not touched.
+
+    FormatError where it is damaged, OSError where it cannot be read, UserError where it is of a newer format.
+    """
+    path = folder / MANIFEST
+    return decode(_core.read_file(str(path), MAX_BYTES), str(path))
+
+
+def decode(data: bytes, path: str) -> Manifest:
+    """The manifest in `data`; `path` is for messages. Errors as read_manifest."""
+    tail = _TAIL.search(data, max(0, len(data) - _TAIL_BYTES))
+    if tail is None:
+        raise FormatError(
+            path, len(data), "the manifest does not end with its checksum: it was cut or changed"
+        )
+    found, stored = _core.crc32c(data[: tail.start()]), int(tail.group(1), 16)
+    if found != stored:
+        raise FormatError(path, 0, f"the manifest's CRC-32C is {found:08x} where it says {stored:08x}")
+    try:
+        body = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(path, 0, f"the manifest is not JSON: {error}") from None
+    return _Decoder(path).manifest(body)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a key appears twice")
+    return out
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+class _Decoder:
+    """Turns parsed JSON into a Manifest, naming the member that is wrong."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise FormatError(self.path, 0, f"the manifest {reason}")
+
+    def manifest(self, body: Any) -> Manifest:
+        self.version(body)
+        files = {
+            self.file_name(name): self.shard_file(file) for name, file in self.table(body, "files").items()
+        }
+        tensors = {name: self.tensor(name, raw, files) for name, raw in self.table(body, "tensors").items()}
+        if self.number(body, "block_bytes") != BLOCK_BYTES:
+            self.refuse(f"has blocks of {body['block_bytes']} bytes; format 1 has {BLOCK_BYTES}")
+        mesh = self.table(body, "mesh")
+        return Manifest(
+            step=self.number(body, "step"),
+            run_id=self.text(body, "run_id"),
+            config_hash=self.text(body, "config_hash"),
+            files=files,
+            tensors=tensors,
+            state=self.table(body, "state"),
+            world=self.number(body, "world"),
+            mesh=tuple((axis, self.number(mesh, axis)) for axis in mesh),
+        )
+
+    def version(self, body: Any) -> None:
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            self.refuse(f"is not of a {FORMAT}")
+        version = self.numbers(body, "version")
+        if len(version) != 2:
+            self.refuse("has no version of two numbers")
+        if version[0] > VERSION[0]:
+            raise UserError(
+                f"{self.path}: checkpoint format {version[0]}.{version[1]} is newer than the format "
+                f"{VERSION[0]} that this mudd_core reads; use the mudd_core that wrote it, or a newer one"
+            )
+
+    def shard_file(self, raw: Any) -> ShardFile:
+        crc = self.text(raw, "crc32c")
+        if len(crc) != 8 or not _HEX.fullmatch(crc):
+            self.refuse(f"has a checksum that is none: {crc!r}")
+        return ShardFile(bytes=self.number(raw, "bytes"), crc32c=int(crc, 16))
+
+    def tensor(self, name: str, raw: Any, files: dict[str, ShardFile]) -> Tensor:
+        shape = self.numbers(raw, "shape")
+        parts = self.get(raw, "slices", list)
+        slices = tuple(self.slice(name, part, files) for part in parts)
+        tensor = Tensor(dtype=self.text(raw, "dtype"), shape=shape, slices=slices)
+        at = 0
+        for part, (begin, end) in zip(slices, tensor.ranges(), strict=True):
+            if begin != at:
+                self.refuse(
+                    f"{'repeats' if begin < at else 'leaves out'} elements of tensor {name!r} at {at}"
+                )
+            if begin == end and len(slices) > 1:
+                self.refuse(f"has an empty slice of tensor {name!r}")
+            if part != slice_of(shape, (begin, end), part.file, (part.begin, part.end), part.crcs):
+                self.refuse(f"cuts tensor {name!r} elsewhere than between rows")
+            at = end
+        if at != math.prod(shape) or not slices:
+            self.refuse(f"has slices of {at} elements of tensor {name!r}, which has {math.prod(shape)}")
+        return tensor
+
+    def slice(self, name: str, raw: Any, files: dict[str, ShardFile]) -> Slice:
+        file, place, crcs = self.text(raw, "file"), self.numbers(raw, "range"), self.text(raw, "crc32c")
+        if file not in files:
+            self.refuse(f"puts tensor {name!r} into {file!r}, which it does not list")
+        if len(place) != 2 or not place[0] <= place[1] <= files[file].bytes:
+            self.refuse(f"gives tensor {name!r} a range outside its file")
+        if not _HEX.fullmatch(crcs):
+            self.refuse(f"gives tensor {name!r} checksums that are none")
+        return Slice(
+            file=file,
+            begin=place[0],
+            end=place[1],
+            offsets=self.numbers(raw, "offsets"),
+            shape=self.numbers(raw, "shape"),
+            crcs=tuple(int(crcs[i : i + 8], 16) for i in range(0, len(crcs), 8)),
+        )
+
+    def file_name(self, name: str) -> str:
+        # Bare names only: nothing outside the step's folder is ever opened.
+        if not _FILE_NAME.fullmatch(name):
+            self.refuse(f"lists the file {name!r}, which is not a bare name")
+        return name
+
+    def get(self, raw: Any, key: str, kind: type) -> Any:
+        value = raw.get(key) if isinstance(raw, dict) else None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            self.refuse(f"has no {key} that is a {kind.__name__}")
+        return value
+
+    def table(self, raw: Any, key: str) -> dict[str, Any]:
+        value: dict[str, Any] = self.get(raw, key, dict)
+        return value
+
+    def text(self, raw: Any, key: str) -> str:
+        value: str = self.get(raw, key, str)
+        return value
+
+    def number(self, raw: Any, key: str) -> int:
+        value: int = self.get(raw, key, int)
+        if not 0 <= value < 1 << 63:
+            self.refuse(f"has {key} out of range")
+        return value
+
+    def numbers(self, raw: Any, key: str) -> tuple[int, ...]:
+        values = self.get(raw, key, list)
+        if not all(type(value) is int and 0 <= value < 1 << 63 for value in values):
+            self.refuse(f"has {key} that is not a list of whole numbers")
+        return tuple(values)

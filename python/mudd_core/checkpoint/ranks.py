@@ -1,0 +1,75 @@
+"""Work that the ranks of a run do together: an error of one of them is raised on all, so that nobody waits for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.dist import Comm
+
+T = TypeVar("T")  # anything that JSON holds
+V = TypeVar("V")
+_KINDS: tuple[type[Exception], ...] = (UserError, SaveError, ValueError, TypeError, MemoryError)
+
+
+def on_all(comm: Comm | None, work: Callable[[], T]) -> list[T]:
+    """What `work` gives on each rank, by rank. The error of the first rank that has one is raised on all."""
+    if comm is None or comm.world == 1:
+        return [work()]
+    answer, own = _attempt(work)
+    answers = [json.loads(data) for data in comm.all_gather(json.dumps(answer).encode())]
+    for rank, found in enumerate(answers):
+        if "error" in found:
+            raise _error(found["error"], rank) from own
+    return [found["value"] for found in answers]
+
+
+def on_each(comm: Comm | None, work: Callable[[], V]) -> V:
+    """What `work` gives on this rank, which may be anything; the error of the first rank that has one, on all."""
+    kept: list[V] = []
+    on_all(comm, lambda: kept.append(work()))
+    return kept[0]
+
+
+def on_first(comm: Comm | None, work: Callable[[], T]) -> T:
+    """What `work` gives on rank 0, on all ranks; its error too."""
+    if comm is None or comm.world == 1:
+        return work()
+    answer, own = _attempt(work) if comm.rank == 0 else ({}, None)
+    found = json.loads(comm.broadcast(json.dumps(answer).encode()))
+    if "error" in found:
+        raise _error(found["error"], 0) from own
+    value: T = found["value"]
+    return value
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
+    try:
+        return {"value": work()}, None
+    except Exception as error:
+        return {"error": _facts(error)}, error
+
+
+def _facts(error: Exception) -> list[Any]:
+    if isinstance(error, FormatError):
+        return ["FormatError", error.file, error.offset, error.reason]
+    if isinstance(error, OSError) and error.errno is not None:
+        return ["OSError", error.errno, error.strerror, error.filename]
+    for kind in _KINDS:
+        if isinstance(error, kind):
+            return [kind.__name__, str(error)]
+    return ["RuntimeError", f"{type(error).__name__}: {error}"]
+
+
+def _error(facts: list[Any], rank: int) -> Exception:
+    kind, *values = facts
+    if kind == "FormatError":
+        return FormatError(*values)
+    if kind == "OSError":
+        return OSError(*values)
+    for known in _KINDS:
+        if known.__name__ == kind:
+            return known(*values)
+    return RuntimeError(f"[rank {rank}] {values[0]}")

@@ -1,0 +1,86 @@
+"""Reading the tensors of a verified step, or the parts of them that a rank needs; every block is checked once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.base.errors import FormatError
+from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.deal import stored_name, width
+from mudd_core.checkpoint.manifest import BLOCK_BYTES, Manifest, Tensor
+from mudd_core.checkpoint.ranks import on_all
+from mudd_core.checkpoint.state_part import Array, StatePart
+from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.checkpoint.verify import checked_range
+from mudd_core.dist import Comm
+
+
+def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm: Comm | None) -> None:
+    """Fill the parts with the step's numbers. When it returns, those that ranks of a node share are whole too.
+
+    ValueError where one does not fit, before anything is written.
+    """
+    on_all(comm, lambda: _check(folder, manifest, into))
+
+    def fill() -> None:
+        for index, part in enumerate(into):
+            for piece in _own(part, index, comm):
+                _fill(folder, piece.name, manifest.tensors[piece.name], piece)
+
+    on_all(comm, fill)
+
+
+def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]) -> dict[str, Array]:
+    """Whole tensors, joined from their slices."""
+    tensors: dict[str, Array] = {}
+    for name, about in manifest.tensors.items():
+        if not wanted(name):
+            continue
+        dtype = dtypes.numpy_dtype(about.dtype)
+        if dtype is None:
+            raise FormatError(str(folder / MANIFEST), 0, f"tensor {name!r} has dtype {about.dtype}")
+        tensors[name] = np.empty(about.shape, dtype)
+        _fill(folder, name, about, StatePart(name, about.shape, 0, tensors[name]))
+    return tensors
+
+
+def _own(part: StatePart, index: int, comm: Comm | None) -> list[StatePart]:
+    """What this rank reads of a part: all, or of memory that the ranks of a node share, some of its rows."""
+    if comm is None or not part.shared or comm.node_size == 1:
+        return [part]
+    rows = part.array.size // part.row
+    pieces = max(1, min(comm.node_size, rows, part.array.nbytes // BLOCK_BYTES))
+    cuts = [part.begin + rows * i // pieces * part.row for i in range(pieces + 1)]
+    return [
+        part.cut(cuts[i], cuts[i + 1])
+        for i in range(pieces)
+        if (index + i) % comm.node_size == comm.node_rank
+    ]
+
+
+def _fill(folder: Path, name: str, about: Tensor, part: StatePart) -> None:
+    size, flat = width(about.dtype), part.array.reshape(-1)
+    for piece, (begin, end) in zip(about.slices, about.ranges(), strict=True):
+        first, last = max(begin, part.begin), min(end, part.end)
+        if first < last:
+            label = checked_range(stored_name(name, about.shape, begin, end), piece)
+            to = flat[first - part.begin : last - part.begin]
+            _core.read_checked(str(folder / piece.file), label, to, (first - begin) * size)
+
+
+def _check(folder: Path, manifest: Manifest, into: Sequence[StatePart]) -> None:
+    for part in into:
+        about = manifest.tensors.get(part.name)
+        if about is None:
+            raise ValueError(f"[checkpoint] into: {part.name!r} is not in {folder}")
+        if (about.dtype, about.shape) != (part.dtype, part.global_shape):
+            raise ValueError(
+                f"[checkpoint] into[{part.name!r}]: expected {about.dtype} {about.shape}, got {part.dtype} "
+                f"{part.global_shape}"
+            )
+        if not part.array.flags.c_contiguous or not part.array.flags.writeable:
+            raise ValueError(f"[checkpoint] into[{part.name!r}]: expected a writable C-contiguous array")

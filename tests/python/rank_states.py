@@ -1,0 +1,127 @@
+"""States that ranks hold in parts, as a run does: weights whole on a node, moments cut over fsdp, counts everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkpoint_cases import RUN, STATE
+from mudd_core import checkpoint
+from mudd_core.checkpoint import StatePart
+from mudd_core.dist import Comm
+from rank_runs import on_ranks
+
+Array = np.ndarray[Any, Any]
+Tensors = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class World:
+    """data x fsdp ranks, node_size of them on a node."""
+
+    data: int
+    fsdp: int
+    node_size: int
+    whole_weights: bool = True  # else they are cut like the moments
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.fsdp
+
+    def parts(self, tensors: Tensors, comm: Comm) -> list[StatePart]:
+        """What this rank holds of these tensors."""
+        slot = comm.rank % self.fsdp
+        return [
+            StatePart(name, array.shape, 0, array, "/" not in name)
+            if "count" in name or ("/" not in name and self.whole_weights)
+            else cut(name, array, slot, self.fsdp)
+            for name, array in tensors.items()
+        ]
+
+
+WORLDS = {
+    "1": World(1, 1, 1),
+    "2": World(1, 2, 2),
+    "4": World(1, 4, 2),
+    "2x2": World(2, 2, 4),
+    "4 in parts": World(1, 4, 1, whole_weights=False),
+}
+
+
+def cut(name: str, array: Array, slot: int, slots: int) -> StatePart:
+    """The rows that one of `slots` owners has; borders are as uneven as the sizes are."""
+    row = array.shape[-1] if array.ndim > 1 else 1
+    rows = array.size // max(1, row)
+    begin, end = rows * slot // slots, rows * (slot + 1) // slots
+    shape = array.shape if end - begin == rows else (end - begin, row) if array.ndim > 1 else (end - begin,)
+    return StatePart(
+        name, array.shape, begin * row, array.reshape(-1)[begin * row : end * row].reshape(shape)
+    )
+
+
+def random_tensors(seed: int = 1, scale: int = 1) -> Tensors:
+    """Every kind of shape; scale: rows of the matrices, times."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "embed": (33 * scale, 7),
+        "final_norm.gain": (11,),
+        "blocks.0.experts.up": (3, 5 * scale, 6),
+        "blocks.0.scale": (),
+        "blocks.0.none": (0, 4),
+    }
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    for moment, dtype in (("first_moment", np.uint16), ("second_moment", np.float32)):
+        for name, shape in shapes.items():
+            values = rng.integers(0, 60000, size=shape)
+            tensors[f"{moment}/{name}"] = np.asarray(values).astype(dtype)
+    tensors["updates/count"] = np.array([seed], np.int64)
+    return tensors
+
+
+def save(directory: Path, step: int, world: World, tensors: Tensors | None = None, **changes: Any) -> Path:
+    """Saved by all ranks of a world, as threads."""
+    tensors = random_tensors(step) if tensors is None else tensors
+
+    def work(comm: Comm) -> Path:
+        parts = world.parts(tensors, comm)
+        return checkpoint.save(directory, step, parts, STATE, comm=comm, **{**RUN, **changes})
+
+    return on_ranks(work, world.ranks, world.node_size)[0]
+
+
+def load(directory: Path, world: World, like: Tensors, **changes: Any) -> list[Tensors]:
+    """What the ranks of a world have after each has loaded its parts into zeros: the joined tensors of each node."""
+    nodes: list[Tensors] = [
+        {name: np.zeros_like(array) for name, array in like.items()}
+        for _ in range(world.ranks // world.node_size)
+    ]
+
+    def work(comm: Comm) -> None:
+        parts = world.parts(nodes[comm.node], comm)
+        found = checkpoint.load_newest(directory, into=parts, comm=comm, **changes)
+        assert found is not None and found.tensors == {} and found.state == STATE
+
+    on_ranks(work, world.ranks, world.node_size)
+    return nodes
+
+
+def held_by(node: int, world: World, tensors: Tensors) -> Tensors:
+    """What the ranks of one node hold together, zeros elsewhere."""
+    held = {name: np.zeros_like(array) for name, array in tensors.items()}
+    for rank in range(node * world.node_size, (node + 1) * world.node_size):
+        for name, array in tensors.items():
+            if "count" in name or ("/" not in name and world.whole_weights):
+                held[name][...] = array
+                continue
+            part = cut(name, array, rank % world.fsdp, world.fsdp)
+            held[name].reshape(-1)[part.begin : part.end] = part.array.reshape(-1)
+    return held
+
+
+def elements(tensors: Tensors) -> int:
+    """Numbers of all of them."""
+    return sum(math.prod(array.shape) for array in tensors.values())
