@@ -1,0 +1,100 @@
+"""deploy/slurm/train.sbatch under a stand-in scheduler: preempted three times, requeued, and bits equal at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiny_run import ROOT, TinyRun
+
+SCRIPT = ROOT / "deploy" / "slurm" / "train.sbatch"
+STEPS = ("train.steps=60", "train.save_every=0", "train.eval_every=30")
+
+
+class Scheduler:
+    """Starts the job script as Slurm does, preempts it by USR1 to the script, and starts it again when it asks."""
+
+    def __init__(self, folder: Path, run: TinyRun, launcher: str) -> None:
+        self.run, self.requeued = run, folder / "requeued"
+        tools = folder / "tools"
+        tools.mkdir()
+        self._tool(tools / "scontrol", f'echo "$@" >>"{self.requeued}"')
+        if launcher == "stand-in":  # one process, whatever the options are
+            self._tool(tools / "mpirun", 'while [ "${1#*python}" = "$1" ]; do shift; done; exec "$@"')
+        paths = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+        self.environment = {
+            **os.environ,
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": paths,
+            "PYTHON": sys.executable,
+            "SLURM_JOB_ID": "17",
+            "SLURM_CPUS_PER_TASK": "1",
+            "SLURM_SUBMIT_DIR": str(ROOT),
+        }
+
+    @staticmethod
+    def _tool(path: Path, body: str) -> None:
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def start(self) -> subprocess.Popen[str]:
+        words = self.run.command()[2:]
+        with self.run.log_path.open("w") as log:
+            return subprocess.Popen(
+                ["bash", str(SCRIPT), *words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                text=True,
+            )
+
+    def requeues(self) -> int:
+        return len(self.requeued.read_text().splitlines()) if self.requeued.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_three_preemptions_change_no_bit(tiny_text: Path, tmp_path: Path, number: signal.Signals) -> None:
+    whole = TinyRun(tmp_path / "whole", tiny_text, STEPS)
+    assert whole.finish() == 0, whole.tail
+    run = TinyRun(tmp_path / "run", tiny_text, STEPS)
+    scheduler = Scheduler(tmp_path, run, "stand-in")
+    for preemption, step in enumerate((10, 25, 40), 1):
+        process = scheduler.start()
+        try:
+            run.wait_for_step(process, step)
+            process.send_signal(number)
+            assert process.wait(60) == 75, run.tail
+        finally:
+            process.kill()
+        assert scheduler.requeues() == preemption
+    process = scheduler.start()
+    assert process.wait(60) == 0, run.tail
+    assert scheduler.requeued.read_text() == "requeue 17\n" * 3
+    assert run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+
+
+def test_a_stop_that_the_user_asked_for_is_not_requeued(tiny_text: Path, tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run", tiny_text, (*STEPS, "train.stop_at=5"))
+    scheduler = Scheduler(tmp_path, run, "stand-in")
+    assert scheduler.start().wait(60) == 75, run.tail
+    assert scheduler.requeues() == 0
+
+
+def test_another_launcher_is_refused(tmp_path: Path, tiny_text: Path) -> None:
+    run = TinyRun(tmp_path / "run", tiny_text)
+    scheduler = Scheduler(tmp_path, run, "stand-in")
+    scheduler.environment["LAUNCH"] = "ray"
+    assert scheduler.start().wait(60) == 2
+    assert "LAUNCH: expected mpirun or srun, got ray" in run.output
+
+
+def test_the_script_is_valid_shell() -> None:
+    assert subprocess.run(["bash", "-n", str(SCRIPT)], check=False).returncode == 0
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", str(SCRIPT)], check=True)
