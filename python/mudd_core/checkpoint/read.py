@@ -27,9 +27,13 @@ def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm
     on_all(comm, lambda: _check(folder, manifest, into))
 
     def fill() -> None:
-        for index, part in enumerate(into):
-            for piece in _own(part, index, comm):
+        shared = (
+            0  # such parts so far: all ranks of a node count them alike, whatever else each of them holds
+        )
+        for part in into:
+            for piece in _own(part, shared, comm):
                 _fill(folder, piece.name, manifest.tensors[piece.name], piece)
+            shared += part.shared
 
     on_all(comm, fill)
 

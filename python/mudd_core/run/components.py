@@ -94,11 +94,6 @@ def assemble(
 
     train, ranks = config.train, ranks or Ranks()
     place = _place(config, ranks)
-    if ranks.world > 1:  # each rank has a part of the moments, and checkpoints hold whole ones
-        raise UserError(
-            "[launch] training over several ranks is not built yet; start one process, which uses its cores by threads "
-            "(train.threads)"
-        )
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, cache = model.config, None
