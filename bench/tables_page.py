@@ -82,12 +82,12 @@ def ratio(programs: dict[str, Row], baseline: str, key: str, form: str) -> str:
 
 def stamp(rows: list[Row]) -> str:
     """The conditions of a table's rows, each once."""
-    told = {
+    conditions = {
         f"{r['threads']} threads, MUDD_MAX_ISA{' unset' if r['cap'] == 'none' else '=' + r['cap']}, "
         f"commit {r['commit']}, {r['date'][:10]}" + (" (quick)" if r.get("quick") else "")
         for r in rows
     }
-    return "; ".join(sorted(told))
+    return "; ".join(sorted(conditions))
 
 
 def share(row: Row) -> str:

@@ -17,9 +17,9 @@ def when(rows: list[Row]) -> str:
     return f", {' to '.join(days)}, commits {' to '.join(commits)}"
 
 
-def span(texts: list[str]) -> str:
-    """Lowest and highest of the numbers at the beginning of the texts, such as "1.36 to 1.47"."""
-    found = sorted((text.split()[0] for text in texts if text), key=lambda text: float(text.rstrip("%")))
+def span(cells: list[str]) -> str:
+    """Lowest and highest of the numbers that the cells begin with, such as "1.36 to 1.47"."""
+    found = sorted((cell.split()[0] for cell in cells if cell), key=lambda text: float(text.rstrip("%")))
     return " to ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
 
 
@@ -61,17 +61,17 @@ def summary(kept: Row) -> str:
         )
     rows = rows_of(kept, "generation")
     if rows:
-        told = ", ".join(f"{r['shape']} {r['tokens_per_second']:.0f} ({r['share']:.0%})" for r in rows)
-        out.append(f"\nGeneration, one sequence, tokens/s (percentage of the read bandwidth): {told}.\n")
+        cells = ", ".join(f"{r['shape']} {r['tokens_per_second']:.0f} ({r['share']:.0%})" for r in rows)
+        out.append(f"\nGeneration, one sequence, tokens/s (percentage of the read bandwidth): {cells}.\n")
     rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
     if rows:
-        told = "; ".join(
+        cells = "; ".join(
             f"T = {int(r['shape'].split(', ')[2]):,}: {r['gflops']['ours'] / r['peak_gflops']:.0%} forward, "
             f"{r['gflops']['ours both'] / r['peak_gflops']:.0%} with backward "
             f"({r['gflops']['ours both'] / r['gflops']['torch both']:.2f} times SDPA)"
             for r in rows
         )
-        out.append(f"Attention alone, percentage of the fp32 peak: {told}.\n")
+        out.append(f"Attention alone, percentage of the fp32 peak: {cells}.\n")
     for r in rows_of(kept, "threads"):
         out.append(
             f"{r['threads']} threads bound to cores are {r['speedup']:.2f} times as fast as one ({r['shape']}).\n"

@@ -68,6 +68,14 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
+// Three matmuls of the same size for each one forward, where all gradients are computed.
+py::tuple step_flops(const Executor& e) {
+  double computed = 0, all = 0;
+  for (size_t i = 0; i < e.plan().schedule.size(); ++i) computed += e.flops(i);
+  for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
+  return py::make_tuple(computed, all);
+}
+
 py::list profile_table(const Executor& e) {
   py::list rows;
   for (size_t i = 0; i < e.spans().size(); ++i) {
@@ -76,15 +84,12 @@ py::list profile_table(const Executor& e) {
     const Run& run = e.bound(i);
     const bool forward = step.phase != Phase::backward, again = step.phase == Phase::remake;
     const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
-    // A backward pass is two products for each one forward, three where it does the forward's work as well.
-    const double times = again ? 0 : forward ? 1 : node.node->computes_in_backward() ? 3 : 2;
     const Executor::Span& span = e.spans()[i];
     rows.append(py::make_tuple(node.label,
                                again     ? "remake"
                                : forward ? "forward"
                                          : "backward",
-                               span.calls, span.seconds, span.least, span.begin, span.end,
-                               times * node.node->forward_flops(), bytes));
+                               span.calls, span.seconds, span.least, span.begin, span.end, e.flops(i), bytes));
   }
   return rows;
 }
@@ -178,6 +183,8 @@ void bind_executor(py::module_& m) {
             const Busy busy = bind::in_use(e.store());
             e.release();
           },
-          "Gives the memory of results and gradients back until the next run.")
-      .def_property_readonly("runs_per_step", &Executor::runs_per_step);
+          "Releases the memory of results and gradients until the next run.")
+      .def_property_readonly("runs_per_step", &Executor::runs_per_step)
+      .def_property_readonly("flops", &step_flops,
+                             "(FLOPs of the matmuls of one run, the same where every gradient is computed).");
 }

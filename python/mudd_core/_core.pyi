@@ -282,7 +282,7 @@ class Executor:
         """
     def release(self) -> None:
         """
-        Gives the memory of results and gradients back until the next run.
+        Releases the memory of results and gradients until the next run.
         """
     def run(self, run: int = 0, cache_length: int = 0, *, seed: int = 0, step: int = 0, first_sample: int = 0) -> None:
         """
@@ -295,6 +295,11 @@ class Executor:
     @property
     def arena_bytes(self) -> int:
         ...
+    @property
+    def flops(self) -> tuple[typing.Any, ...]:
+        """
+        (FLOPs of the matmuls of one run, the same where every gradient is computed).
+        """
     @property
     def gradient_bytes(self) -> int:
         ...

@@ -176,4 +176,12 @@ ValueId Executor::input(const std::string& name) const {
   return kAbsent;
 }
 
+double Executor::flops(size_t position) const {
+  const PlanStep& step = plan().schedule[position];
+  const Node& node = *graph().nodes()[step.node].node;
+  if (step.phase == Phase::remake) return 0;
+  if (step.phase == Phase::forward) return node.forward_flops();
+  return node.backward_flops() + (node.computes_in_backward() ? node.forward_flops() : 0);
+}
+
 }  // namespace mudd

@@ -21,7 +21,7 @@ struct ExecutorOptions {
   GradientMemory gradient_memory = {};  // of the flat plane of GradientSums
 };
 
-// Told in the last graph run of a step, while backward goes on, which gradients are final.
+// Learns in the last graph run of a step, while backward goes on, which gradients are final.
 class GradientObserver {
  public:
   virtual ~GradientObserver() = default;
@@ -70,6 +70,7 @@ class Executor {
   void profile(bool on);
   const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
   const Run& bound(size_t position) const { return workspace_.bound(position); }
+  double flops(size_t position) const;  // of the matmuls there; 0 for what is recomputed
 
   // Label of the first node that gave a non-finite number in the last run with check_finite; empty: none.
   const std::string& first_non_finite() const { return first_non_finite_; }

@@ -218,9 +218,12 @@ class Node {
 
   // FLOPs of a forward pass (a multiply-add counts two), for the profile after infer(); 0 where memory limits.
   double forward_flops() const { return flops_; }
+  // Of a backward pass by the gradients that are wanted; forward's work, where backward does that too, is not in
+  // it.
+  double backward_flops() const { return backward_flops_; }
 
  protected:
-  double flops_ = 0;
+  double flops_ = 0, backward_flops_ = 0;
 };
 
 // Whether output i of a node, declared to `io`, is stored in bf16.

@@ -23,7 +23,7 @@ class Workspace {
   Tensor value(ValueId id) const;
   // Gives an external input its memory (contiguous, of the declared shape); it must outlive the workspace.
   void attach(const std::string& name, void* data);
-  // Gives the memory back until the next run: kept values are gone, inputs are to be set.
+  // Releases the memory until the next run: kept values are gone, inputs are to be set.
   void release();
 
   // Starts a graph run: everything is attached, the fields of the step are taken over.

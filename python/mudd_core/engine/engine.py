@@ -15,6 +15,7 @@ from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.engine.state import EngineState
@@ -195,6 +196,13 @@ class Engine:
     def executor(self) -> Any:
         """The planned executor of a training run over inputs and targets."""
         return self._planned.executor
+
+    def flops_per_token(self) -> float:
+        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save."""
+        shape = self.model.config
+        computed, all_gradients = self.executor.flops
+        every = flops_per_token(shape, shape.vocab_size, self.config.train.seq_len)
+        return every * float(computed / all_gradients)
 
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""

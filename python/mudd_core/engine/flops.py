@@ -1,7 +1,8 @@
 """Floating-point operations of a training step by formula, for the percentage of the measured peak.
 
 Per token: 6 times the weights that enter a matmul (two forward, four backward; the head once, tied or
-not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens.
+not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens. Where weights are
+frozen (train.trainable), Engine.flops_per_token scales this by the matmuls that its graph still has.
 """
 
 from __future__ import annotations

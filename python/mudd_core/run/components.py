@@ -11,7 +11,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, mesh_of
 from mudd_core.engine import memory
-from mudd_core.engine.flops import flops_per_token, peak_flops
+from mudd_core.engine.flops import peak_flops
 from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
 from mudd_core.run.peak import TRIES, Peak
@@ -120,7 +120,7 @@ def assemble(
         facts={},
         n_targets=0,
         bytes_per_target=0.0,
-        flops_per_token=flops_per_token(shape, shape.vocab_size, train.seq_len),
+        flops_per_token=engine.flops_per_token(),
         peak=Peak(lambda: peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),

@@ -10,7 +10,7 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
-from mudd_core.engine.flops import flops_per_token, matrix_weights, peak_flops
+from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
@@ -59,9 +59,9 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     program = memory.resident_bytes() + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
     checkpoints = workdir / "checkpoints"
-    model, _, report = book(shape, config, only=True, checkpoints=checkpoints)
+    model, engine, report = book(shape, config, only=True, checkpoints=checkpoints)
     own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
-    flops = flops_per_token(shape, shape.vocab_size, train.seq_len)
+    flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
     rate = peak_flops(train.precision)
     share, source = _last_share(workdir)

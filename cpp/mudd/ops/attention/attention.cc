@@ -100,6 +100,9 @@ void Attention::infer(Inference& io) {
   // Scores and their product with v; causal attention counts the half that is seen, once.
   const double seen = causal_ && !cached_ ? 0.5 : 1.0, keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
   flops_ = 4 * seen * keys * static_cast<double>(q_.rows() * q_.heads * q_.dim);
+  // All three gradients come out of one pass: it computes the same whichever of them are wanted.
+  const bool trains = io.wants_gradient(kQuery) || io.wants_gradient(kKey) || io.wants_gradient(kValue);
+  backward_flops_ = trains ? 2 * flops_ : 0;
   if (!cached_) io.saved(q_.rows() * q_.heads * static_cast<int64_t>(sizeof(float)));
   kernels_ = &choose(attention_rows(io.compute()));
   book(io);

@@ -57,6 +57,9 @@ void GroupedGemm::infer(Inference& io) {
   saves_ = false;
   for (int i : {kX, kGates, kGate, kUp, kDown}) saves_ = saves_ || io.wants_gradient(i);
   flops_ = 2.0 * kMatrices * static_cast<double>(slots_) * static_cast<double>(f_ * d_);
+  int matmuls = int{saves_} + 2 * int{io.wants_gradient(kX)};  // the gradient of the inner rows, then of x
+  for (int i : {kGate, kUp, kDown}) matmuls += int{io.wants_gradient(i)};
+  backward_flops_ = flops_ / kMatrices * matmuls;
   const int shards = io.shards().count();
   io.saved(ExpertSlots::bytes(experts_, slots_, shards));
   if (saves_) {

@@ -58,6 +58,7 @@ class Linear : public Node {
     has_residual_ = io.has_input(kResidual);
     wants_x_ = io.wants_gradient(kX);
     wants_w_ = io.wants_gradient(kW);
+    backward_flops_ = flops_ * (int{wants_x_} + int{wants_w_});
     const bool wants_bias = io.wants_gradient(kBias), pre = activation_ != Activation::none;
     saves_pre_ = pre && (wants_x_ || wants_w_ || wants_bias);
     compute_ = io.compute();

@@ -75,6 +75,9 @@ void Pattention::infer_projection(Inference& io, int p) {
   own.wants_value = io.wants_gradient(value_of(p));
   own.wants_key_bias = io.wants_gradient(key_bias_of(p));
   own.wants_value_bias = io.wants_gradient(value_bias_of(p));
+  const double rows_of_key = 2.0 * static_cast<double>(rows_ * own.n);
+  backward_flops_ += rows_of_key * static_cast<double>(d_in_) * (int{wants_x_} + int{own.wants_key});
+  backward_flops_ += rows_of_key * static_cast<double>(own.d_out) * int{own.wants_value};
   own.packs_key = io.packs_when_used(key_of(p), rows_);
   own.packs_value = io.packs_when_used(value_of(p), rows_);
   check_vector(io, key_bias_of(p), "key_bias", own.n);
@@ -106,8 +109,11 @@ void Pattention::infer(Inference& io) {
   trains_ = wants_x_ = io.wants_gradient(kX);
   compute_ = io.compute();
   sums_dx_ = wants_x_ && count > 1 && x.dtype == DType::bf16;
-  flops_ = 0;
+  flops_ = backward_flops_ = 0;
   for (int p = 0; p < count; ++p) infer_projection(io, p);
+  if (trains_)  // gradients of the scores
+    for (const Projection& own : projections_)
+      backward_flops_ += 2.0 * static_cast<double>(rows_ * own.n) * static_cast<double>(own.d_out);
   check(!samples_drop() || rows_ % io.shards().samples() == 0, "pattention",
         "drop_path: expected whole samples, got ", x.text());
   kernels_ = &choose(pattention_rows());

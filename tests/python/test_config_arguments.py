@@ -1,0 +1,155 @@
+"""Overrides of a config as arguments: grammars, suggestions, mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mudd_core as mc
+from mudd_core.base.errors import UserError
+from mudd_core.config import (
+    Config,
+    split_words,
+)
+from mudd_core.config.fields import replace_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config.train.steps=77"],
+        ["--config.train.steps", "77"],
+        ["train.steps=77"],
+        ["config.train.steps=77"],
+        ["+train.steps=77"],
+        ["++train.steps=77"],
+        ["--steps", "77"],
+        ["--steps=77"],
+        ["--max-steps", "77"],
+        ["--train.steps=77"],
+        ["train.steps=7.7e1"],
+        ["train.steps=5", "train.steps=77"],
+    ],
+)
+def test_all_grammars_say_the_same(words: list[str]) -> None:
+    assert mc.load_config("tiny.py", words) == replace_path(mc.load_config("tiny.py"), "train.steps", 77)
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["--batch_size=3"], "train.batch_size"),
+        (["--batch-size", "3"], "train.batch_size"),
+        (["--eval.batch-size", "3"], "eval.batch_size"),
+        (["--seed=3"], "train.seed"),
+        (["--vocab-size=300"], "data.vocab_size"),
+        (["optim.learning_rate=3"], "optim.lr"),
+        (["--optim.learning-rate=3"], "optim.lr"),
+        (["--config.train.max_steps", "3"], "train.steps"),
+    ],
+)
+def test_an_alias_or_a_leaf_of_several_sections_names_one_field(words: list[str], path: str) -> None:
+    value = 300 if "vocab" in path else 3
+    assert mc.load_config("tiny.py", words) == replace_path(mc.load_config("tiny.py"), path, value)
+
+
+def test_a_command_looks_at_its_own_section_first() -> None:
+    (found,) = split_words(["--seed=3"], Config(), first="sample")
+    assert found.path == "sample.seed"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--version", ""),
+        ("--model.dropout=1", ""),
+        ("--hidden-size=3", ""),
+        ("--lerning-rate=3", "--learning-rate"),
+        ("--train.lr=3", "optim.lr"),
+        ("--num-layers=3", "--n-layer"),
+        ("optim.lerning_rate=3", "optim.lr"),
+        ("trian.stepz=3", "train.steps"),
+        ("eval.max_batch_size=3", "eval.batch_size"),
+        ("dropout=3", ""),
+    ],
+)
+def test_suggestions_are_fair_or_none(word: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", [word])
+    assert ("did you mean" in str(caught.value)) == bool(hint)
+    assert f"did you mean '{hint}'?" in str(caught.value) or not hint
+
+
+def test_values_follow_the_type_of_the_field() -> None:
+    config = mc.load_config(
+        "tiny.py", ["data.path=007", "optim.lr=3", "model.tie_embeddings=on", "name='a=b'"]
+    )
+    assert config.data.path == "007"
+    assert config.optim.lr == 3.0 and isinstance(config.optim.lr, float)
+    assert config.model.tie_embeddings is True
+    assert config.name == "a=b"
+    assert mc.load_config("tiny.py", ["--debug-nonfinite", "--steps", "9"]).train.debug_nonfinite is True
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train.stesp=3"], "did you mean 'train.steps'"),
+        (["--config.train.stesp=3"], "did you mean 'train.steps'"),
+        (["+train.stesp=3"], "did you mean 'train.steps'"),
+        (["--step", "3"], "did you mean '--steps'"),
+        (["steps=3"], "did you mean 'train.steps'"),
+        (["model.learning_rte=3"], "unknown field 'model.learning_rte'"),
+        (["train=3"], "unknown field 'train'"),
+        (["train.steps=ten"], "train.steps: expected a whole number, got 'ten'"),
+        (["train.steps=1.5"], "train.steps: expected a whole number"),
+        (["train.steps="], "train.steps: expected a whole number"),
+        (["optim.lr=nan"], "optim.lr: expected a finite number"),
+        (["model.tie_embeddings=2"], "expected true or false"),
+        (["train.steps"], "neither a command nor name=value"),
+        (["~train.steps"], "cannot be removed"),
+        (["--steps"], "expected a value behind it"),
+        (["train.steps=0"], "train.steps: expected at least 1, got 0"),
+        (["optim.schedule=cos"], "expected one of constant, cosine, linear, wsd"),
+        (["model.d_model=130"], "multiple of model.n_head (4), got 130"),
+        (["model.n_kv_head=3"], "divisor of model.n_head"),
+        (["model.d_head=15"], "even width"),
+        (["train.logical_shards=6"], "power of two, got 6"),
+        (["train.logical_shards=2048"], "at most 1024, got 2048"),
+        (["train.batch_size=12", "train.micro_batch_size=2"], "12 is no multiple of the 8 shards"),
+        (["train.micro_batch_size=-1"], "train.micro_batch_size: expected at least 0"),
+        (["optim.beta2=1"], "less than 1"),
+        (["model.max_seq_len=64"], "at most model.max_seq_len (64), got 128"),
+        (["model.family=gpt2"], "expected one of transformer_pp"),
+        (["name=../x"], "plain folder name"),
+        (["train.batch_size=9223372036854775807"], "train.batch_size: expected at most 2147483647"),
+        (["model.n_layer=2147483647"], "model.n_layer: expected at most 10000"),
+        (["train.batch_size=100000000"], "train.batch_size: expected at most 2147483647 tokens"),
+        (["eval.batch_size=100000000"], "eval.batch_size: expected at most 2147483647 tokens"),
+        (["train.steps=9223372036854775808"], "train.steps: expected at most 2147483647"),
+        (["train.seq_len=1600001"], "train.seq_len: expected at most 1600000"),
+        (["train.seed=18446744073709551616"], "train.seed: expected at most 18446744073709551615"),
+        (["sample.seed=18446744073709551616"], "sample.seed: expected at most 18446744073709551615"),
+        (["train.threads=1000"], "train.threads: expected at most 256"),
+        (["sample.top_p=0"], "sample.top_p: expected more than 0"),
+    ],
+)
+def test_mistakes_are_named(words: list[str], says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        mc.load_config("tiny.py", words)
+    assert says in str(caught.value)
+    assert isinstance(caught.value, ValueError) and caught.value.exit_code == 2
+
+
+def test_overrides_must_be_a_list() -> None:
+    with pytest.raises(TypeError, match="expected a list"):
+        mc.load_config("tiny.py", "train.steps=3")
+
+
+@given(st.lists(st.text(max_size=20), max_size=4))
+def test_any_words_give_overrides_or_a_usage_error(words: list[str]) -> None:
+    with contextlib.suppress(UserError):
+        split_words(words, Config())
