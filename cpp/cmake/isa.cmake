@@ -61,8 +61,10 @@ function(mudd_level_library name level)
   if(DEFINED MUDD_OPTIMIZE_${level})
     set(optimize ${MUDD_OPTIMIZE_${level}})
   endif()
+  # clang rejects a throw in every template that it sees without exceptions, also where none is instantiated.
   target_compile_options(${name} PRIVATE ${optimize} -fno-math-errno -fno-trapping-math -ffp-contract=off
-                         -fno-exceptions -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized ${MUDD_FLAGS_${level}})
+                         $<$<CXX_COMPILER_ID:GNU>:-fno-exceptions> -Wno-psabi
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized ${MUDD_FLAGS_${level}})
 endfunction()
 
 # After all add_levels calls: one object library mudd_level_<level> each.
