@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mudd_core.checkpoint import dtypes, load_newest
+from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, TransformerPPConfig
+from mudd_core.run.trainer import Trainer
+from rank_runs import on_ranks
 from tiny_run import TinyRun
 
 WORDS = ("train.steps=6", "train.save_every=0", "train.eval_every=0", "train.trainable=*.gain,head")
@@ -101,3 +106,37 @@ def test_a_type_that_rounds_says_so(base: TinyRun, tmp_path: Path) -> None:
     fresh = TinyRun(tmp_path / "fresh", base.text, (*WORDS, "train.frozen_dtype=bf16"))
     assert fresh.finish() == 0, fresh.tail
     assert "initial values are rounded" in fresh.output and set(types_in(fresh).values()) == {"BF16"}
+
+
+def test_two_ranks_save_and_resume_what_one_process_has(tiny_text: Path, tmp_path: Path) -> None:
+    def train(name: str, stop_at: int = 0) -> Callable[[Any], tuple[str, int]]:
+        asked = Config(
+            name="test",
+            model=TransformerPPConfig(d_model=32, n_layer=2, n_head=2, d_ff=64),
+            data=DataConfig(
+                path=str(tiny_text), cache_dir=str(tiny_text.parent / "cache"), tokenizer="bytes"
+            ),
+            train=TrainConfig(
+                steps=4,
+                batch_size=4,
+                seq_len=16,
+                threads=1,
+                stop_at=stop_at,
+                trainable="*.gain,head",
+                frozen_dtype="fp16",
+            ),
+            eval=EvalConfig(max_batches=1),
+        )
+
+        def run(comm: Any) -> tuple[str, int]:
+            with Trainer(asked, tmp_path / name, comm=comm) as trainer:
+                summary = trainer.fit()
+                return summary.final_hash, summary.step
+
+        return run
+
+    alone = train("one")(None)
+    assert on_ranks(train("two", stop_at=2), 2)[0][1] == 2
+    assert on_ranks(train("two"), 2) == [alone, alone]
+    found = load_newest(tmp_path / "two" / "checkpoints")
+    assert found is not None and found.types["embed"] == "F16"
