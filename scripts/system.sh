@@ -42,6 +42,10 @@ missing_packages() {
   [ -f /usr/include/hdf5/serial/hdf5.h ] || [ -f /usr/include/hdf5.h ] || packages="$packages libhdf5-dev"
   [ -f /usr/include/doctest/doctest.h ] || packages="$packages doctest-dev"
   [ -f /usr/include/benchmark/benchmark.h ] || packages="$packages libbenchmark-dev"
+  # Ranks as processes. Without apt the build goes on without them.
+  if command -v apt-get >/dev/null 2>&1; then
+    { command -v mpicc >/dev/null 2>&1 && command -v mpirun >/dev/null 2>&1; } || packages="$packages libopenmpi-dev openmpi-bin"
+  fi
   packages=${packages# }
 }
 

@@ -26,11 +26,11 @@ CPP_LAYERS = (
     "ops",
     "graph",
     "params",
+    "dist",
     "kernels",
     "data",
     "h5",
     "io",
-    "dist",
     "base",
 )
 LAZY = ROOT / "tests" / "lazy_imports.txt"

@@ -1,11 +1,12 @@
 """Type stubs of the extension modules, from what pybind11 knows about them.
 
-`python tests/stubs.py` writes python/mudd_core/_core.pyi and _h5.pyi (`./run stubs`); tests/python/test_stubs.py
-fails while the committed files differ.
+`python tests/stubs.py` writes python/mudd_core/_core.pyi, _h5.pyi and _mpi.pyi (`./run stubs`);
+tests/python/test_stubs.py fails while the committed files differ.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
-MODULES = ("_core", "_h5")
+# Of _mpi only where it is built.
+MODULES = ("_core", "_h5", *(["_mpi"] if importlib.util.find_spec("mudd_core._mpi") else []))
 # What pybind11 says, and what a strict type checker wants to read. Newer pybind11 spells out "anything that can be
 # an int"; NumPy arrays count as buffers for the checker only from Python 3.12 on; std::string takes bytes as well.
 PLAINER = {

@@ -4,6 +4,7 @@
 
 #include "mudd/dist/comm_threads.h"
 #include "mudd/dist/node_memory.h"
+#include "mudd/dist/rank_comm.h"
 #include "mudd/train/node_gradients.h"
 
 namespace py = pybind11;
@@ -11,12 +12,16 @@ using namespace mudd;
 
 namespace {
 
-py::list all_gather(dist::Comm& comm, const py::bytes& bytes) {
+// (file, line) of a call, for debug mode.
+using PySite = std::pair<std::string, int>;
+dist::Site site_of(const PySite& site) { return {site.first.c_str(), site.second}; }
+
+py::list all_gather(dist::Comm& comm, const py::bytes& bytes, const PySite& site) {
   const std::string mine = bytes;
   std::string all(mine.size() * static_cast<size_t>(comm.world()), '\0');
   {
     py::gil_scoped_release release;
-    comm.all_gather(mine.data(), std::ssize(mine), all.data());
+    comm.all_gather(mine.data(), std::ssize(mine), all.data(), site_of(site));
   }
   py::list gathered;
   for (int r = 0; r < comm.world(); ++r)
@@ -24,18 +29,54 @@ py::list all_gather(dist::Comm& comm, const py::bytes& bytes) {
   return gathered;
 }
 
-py::bytes broadcast(dist::Comm& comm, const py::bytes& bytes, int root) {
+py::bytes broadcast(dist::Comm& comm, const py::bytes& bytes, int root, const PySite& site) {
   std::string data = bytes;
   {
     py::gil_scoped_release release;
-    comm.broadcast(data.data(), std::ssize(data), root);
+    comm.broadcast(data.data(), std::ssize(data), root, site_of(site));
   }
   return data;
+}
+
+dist::CommOptions options(bool debug, double hang_timeout, int64_t chunk_bytes) {
+  dist::CommOptions options;
+  options.debug = debug;
+  options.hang_timeout = hang_timeout;
+  options.chunk_bytes = chunk_bytes;
+  return options;
+}
+
+std::vector<std::unique_ptr<dist::Comm>> thread_ranks(int world, int node_size, bool debug, double hang_timeout,
+                                                      int64_t chunk_bytes) {
+  return dist::thread_ranks(world, node_size, options(debug, hang_timeout, chunk_bytes));
+}
+
+// Takes the transport out of the capsule; the capsule is empty then. Returns the Comm and a warning, or "".
+std::pair<std::unique_ptr<dist::Comm>, std::string> join_ranks(const py::object& capsule, bool debug,
+                                                               double hang_timeout, int64_t chunk_bytes) {
+  check(PyCapsule_IsValid(capsule.ptr(), dist::kTransportCapsule), "ranks",
+        "transport: expected one of this version that nobody uses (", dist::kTransportCapsule,
+        "); build all modules of mudd_core together: ./run setup");
+  std::unique_ptr<dist::Transport> transport(
+      static_cast<dist::Transport*>(PyCapsule_GetPointer(capsule.ptr(), dist::kTransportCapsule)));
+  PyCapsule_SetName(capsule.ptr(), "mudd_core.dist.taken");
+  py::gil_scoped_release release;
+  auto comm = std::make_unique<dist::RankComm>(std::move(transport), options(debug, hang_timeout, chunk_bytes));
+  std::string warning = comm->place().warning;
+  return {std::move(comm), std::move(warning)};
+}
+
+std::map<std::string, std::pair<int64_t, int64_t>> counters(const dist::Comm& comm) {
+  std::map<std::string, std::pair<int64_t, int64_t>> found;
+  for (const auto& [purpose, traffic] : comm.counters()) found[purpose] = {traffic.messages, traffic.bytes};
+  return found;
 }
 
 }  // namespace
 
 void bind_dist(py::module_& m) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  const PySite nowhere{"", 0};
   py::register_exception<dist::PeerError>(m, "PeerError", PyExc_RuntimeError);
   py::class_<dist::Comm>(m, "Comm", "What the ranks of a run say to each other.")
       .def_property_readonly("rank", &dist::Comm::rank)
@@ -44,16 +85,32 @@ void bind_dist(py::module_& m) {
       .def_property_readonly("nodes", &dist::Comm::nodes)
       .def_property_readonly("node_rank", &dist::Comm::node_rank)
       .def_property_readonly("node_size", &dist::Comm::node_size)
-      .def("barrier", &dist::Comm::barrier, py::call_guard<py::gil_scoped_release>())
-      .def("all_gather", &all_gather, py::arg("mine"), "Bytes of every rank, equally many each, in rank order.")
-      .def("broadcast", &broadcast, py::arg("data"), py::arg("root"),
+      .def(
+          "barrier", [](dist::Comm& comm, const PySite& site) { comm.barrier(site_of(site)); }, Released(),
+          py::arg("site") = nowhere)
+      .def("all_gather", &all_gather, py::arg("mine"), py::arg("site") = nowhere,
+           "Bytes of every rank, equally many each, in rank order.")
+      .def("broadcast", &broadcast, py::arg("data"), py::arg("root"), py::arg("site") = nowhere,
            "Bytes of rank `root`; the others give as many.")
-      .def("fail", &dist::Comm::fail, py::arg("code"), py::arg("message"),
-           "Ends the job: ranks that wait get PeerError.");
+      .def(
+          "set_phase",
+          [](dist::Comm& comm, const std::string& phase, int64_t step) {
+            comm.set_phase(dist::parse_phase(phase), step);
+          },
+          py::arg("phase"), py::arg("step"), "What this rank does from now on; a sign of life.")
+      .def("fail", &dist::Comm::fail, Released(), py::arg("code"), py::arg("message"),
+           "Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.")
+      .def("close", &dist::Comm::close, Released(), py::arg("patience"),
+           "Leaves the job in good order; false if the others did not come within `patience` seconds (0: for "
+           "ever).")
+      .def("counters", &counters, "(messages, bytes) that this rank has sent between nodes, by purpose.");
   py::class_<dist::NodeMemory, std::shared_ptr<dist::NodeMemory>>(m, "NodeMemory",
                                                                   "Memory that the ranks of a node see as one.")
       .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
   py::class_<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
       .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
-  m.def("thread_ranks", &dist::thread_ranks, py::arg("world"), py::arg("node_size"));
+  m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
+        py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);
+  m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),
+        py::arg("chunk_bytes"), "The Comm over a transport, which all ranks make together, and a warning or ''.");
 }

@@ -14,6 +14,7 @@ function(mudd_module name)
   target_compile_options(${name} PRIVATE -O1 -include ${PROJECT_SOURCE_DIR}/cpp/bind/text.h)
   # An HDF5 outside of the loader's path is found by the installed module too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_property(GLOBAL APPEND PROPERTY MUDD_MODULES ${name})
   install(TARGETS ${name} LIBRARY DESTINATION mudd_core COMPONENT modules)
 endfunction()
 if(NOT SKBUILD_STATE STREQUAL "editable")  # an editable install reads configs/ of the checkout
@@ -33,3 +34,14 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/cpp/bind/h5_module.cc)
   target_include_directories(_h5 PRIVATE ${HDF5_INCLUDE_DIRS})
   target_link_libraries(_h5 PRIVATE ${HDF5_C_LIBRARIES})
 endif()
+
+# Ranks as processes. The build goes on without Open MPI; `launch.py --ranks` then says what to install.
+find_package(MPI COMPONENTS C)
+if(MPI_C_FOUND)
+  mudd_module(_mpi cpp/bind/mpi_module.cc cpp/mudd/dist/comm_mpi.cc)
+  target_link_libraries(_mpi PRIVATE core MPI::MPI_C)
+else()
+  message(STATUS "_mpi: left out, Open MPI (libopenmpi-dev) is not installed")
+endif()
+get_property(modules GLOBAL PROPERTY MUDD_MODULES)
+add_custom_target(modules DEPENDS ${modules})

@@ -1,15 +1,15 @@
 // Comm: what the ranks of one run say to each other. The ranks of a node share memory (windows); every sum is made
-// by the caller, in the order of base/shard_tree.h, so a Comm only carries bytes. All ranks make the same
-// collective calls in the same order, each from one thread at a time.
+// by the caller or by sum_between_nodes, in the order of base/shard_tree.h. All ranks make the same collective
+// calls in the same order, each from one thread at a time.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 namespace mudd::dist {
 
@@ -21,7 +21,10 @@ class PeerError : public std::runtime_error {
 
 // What a rank is doing; others print it when it fails or hangs.
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
+constexpr int kPhases = 10;
 const char* name_of(Phase phase);
+// The phase of a name; Error if there is none.
+Phase parse_phase(const std::string& name);
 
 // Memory of the ranks of a node, a part for each.
 class Window {
@@ -29,6 +32,39 @@ class Window {
   virtual ~Window() = default;
   virtual std::byte* part(int node_rank) const = 0;  // zeros at first; on a cache line
   virtual int64_t bytes(int node_rank) const = 0;
+};
+
+// Where a collective was called; compared between ranks in debug mode.
+struct Site {
+  const char* file;
+  int line;
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+// Elements [offset, offset + length) of a plane, which node `owner` sums.
+struct Piece {
+  int64_t offset = 0, length = 0;
+  int owner = 0;
+};
+
+// What left this rank between nodes, for one purpose.
+struct Traffic {
+  int64_t messages = 0, bytes = 0;
+};
+
+// An exchange that goes on while the caller computes.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual bool done() const = 0;
+};
+
+struct CommOptions {
+  bool debug = false;             // compare call sites of collectives
+  double hang_timeout = 0;        // seconds without a sign of life until the job ends with 70; 0: never
+  int64_t chunk_bytes = 1 << 30;  // largest message
 };
 
 class Comm {
@@ -45,34 +81,45 @@ class Comm {
 
   // A window in which this rank has `bytes` (0 and more). All ranks of the node call it.
   virtual std::shared_ptr<Window> window(int64_t bytes) = 0;
-  virtual void node_barrier() = 0;
-  virtual void barrier() = 0;
+  virtual void node_barrier(Site site = Site::here()) = 0;
+  virtual void barrier(Site site = Site::here()) = 0;
   // out [world * bytes]: what every rank gave, in rank order. bytes is the same everywhere.
-  virtual void all_gather(const void* mine, int64_t bytes, void* out) = 0;
+  virtual void all_gather(const void* mine, int64_t bytes, void* out, Site site = Site::here()) = 0;
   // data of rank `root` to all others.
-  virtual void broadcast(void* data, int64_t bytes, int root) = 0;
+  virtual void broadcast(void* data, int64_t bytes, int root, Site site = Site::here()) = 0;
+
+  // Between rank i of each node and rank i of the others, beside the caller's computation. The pieces are equal
+  // on all of them and data stays untouched by the caller until done(), which the caller waits for.
+  // sum: this node's pieces become the sum over nodes by the tree; the other pieces are then undefined.
+  virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces) = 0;
+  // gather: every piece becomes its owner's. Elements of `width` bytes.
+  virtual std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
+                                                        std::span<const Piece> pieces) = 0;
+  // Between nodes, by purpose: "control", "sum", "gather".
+  virtual std::map<std::string, Traffic> counters() const = 0;
 
   // Returns once ready() is true; other ranks make it so. PeerError when one of them has failed.
   template <class Ready>
   void wait(Ready ready) {
-    for (int tries = 0; !ready(); ++tries) {
-      check_peers();
-      if (tries < kSpins) continue;
-      if (tries < kYields) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    int tries = 0;
+    for (; !ready(); ++tries) pause(tries);
+    if (tries > 0) resume();
   }
 
-  // For messages of others: what this rank does from now on, in which step.
+  // For messages of others: what this rank does from now on, in which step. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
-  // Ends the job with an exit code: all waiting ranks get PeerError. The first call of a job counts.
+  // Ends the job with an exit code (1 to 255): all waiting ranks get PeerError. The first call of a job counts.
+  // Where ranks are processes it prints the message and does not return.
   virtual void fail(int code, const std::string& message) = 0;
+  // Leaves the job in good order, after all files are closed; nothing but counters() may follow.
+  // patience: seconds to wait for the other ranks, 0 for ever. False: they did not come.
+  virtual bool close(double patience = 0) = 0;
 
  protected:
-  virtual void check_peers() = 0;
-
- private:
-  static constexpr int kSpins = 200, kYields = 2000;  // more ranks than cores give each other way soon
+  // Between two looks at a condition: spins, then yields, then sleeps, so that more ranks than cores do not crawl.
+  // Throws PeerError.
+  virtual void pause(int tries) = 0;
+  virtual void resume() = 0;
 };
 
 }  // namespace mudd::dist

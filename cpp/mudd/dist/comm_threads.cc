@@ -2,136 +2,190 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
-#include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "mudd/base/arena.h"
 #include "mudd/base/check.h"
+#include "mudd/dist/rank_comm.h"
 
 namespace mudd::dist {
-
-const char* name_of(Phase phase) {
-  constexpr const char* kNames[] = {"idle",    "data",   "forward", "backward", "reduce",
-                                    "verdict", "update", "gather",  "save",     "evaluate"};
-  return kNames[static_cast<int>(phase)];
-}
-
 namespace {
 
-// The parts of all ranks of a node, each allocated by its rank.
-class ThreadWindow final : public Window {
- public:
-  explicit ThreadWindow(int ranks) : parts_(ranks) {}
-  std::byte* part(int node_rank) const override { return parts_.at(node_rank).data(); }
-  int64_t bytes(int node_rank) const override { return parts_.at(node_rank).bytes(); }
-  void allocate(int node_rank, int64_t bytes) { parts_[node_rank] = Arena(bytes); }
-
- private:
-  std::vector<Arena> parts_;
+struct Sent {
+  const void* data;
+  int64_t bytes;
+  std::shared_ptr<std::atomic<bool>> taken;
 };
 
-// A barrier that can be used again at once: arrivals are counted for ever.
-struct Meeting {
-  std::atomic<uint64_t> arrived{0};
+// The windows that a node is making: the k-th of each rank belong together.
+struct Making {
+  std::vector<Arena> parts;
+  int ready = 0;
 };
 
 // What all ranks of a job see.
 struct Job {
-  Job(int world_, int node_size_)
-      : world(world_), node_size(node_size_), meetings(world_ / node_size_), sources(world_), windows(world_) {}
+  Job(int world_, int node_size_) : world(world_), node_size(node_size_) {}
 
   const int world, node_size;
-  Meeting all;
-  std::vector<Meeting> meetings;                       // of the nodes
-  std::vector<const void*> sources;                    // of an all_gather
-  std::vector<std::shared_ptr<ThreadWindow>> windows;  // that a rank is making, by the first rank of its node
-
-  std::atomic<bool> failed{false};
   std::mutex mutex;
+  std::map<std::tuple<int, int, int>, std::deque<Sent>> mail;          // by (from, to, tag)
+  std::map<std::pair<int, int64_t>, std::shared_ptr<Making>> windows;  // by (node, number)
+  std::atomic<int> leaving{0};
+  std::atomic<bool> failed{false};
   std::string message;
 };
 
-class ThreadComm final : public Comm {
+class ThreadTransport final : public Transport {
  public:
-  ThreadComm(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  ThreadTransport(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
 
-  int rank() const override { return rank_; }
-  int world() const override { return job_->world; }
-  int node_size() const override { return job_->node_size; }
-
-  std::shared_ptr<Window> window(int64_t bytes) override {
-    std::shared_ptr<ThreadWindow>& shared = job_->windows[rank_ - node_rank()];
-    if (node_rank() == 0) shared = std::make_shared<ThreadWindow>(node_size());
-    node_barrier();
-    const std::shared_ptr<ThreadWindow> made = shared;
-    made->allocate(node_rank(), bytes);
-    node_barrier();
-    return made;
+  Place open() override {
+    Place place;
+    place.rank = rank_;
+    place.world = job_->world;
+    place.node_size = job_->node_size;
+    return place;
   }
 
-  void node_barrier() override { meet(job_->meetings[node()], node_size(), node_meetings_); }
-  void barrier() override { meet(job_->all, world(), meetings_); }
-
-  void all_gather(const void* mine, int64_t bytes, void* out) override {
-    job_->sources[rank_] = mine;
-    barrier();
-    for (int r = 0; r < world(); ++r)
-      std::memcpy(static_cast<std::byte*>(out) + r * bytes, job_->sources[r], static_cast<size_t>(bytes));
-    barrier();
+  Request isend(const void* data, int64_t bytes, int to, int tag) override {
+    Open open;
+    open.taken = std::make_shared<std::atomic<bool>>(false);
+    const std::lock_guard lock(job_->mutex);
+    job_->mail[{rank_, to, tag}].push_back({data, bytes, open.taken});
+    return keep(std::move(open));
   }
 
-  void broadcast(void* data, int64_t bytes, int root) override {
-    job_->sources[rank_] = data;
-    barrier();
-    if (rank_ != root) std::memcpy(data, job_->sources[root], static_cast<size_t>(bytes));
-    barrier();
+  Request irecv(void* data, int64_t bytes, int from, int tag) override {
+    Open open;
+    open.data = data;
+    open.bytes = bytes;
+    open.key = {from, rank_, tag};
+    return keep(std::move(open));
   }
 
-  void set_phase(Phase phase, int64_t step) override {
-    phase_ = phase;
-    step_ = step;
+  bool test(Request request) override {
+    Open& open = open_.at(request);
+    const bool done = open.taken ? open.taken->load(std::memory_order_acquire) : receive(request, open);
+    if (done) open_.erase(request);
+    return done;
   }
 
-  void fail(int /*code*/, const std::string& message) override {
+  bool window(int64_t bytes, WindowMemory& made) override {
+    const int node = rank_ / job_->node_size, here = rank_ % job_->node_size;
+    const std::lock_guard lock(job_->mutex);
+    std::shared_ptr<Making>& making = job_->windows[{node, made_}];
+    if (!making) making = std::make_shared<Making>();
+    making->parts.resize(static_cast<size_t>(job_->node_size));
+    if (!asked_) {
+      making->parts[here] = Arena(bytes);
+      ++making->ready;
+      asked_ = true;
+    }
+    if (making->ready < job_->node_size) return false;
+    for (const Arena& part : making->parts) {
+      made.parts.push_back(part.data());
+      made.bytes.push_back(part.bytes());
+    }
+    made.keep = making;
+    asked_ = false;
+    ++made_;
+    if (++making->ready == 2 * job_->node_size) job_->windows.erase({node, made_ - 1});
+    return true;
+  }
+
+  void abort(int /*code*/, const std::string& message) override {
     const std::lock_guard lock(job_->mutex);
     if (job_->failed.load()) return;
-    std::ostringstream text;
-    text << "rank " << rank_ << " failed in step " << step_ << " (" << name_of(phase_) << "): " << message;
-    job_->message = text.str();
+    job_->message = message;
     job_->failed.store(true);
   }
 
- private:
-  // passed: meetings of this kind that this rank has been to.
-  void meet(Meeting& meeting, int ranks, uint64_t& passed) {
-    ++passed;
-    meeting.arrived.fetch_add(1, std::memory_order_acq_rel);
-    wait([&] { return meeting.arrived.load(std::memory_order_acquire) >= passed * static_cast<uint64_t>(ranks); });
+  bool close() override {
+    if (!std::exchange(leaving_, true)) ++job_->leaving;
+    return job_->leaving.load() == job_->world;
   }
 
-  void check_peers() override {
-    if (!job_->failed.load(std::memory_order_relaxed)) return;
+  bool failure(std::string* message) const override {
+    if (!job_->failed.load(std::memory_order_relaxed)) return false;
     const std::lock_guard lock(job_->mutex);
-    throw PeerError("[ranks] " + job_->message);
+    *message = job_->message;
+    return true;
+  }
+
+  bool wants_own_thread() const override { return false; }
+
+ private:
+  struct Open {
+    std::shared_ptr<std::atomic<bool>> taken;  // of what is sent
+    void* data = nullptr;                      // of what is received
+    int64_t bytes = 0;
+    std::tuple<int, int, int> key;
+  };
+
+  Request keep(Open open) {
+    open_.emplace(++last_, std::move(open));
+    return last_;
+  }
+
+  bool receive(Request request, const Open& open) {
+    for (const auto& [earlier, other] : open_) {
+      if (earlier == request) break;
+      if (!other.taken && other.key == open.key) return false;  // messages arrive in order
+    }
+    // Under the lock, so that a sender that sees failure() knows that nobody reads from it.
+    const std::lock_guard lock(job_->mutex);
+    const auto box = job_->mail.find(open.key);
+    if (job_->failed.load() || box == job_->mail.end()) return false;
+    const Sent sent = box->second.front();
+    box->second.pop_front();
+    if (box->second.empty()) job_->mail.erase(box);
+    if (sent.bytes != open.bytes)
+      throw StateError("[ranks] message: expected " + std::to_string(open.bytes) + " bytes, got " +
+                       std::to_string(sent.bytes));
+    std::memcpy(open.data, sent.data, static_cast<size_t>(open.bytes));
+    sent.taken->store(true, std::memory_order_release);
+    return true;
   }
 
   std::shared_ptr<Job> job_;
   int rank_;
-  uint64_t meetings_ = 0, node_meetings_ = 0;
-  Phase phase_ = Phase::idle;
-  int64_t step_ = 0;
+  std::map<Request, Open> open_;
+  Request last_ = 0;
+  int64_t made_ = 0;
+  bool asked_ = false, leaving_ = false;
 };
+
+WindowMemory board_of(int ranks) {
+  const auto arenas = std::make_shared<std::vector<Arena>>();
+  WindowMemory board;
+  for (int r = 0; r < ranks; ++r) {
+    const Arena& arena = arenas->emplace_back(Board::part_bytes());
+    board.parts.push_back(arena.data());
+    board.bytes.push_back(arena.bytes());
+  }
+  board.keep = arenas;
+  return board;
+}
 
 }  // namespace
 
-std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size) {
+std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const CommOptions& options) {
   check(world >= 1 && node_size >= 1 && world % node_size == 0, "ranks", "node_size: expected a divisor of ",
         world, " ranks, got ", node_size);
   const auto job = std::make_shared<Job>(world, node_size);
   std::vector<std::unique_ptr<Comm>> ranks;
-  for (int r = 0; r < world; ++r) ranks.push_back(std::make_unique<ThreadComm>(job, r));
+  WindowMemory board;
+  for (int r = 0; r < world; ++r) {
+    if (r % node_size == 0) board = board_of(node_size);
+    auto transport = std::make_unique<ThreadTransport>(job, r);
+    const Place place = transport->open();
+    ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, board));
+  }
   return ranks;
 }
 

@@ -10,6 +10,6 @@ namespace mudd::dist {
 
 // One Comm for each of `world` ranks, node_size of them a node; each is used by a thread of its own.
 // Error unless node_size divides world.
-std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size);
+std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const CommOptions& options = {});
 
 }  // namespace mudd::dist

@@ -2,48 +2,95 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from mudd_core import _core
+
+_HERE = str(Path(__file__).parent)
+# Longest message between nodes; tests take less.
+LONGEST_MESSAGE = 1 << 30
 
 
 class Comm:
     """All ranks make the same collective calls in the same order, each from one thread at a time.
 
-    core: the Comm of the C++ core.
+    core: the Comm of the C++ core. debug: ranks compare where they call from; RuntimeError names both places.
     """
 
-    def __init__(self, core: _core.Comm) -> None:
+    def __init__(self, core: _core.Comm, debug: bool = False) -> None:
         self.core = core
+        self._debug = debug
         self.rank, self.world = int(core.rank), int(core.world)
         self.node, self.nodes = int(core.node), int(core.nodes)
         self.node_rank, self.node_size = int(core.node_rank), int(core.node_size)
 
     def barrier(self) -> None:
-        """Returns when all ranks have called it."""
-        self.core.barrier()
+        """Return when all ranks have called it."""
+        self.core.barrier(self._site())
 
     def all_gather(self, mine: bytes) -> list[bytes]:
-        """The bytes of every rank, in rank order; they may differ in length."""
-        lengths = [int.from_bytes(n, "little") for n in self.core.all_gather(len(mine).to_bytes(8, "little"))]
-        most = max(lengths)
-        return [
-            data[:n] for data, n in zip(self.core.all_gather(mine.ljust(most, b"\0")), lengths, strict=True)
-        ]
+        """Return the bytes of every rank, in rank order; they may differ in length."""
+        site = self._site()
+        sizes = self.core.all_gather(len(mine).to_bytes(8, "little"), site)
+        lengths = [int.from_bytes(n, "little") for n in sizes]
+        padded = self.core.all_gather(mine.ljust(max(lengths), b"\0"), site)
+        return [data[:n] for data, n in zip(padded, lengths, strict=True)]
 
     def broadcast(self, data: bytes, root: int = 0) -> bytes:
-        """The bytes of rank `root`; what others give is not looked at."""
-        length = int.from_bytes(self.core.broadcast(len(data).to_bytes(8, "little"), root), "little")
-        return bytes(self.core.broadcast(data if self.rank == root else bytes(length), root))
+        """Return the bytes of rank `root`; the data of others is ignored."""
+        site = self._site()
+        length = int.from_bytes(self.core.broadcast(len(data).to_bytes(8, "little"), root, site), "little")
+        return bytes(self.core.broadcast(data if self.rank == root else bytes(length), root, site))
+
+    def set_phase(self, phase: str, step: int) -> None:
+        """Say what this rank does from now on (mudd::dist::Phase), for the messages of others; a sign of life."""
+        self.core.set_phase(phase, step)
 
     def fail(self, code: int, message: str) -> None:
-        """Ends the whole job with this exit code; ranks that wait get RuntimeError."""
+        """End the whole job with this exit code; ranks that wait get PeerError.
+
+        Where ranks are processes it prints the message once and does not return.
+        """
         self.core.fail(code, message)
 
+    def close(self, patience: float = 0.0) -> bool:
+        """Leave the job in good order, after all files are closed; the last call on every rank.
 
-def threads(world: int, node_size: int | None = None) -> list[Comm]:
-    """Ranks as threads of this process, `node_size` of them a node (all by default); each Comm is one thread's."""
-    return [Comm(core) for core in _core.thread_ranks(world, node_size or world)]
+        patience: seconds to wait for the other ranks, 0 for ever. Returns whether they came.
+        """
+        return bool(self.core.close(patience))
+
+    def counters(self) -> dict[str, tuple[int, int]]:
+        """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather."""
+        return dict(self.core.counters())
+
+    def _site(self) -> tuple[str, int]:
+        """Return file and line of the caller outside this package, for debug mode."""
+        if not self._debug:
+            return "", 0
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+            frame = frame.f_back
+        return frame.f_code.co_filename, frame.f_lineno
+
+
+def threads(
+    world: int,
+    node_size: int | None = None,
+    *,
+    debug: bool = False,
+    hang_timeout: float = 0.0,
+    longest_message: int = LONGEST_MESSAGE,
+) -> list[Comm]:
+    """Ranks as threads of this process, `node_size` of them a node (all by default); each Comm is one thread's.
+
+    hang_timeout: seconds without a sign of life until all waiting ranks get PeerError; 0: never.
+    """
+    cores = _core.thread_ranks(world, node_size or world, debug, hang_timeout, longest_message)
+    return [Comm(core, debug) for core in cores]
 
 
 def alone() -> Comm:
-    """The only rank of a run."""
+    """Return the only rank of a run."""
     return threads(1)[0]

@@ -70,14 +70,33 @@ double squared_norm(std::span<const double> blocks) {
   return total;
 }
 
+namespace {
+
+constexpr int64_t kSumPiece = 1 << 14;  // elements of a task
+
+void check_count(std::span<const float* const> planes) {
+  check(!planes.empty() && planes.size() <= kMaxShards, "sum_planes", "planes: expected 1 to ", kMaxShards,
+        ", got ", planes.size());
+}
+
+void sum_piece(std::span<const float* const> planes, float* out, int64_t n, int64_t piece) {
+  const float* from[kMaxShards];
+  for (size_t p = 0; p < planes.size(); ++p) from[p] = planes[p] + piece * kSumPiece;
+  kernels().sum(std::min(kSumPiece, n - piece * kSumPiece), from, static_cast<int>(planes.size()),
+                out + piece * kSumPiece);
+}
+
+}  // namespace
+
 void sum_planes(std::span<const float* const> planes, float* out, int64_t n) {
-  constexpr int64_t kPiece = 1 << 14;  // elements of a task
-  const int count = static_cast<int>(planes.size());
-  check(count >= 1 && count <= kMaxShards, "sum_planes", "planes: expected 1 to ", kMaxShards, ", got ", count);
-  parallel_for((n + kPiece - 1) / kPiece, [&](int64_t task, int) {
-    const float* from[kMaxShards];
-    for (int p = 0; p < count; ++p) from[p] = planes[p] + task * kPiece;
-    kernels().sum(std::min(kPiece, n - task * kPiece), from, count, out + task * kPiece);
+  check_count(planes);
+  parallel_for((n + kSumPiece - 1) / kSumPiece, [&](int64_t task, int) { sum_piece(planes, out, n, task); });
+}
+
+void sum_planes_alone(std::span<const float* const> planes, float* out, int64_t n) {
+  check_count(planes);
+  parallel_for(1, [&](int64_t, int) {
+    for (int64_t piece = 0; piece * kSumPiece < n; ++piece) sum_piece(planes, out, n, piece);
   });
 }
 

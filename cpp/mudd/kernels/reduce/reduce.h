@@ -57,6 +57,8 @@ double squared_norm(std::span<const double> blocks);
 
 // out[0, n) = the sum of 1 to kMaxShards planes by the tree of base/shard_tree.h; out may be one of them.
 void sum_planes(std::span<const float* const> planes, float* out, int64_t n);
+// The same on the calling thread alone, for threads beside the compute threads.
+void sum_planes_alone(std::span<const float* const> planes, float* out, int64_t n);
 
 // x: fp32 or bf16 rows.
 bool all_finite(const Tensor& x);

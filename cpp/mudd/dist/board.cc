@@ -1,0 +1,73 @@
+#include "mudd/dist/board.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+namespace mudd::dist {
+namespace {
+
+constexpr int64_t kSlotBytes = (sizeof(Slot) + 4095) / 4096 * 4096;
+
+}  // namespace
+
+std::string text_of(const Call& call) {
+  constexpr const char* kNames[] = {"nothing", "node_barrier", "barrier", "all_gather", "broadcast"};
+  std::ostringstream text;
+  text << kNames[std::min<size_t>(static_cast<size_t>(call.operation), 4)];
+  if (call.operation == Operation::all_gather) text << "(" << call.bytes << " bytes)";
+  if (call.operation == Operation::broadcast) text << "(" << call.bytes << " bytes, root " << call.root << ")";
+  if (call.line > 0) text << " at " << call.file << ":" << call.line;
+  return text.str();
+}
+
+bool same_call(const Call& a, const Call& b) {
+  return a.operation == b.operation && a.root == b.root && a.bytes == b.bytes && a.line == b.line &&
+         std::strncmp(a.file, b.file, sizeof a.file) == 0;
+}
+
+int64_t Board::part_bytes() { return kSlotBytes + 2 * kArea; }
+
+Board::Board(WindowMemory memory, int first_rank, int node_rank, std::string host)
+    : memory_(std::move(memory)), first_rank_(first_rank), node_rank_(node_rank), host_(std::move(host)) {}
+
+std::byte* Board::area(int node_rank, uint64_t operation) const {
+  return memory_.parts[node_rank] + kSlotBytes + static_cast<int64_t>(operation % 2) * kArea;
+}
+
+void Board::set_phase(Phase phase, int64_t step) {
+  Slot& slot = mine();
+  slot.step.store(step, std::memory_order_relaxed);
+  slot.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
+  slot.beats.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Board::fail(const std::string& message) {
+  Slot& slot = mine();
+  if (slot.failed.exchange(1) != 0) return false;
+  int32_t nobody = 0;
+  const size_t length = std::min(message.size(), sizeof slot.message - 1);
+  std::memcpy(slot.message, message.data(), length);
+  slot.message[length] = '\0';
+  return first_failed().compare_exchange_strong(nobody, node_rank_ + 1, std::memory_order_acq_rel);
+}
+
+bool Board::failure(std::string* message) const {
+  const int32_t first = first_failed().load(std::memory_order_acquire);
+  if (first == 0) return false;
+  if (message) *message = slot(first - 1).message;
+  return true;
+}
+
+std::string Board::where(int node_rank) const {
+  const Slot& slot = this->slot(node_rank);
+  std::ostringstream text;
+  text << "rank " << first_rank_ + node_rank;
+  if (!host_.empty()) text << " (" << host_ << ")";
+  text << " in step " << slot.step.load() << " (" << name_of(static_cast<Phase>(slot.phase.load())) << ")";
+  if (slot.waiting.load() != 0) text << ", waiting for others";
+  return text.str();
+}
+
+}  // namespace mudd::dist

@@ -1,0 +1,73 @@
+// Board: the first window of a node. Every rank writes its own slot: what it is doing, whether it has failed, and
+// the operation of the node that it has arrived at (node_channel.h). All others read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "mudd/dist/comm.h"
+#include "mudd/dist/transport.h"
+
+namespace mudd::dist {
+
+enum class Operation : uint32_t { none, node_barrier, barrier, all_gather, broadcast };
+
+// What a rank says about the operation that it has arrived at; equal on all ranks.
+struct Call {
+  Operation operation = Operation::none;
+  int32_t root = 0;
+  int64_t bytes = 0;
+  int32_t line = 0;  // 0 outside of debug mode
+  char file[100] = {};
+};
+
+// The calls as a message names them: "all_gather(8 bytes) at run/trainer.py:12".
+std::string text_of(const Call& call);
+// Whether two ranks that made these calls can go on.
+bool same_call(const Call& a, const Call& b);
+
+// Zeroed memory is a slot of a rank that has said nothing.
+struct Slot {
+  alignas(64) std::atomic<uint64_t> arrived;  // operations of the node
+  alignas(64) std::atomic<uint64_t> beats;    // signs of life
+  std::atomic<int64_t> step;
+  std::atomic<int32_t> phase;
+  std::atomic<int32_t> waiting;                   // for other ranks
+  alignas(64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + number of who failed first
+  std::atomic<int32_t> failed;
+  char message[1000];
+  Call calls[2];  // of operations with even and odd numbers
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
+
+class Board {
+ public:
+  // Bytes of a rank's part: the slot, and two areas for the data of an operation.
+  static int64_t part_bytes();
+  static constexpr int64_t kArea = 256 << 10;
+
+  Board(WindowMemory memory, int first_rank, int node_rank, std::string host);
+
+  int ranks() const { return static_cast<int>(memory_.parts.size()); }
+  Slot& slot(int node_rank) const { return *reinterpret_cast<Slot*>(memory_.parts[node_rank]); }
+  Slot& mine() const { return slot(node_rank_); }
+  std::byte* area(int node_rank, uint64_t operation) const;
+
+  void set_phase(Phase phase, int64_t step);
+  // Keeps the message for the others; false when a rank of the node had failed before.
+  bool fail(const std::string& message);
+  // The message of a rank of the node that has failed.
+  bool failure(std::string* message) const;
+  // "rank 3 (host) in step 17 (backward)", "..., waiting for others".
+  std::string where(int node_rank) const;
+
+ private:
+  std::atomic<int32_t>& first_failed() const { return slot(0).first_failed; }
+
+  WindowMemory memory_;
+  int first_rank_, node_rank_;
+  std::string host_;
+};
+
+}  // namespace mudd::dist

@@ -1,0 +1,108 @@
+// Collectives between nodes, as machines that are advanced until they are done: whoever waits, or the
+// communication thread, may have several in flight. No call blocks. A member has the number of its node.
+//
+// BlockGather      a block of equal size from each member to all (any number of members, log2 rounds).
+// TreeBroadcast    bytes of one member to all.
+// PieceSum         reduce-scatter: members end with the sum of their own pieces, added by base/shard_tree.h.
+// PieceGather      all-gather of pieces: every piece becomes its owner's.
+//
+// For a power of two of members, PieceSum halves at distance 1, then 2, then 4 (each round the tree's next level)
+// and PieceGather doubles back. Otherwise owners exchange directly: as many bytes, more messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "mudd/dist/comm.h"
+#include "mudd/dist/messages.h"
+
+namespace mudd::dist {
+
+class Machine {
+ public:
+  explicit Machine(Link link) : link_(std::move(link)) {}
+  virtual ~Machine() = default;
+  // Goes on as far as messages have come; true when this member is done.
+  bool advance();
+
+ protected:
+  // Takes in what the last round brought and posts the next; false when there is none.
+  virtual bool next_round() = 0;
+
+  Link link_;
+  Messages messages_;
+
+ private:
+  bool done_ = false;
+};
+
+class BlockGather final : public Machine {
+ public:
+  // blocks [members * bytes]: the own block is given.
+  BlockGather(Link link, void* blocks, int64_t bytes);
+
+ private:
+  bool next_round() override;
+  template <class Post>
+  void each_run(int first, int count, Post post) const;
+
+  std::byte* blocks_;
+  int64_t bytes_;
+  int have_ = 1;
+};
+
+class TreeBroadcast final : public Machine {
+ public:
+  TreeBroadcast(Link link, void* data, int64_t bytes, int root);
+
+ private:
+  bool next_round() override;
+
+  void* data_;
+  int64_t bytes_;
+  int root_, round_ = 0;
+};
+
+// Ranges of a plane in one message: (first, count), neighbours joined.
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
+class PieceSum final : public Machine {
+ public:
+  // data: null for a dry run.
+  PieceSum(Link link, float* data, std::vector<Piece> pieces);
+
+ private:
+  bool next_round() override;
+  void halve();
+  void exchange();
+  void add_halves();
+  void add_all();
+
+  float* data_;
+  std::vector<Piece> pieces_;
+  Ranges mine_;
+  std::vector<std::vector<float>> sent_, got_;
+  int distance_ = 0;  // of the round in flight; 0: none yet
+};
+
+class PieceGather final : public Machine {
+ public:
+  // width: bytes of an element. data: null for a dry run.
+  PieceGather(Link link, std::byte* data, int64_t width, std::vector<Piece> pieces);
+
+ private:
+  bool next_round() override;
+  void take_in();
+  void post(int partner, const Ranges& send, const Ranges& receive);
+
+  std::byte* data_;
+  int64_t width_;
+  std::vector<Piece> pieces_;
+  std::vector<std::vector<std::byte>> sent_, got_;
+  std::vector<Ranges> arriving_;  // ranges of each got_; empty: received in place
+  int distance_ = 0;
+};
+
+}  // namespace mudd::dist

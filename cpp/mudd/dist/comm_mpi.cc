@@ -1,0 +1,259 @@
+#include "mudd/dist/comm_mpi.h"
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "mudd/base/arena.h"
+#include "mudd/dist/mappings.h"
+
+namespace mudd::dist {
+namespace {
+
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  std::ostringstream text;
+  text << "[ranks] ";
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  refuse(call, ": ", text);
+}
+
+// Where Open MPI puts the files of windows.
+const char* window_folder() {
+  const char* folder = std::getenv("OMPI_MCA_osc_sm_backing_directory");
+  return folder ? folder : "/dev/shm";
+}
+
+int64_t free_bytes(const char* folder) {
+  struct statvfs info;
+  if (statvfs(folder, &info) != 0) return 0;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(const MpiOptions& options) : options_(options) {}
+
+  Place open() override;
+  Request isend(const void* data, int64_t bytes, int to, int tag) override;
+  Request irecv(void* data, int64_t bytes, int from, int tag) override;
+  bool test(Request request) override;
+  bool window(int64_t bytes, WindowMemory& made) override;
+  void abort(int code, const std::string& /*message*/) override { MPI_Abort(MPI_COMM_WORLD, code); }
+  bool close() override;
+  bool failure(std::string* /*message*/) const override { return false; }
+  bool wants_own_thread() const override { return true; }
+
+ private:
+  struct Open {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int receives = -1;  // bytes; -1: it sends
+  };
+
+  static void initialize();
+  void find_node(Place& place);
+  bool room_for_windows(Place& place);
+  Request keep(const Open& open);
+  void allocate(int64_t bytes, WindowMemory& made);
+
+  MpiOptions options_;
+  Place place_;
+  MPI_Comm all_ = MPI_COMM_NULL, node_ = MPI_COMM_NULL;
+  std::vector<Open> open_;
+  std::vector<Request> unused_;
+  MPI_Request meeting_ = MPI_REQUEST_NULL;  // before a window is made, or before the end
+  int64_t asked_[2] = {};                   // bytes of the window; room here
+  std::vector<int64_t> asked_by_node_;      // of all ranks of the node
+  // Bytes that windows of this node may take from now on.
+  std::shared_ptr<std::atomic<int64_t>> room_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+void MpiTransport::initialize() {
+  int before = 0, granted = 0;
+  MPI_Initialized(&before);
+  if (before) {
+    MPI_Query_thread(&granted);
+    if (granted < MPI_THREAD_SERIALIZED)
+      refuse("MPI was initialized before with thread level ", granted,
+             ", which lets no other thread call it; import mudd_core first, or initialize with "
+             "MPI_THREAD_SERIALIZED");
+    return;
+  }
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &granted), "MPI_Init_thread");
+  if (granted < MPI_THREAD_FUNNELED) refuse("MPI grants no threads: expected MPI_THREAD_FUNNELED, got ", granted);
+}
+
+Place MpiTransport::open() {
+  initialize();
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
+  Place place;
+  place.host = host_name();
+  MPI_Comm_rank(all_, &place.rank);
+  MPI_Comm_size(all_, &place.world);
+  find_node(place);
+  if (place.node_size > 1 && !room_for_windows(place)) place.node_size = 1;
+  return place_ = place;
+}
+
+// Nodes must be equally large and of neighbours, on all ranks alike.
+void MpiTransport::find_node(Place& place) {
+  if (options_.rank_is_node || place.world == 1) return;
+  check_mpi(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &node_),
+            "MPI_Comm_split_type");
+  MPI_Comm_set_errhandler(node_, MPI_ERRORS_RETURN);  // else too small a /dev/shm ends the job without a word
+  int here = 0;
+  MPI_Comm_rank(node_, &here);
+  MPI_Comm_size(node_, &place.node_size);
+  const int mine[2] = {place.rank - here, place.node_size};
+  std::vector<int> all(2 * static_cast<size_t>(place.world));
+  check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, all_), "MPI_Allgather");
+  for (int r = 0; r < place.world; ++r)
+    if (all[2 * r + 1] != place.node_size || all[2 * r] != r / place.node_size * place.node_size)
+      refuse("hosts: expected equally many ranks on each, neighbours in rank order; rank ", r, " has ",
+             all[2 * r + 1], " on its host, rank ", place.rank, " has ", place.node_size,
+             "; start with --map-by slot, or set dist.node=rank");
+}
+
+// False, with a warning, where some node has too little room: every rank is then a node of its own.
+bool MpiTransport::room_for_windows(Place& place) {
+  int64_t free = free_bytes(window_folder()), least = 0;
+  check_mpi(MPI_Allreduce(&free, &least, 1, MPI_INT64_T, MPI_MIN, all_), "MPI_Allreduce");
+  *room_ = free / 20 * 19;
+  if (least / 20 * 19 >= options_.shared_bytes) return true;
+  std::ostringstream text;
+  text << "[ranks] " << window_folder() << " has " << (least >> 20) << " MiB free, shared memory needs "
+       << (options_.shared_bytes >> 20)
+       << " MiB: ranks of one host exchange messages instead, with private weights (docker run --shm-size=...)";
+  place.warning = text.str();
+  return false;
+}
+
+Transport::Request MpiTransport::keep(const Open& open) {
+  if (unused_.empty()) {
+    open_.push_back(open);
+    return static_cast<Request>(open_.size()) - 1;
+  }
+  const Request request = unused_.back();
+  unused_.pop_back();
+  open_[request] = open;
+  return request;
+}
+
+Transport::Request MpiTransport::isend(const void* data, int64_t bytes, int to, int tag) {
+  Open open;
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &open.request), "MPI_Isend");
+  return keep(open);
+}
+
+Transport::Request MpiTransport::irecv(void* data, int64_t bytes, int from, int tag) {
+  Open open;
+  open.receives = static_cast<int>(bytes);
+  check_mpi(MPI_Irecv(data, open.receives, MPI_BYTE, from, tag, all_, &open.request), "MPI_Irecv");
+  return keep(open);
+}
+
+bool MpiTransport::test(Request request) {
+  Open& open = open_.at(request);
+  int done = 0, bytes = 0;
+  MPI_Status status;
+  check_mpi(MPI_Test(&open.request, &done, &status), "MPI_Test");
+  if (!done) return false;
+  if (open.receives >= 0) {
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (bytes != open.receives) refuse("message: expected ", open.receives, " bytes, got ", bytes);
+  }
+  unused_.push_back(request);
+  return true;
+}
+
+// Meets the node without blocking first, so that the blocking call takes no longer than the call itself.
+bool MpiTransport::window(int64_t bytes, WindowMemory& made) {
+  if (place_.node_size == 1) {
+    const auto arena = std::make_shared<Arena>(bytes);
+    made = {{arena->data()}, {bytes}, arena};
+    return true;
+  }
+  if (meeting_ == MPI_REQUEST_NULL) {
+    asked_[0] = bytes;
+    asked_[1] = *room_;
+    asked_by_node_.resize(2 * static_cast<size_t>(place_.node_size));
+    check_mpi(MPI_Iallgather(asked_, 2, MPI_INT64_T, asked_by_node_.data(), 2, MPI_INT64_T, node_, &meeting_),
+              "MPI_Iallgather");
+  }
+  int done = 0;
+  check_mpi(MPI_Test(&meeting_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (!done) return false;
+  meeting_ = MPI_REQUEST_NULL;
+  allocate(bytes, made);
+  return true;
+}
+
+void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
+  int64_t together = 0, room = room_->load();
+  for (int r = 0; r < place_.node_size; ++r) {
+    together += asked_by_node_[2 * r];
+    room = std::min(room, asked_by_node_[2 * r + 1]);
+  }
+  if (together > room)
+    refuse(window_folder(), ": expected room for ", together >> 20, " MiB of shared memory, got ", room >> 20,
+           " MiB; enlarge it (docker run --shm-size=...), or set dist.node=rank");
+  MPI_Info info;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // a page of its own for each part
+  void* base = nullptr;
+  MPI_Win window;
+  const int code = MPI_Win_allocate_shared(bytes, 1, info, node_, &base, &window);
+  MPI_Info_free(&info);
+  check_mpi(code, "MPI_Win_allocate_shared");
+  const auto parts = std::make_shared<Mappings>(room_, together);
+  for (int r = 0; r < place_.node_size; ++r) {
+    MPI_Aint size = 0;
+    int unit = 0;
+    check_mpi(MPI_Win_shared_query(window, r, &size, &unit, &base), "MPI_Win_shared_query");
+    made.bytes.push_back(asked_by_node_[2 * r]);
+    made.parts.push_back(parts->add(base, made.bytes.back()));
+  }
+  check_mpi(MPI_Win_free(&window), "MPI_Win_free");
+  made.keep = parts;
+}
+
+bool MpiTransport::close() {
+  if (meeting_ == MPI_REQUEST_NULL) check_mpi(MPI_Ibarrier(all_, &meeting_), "MPI_Ibarrier");
+  int done = 0;
+  check_mpi(MPI_Test(&meeting_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (!done) return false;
+  MPI_Finalize();
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> mpi_transport(const MpiOptions& options) {
+  return std::make_unique<MpiTransport>(options);
+}
+
+}  // namespace mudd::dist

@@ -1,0 +1,19 @@
+// Ranks as processes under Open MPI. comm_mpi.cc is the only file that includes mpi.h; it is built into the module
+// _mpi, never into _core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "mudd/dist/transport.h"
+
+namespace mudd::dist {
+
+struct MpiOptions {
+  bool rank_is_node = false;        // every rank a node of its own
+  int64_t shared_bytes = 64 << 20;  // windows that a node will need at least; with less room every rank is a node
+};
+
+std::unique_ptr<Transport> mpi_transport(const MpiOptions& options);
+
+}  // namespace mudd::dist

@@ -1,0 +1,106 @@
+#include "mudd/dist/courier.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+namespace mudd::dist {
+namespace {
+
+// Sleeps between polls (docs/decisions.md): beside computation, and while somebody waits.
+constexpr std::chrono::microseconds kBeside{200}, kUrgent{20};
+constexpr int kQuickPolls = 100;
+
+}  // namespace
+
+bool Courier::Ticket::done() const {
+  if (!done_.load(std::memory_order_acquire)) return false;
+  if (!error_.empty()) throw std::runtime_error(error_);
+  return true;
+}
+
+Courier::Courier(Transport& transport) : transport_(transport) {
+  // Signals are for the main thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Courier::~Courier() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  news_.notify_one();
+  thread_.join();
+}
+
+std::shared_ptr<Courier::Ticket> Courier::post(Task task, bool urgent) {
+  auto ticket = std::make_shared<Ticket>();
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back({std::move(task), urgent, ticket});
+  }
+  news_.notify_one();
+  return ticket;
+}
+
+void Courier::abort(int code, const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    aborting_ = true;
+    abort_code_ = code;
+    abort_message_ = message;
+  }
+  news_.notify_one();
+}
+
+// Sleeps while there is nothing to do; false when the thread shall end.
+bool Courier::take_new(std::vector<Job>& jobs) {
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, [&] { return stop_ || aborting_ || !posted_.empty() || !jobs.empty(); });
+  if (stop_) return false;
+  if (std::exchange(aborting_, false)) transport_.abort(abort_code_, abort_message_);
+  std::move(posted_.begin(), posted_.end(), std::back_inserter(jobs));
+  posted_.clear();
+  return true;
+}
+
+// Calls every task once; whether one of them ended.
+bool Courier::advance(std::vector<Job>& jobs) {
+  const auto left = std::remove_if(jobs.begin(), jobs.end(), [](Job& job) {
+    bool ended = true;
+    try {
+      ended = job.task();
+    } catch (const std::exception& e) {
+      job.ticket->error_ = e.what();
+    }
+    if (!ended) return false;
+    job.task = nullptr;
+    job.ticket->done_.store(true, std::memory_order_release);
+    return true;
+  });
+  const bool some = left != jobs.end();
+  jobs.erase(left, jobs.end());
+  return some;
+}
+
+void Courier::run() {
+  std::vector<Job> jobs;
+  for (int polls = 0; take_new(jobs); ++polls) {
+    if (advance(jobs)) polls = 0;
+    if (jobs.empty()) continue;
+    const bool urgent = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.urgent; });
+    if (!urgent) std::this_thread::sleep_for(kBeside);
+    else if (polls < kQuickPolls) std::this_thread::yield();
+    else std::this_thread::sleep_for(kUrgent);
+  }
+}
+
+}  // namespace mudd::dist

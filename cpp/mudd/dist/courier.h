@@ -1,0 +1,66 @@
+// Courier: the communication thread of a rank. It owns every call of the transport, polls, and sleeps between
+// polls; it never blocks inside a call, so that an abort always gets through. Idle, it sleeps until there is work.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mudd/dist/comm.h"
+#include "mudd/dist/transport.h"
+
+namespace mudd::dist {
+
+class Courier {
+ public:
+  // Work that is called again until it is true.
+  using Task = std::function<bool()>;
+
+  // One task; done() throws std::runtime_error if the task did.
+  class Ticket final : public Pending {
+   public:
+    bool done() const override;
+
+   private:
+    friend class Courier;
+    std::atomic<bool> done_{false};
+    std::string error_;
+  };
+
+  explicit Courier(Transport& transport);
+  ~Courier();  // drops what is not done
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  // urgent: somebody waits for it, so polls follow each other closely. Tasks of a rank go on side by side.
+  std::shared_ptr<Ticket> post(Task task, bool urgent);
+  // Lets the transport abort, before anything else; does not wait.
+  void abort(int code, const std::string& message);
+
+ private:
+  struct Job {
+    Task task;
+    bool urgent;
+    std::shared_ptr<Ticket> ticket;
+  };
+  void run();
+  bool take_new(std::vector<Job>& jobs);
+  static bool advance(std::vector<Job>& jobs);
+
+  Transport& transport_;
+  std::mutex mutex_;
+  std::condition_variable news_;
+  std::vector<Job> posted_;
+  bool stop_ = false, aborting_ = false;
+  int abort_code_ = 0;
+  std::string abort_message_;
+  std::thread thread_;
+};
+
+}  // namespace mudd::dist

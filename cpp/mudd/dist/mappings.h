@@ -1,0 +1,49 @@
+// Mappings: a second mapping of the pages of a shared window.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace mudd::dist {
+
+// Mappings of our own of a window's pages: they live until nobody reads them, whatever becomes of the window and
+// of MPI, and give their room back then.
+class Mappings {
+ public:
+  Mappings(std::shared_ptr<std::atomic<int64_t>> room, int64_t bytes) : room_(std::move(room)), bytes_(bytes) {
+    *room_ -= bytes_;
+  }
+  ~Mappings() {
+    for (const auto& [memory, bytes] : mapped_) munmap(memory, bytes);
+    *room_ += bytes_;
+  }
+  Mappings(const Mappings&) = delete;
+  Mappings& operator=(const Mappings&) = delete;
+
+  std::byte* add(void* part, int64_t bytes) {
+    if (bytes == 0) return nullptr;
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), at = reinterpret_cast<uintptr_t>(part);
+    const uintptr_t before = at % page;
+    const size_t whole = (static_cast<size_t>(bytes) + before + page - 1) / page * page;
+    // An old size of 0 maps shared pages a second time.
+    void* memory = mremap(reinterpret_cast<void*>(at - before), 0, whole, MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    mapped_.emplace_back(memory, whole);
+    return static_cast<std::byte*>(memory) + before;
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> room_;
+  int64_t bytes_;
+  std::vector<std::pair<void*, size_t>> mapped_;
+};
+
+}  // namespace mudd::dist

@@ -1,0 +1,41 @@
+// Messages: a set of transfers of one round of a collective, cut to the largest message of the transport.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "mudd/dist/transport.h"
+
+namespace mudd::dist {
+
+// Counts what is sent; read by any thread.
+struct Meter {
+  std::atomic<int64_t> messages{0}, bytes{0};
+};
+
+// The members of a collective and how it sends. Member numbers are indexes of `ranks`.
+struct Link {
+  Transport* transport = nullptr;
+  std::vector<int> ranks;  // of the members
+  int me = 0;
+  int tag = 0;
+  int64_t chunk_bytes = 1 << 30;
+  Meter* meter = nullptr;  // may be null
+
+  int size() const { return static_cast<int>(ranks.size()); }
+};
+
+class Messages {
+ public:
+  void send(const Link& link, const void* data, int64_t bytes, int to);
+  void receive(const Link& link, void* data, int64_t bytes, int from);
+  // Whether all have been sent and received; then the object is empty again.
+  bool done(const Link& link);
+
+ private:
+  std::vector<Transport::Request> requests_;  // in flight
+};
+
+}  // namespace mudd::dist

@@ -1,0 +1,32 @@
+// NodeChannel: barrier, all_gather and broadcast between the ranks of a node, over the areas of its board.
+//
+// Operation k uses area k % 2: when a rank has seen all others arrive at k - 1, all of them have read what was
+// written for k - 2. So one counter a rank is enough, and nobody waits twice.
+#pragma once
+
+#include <cstdint>
+
+#include "mudd/dist/board.h"
+#include "mudd/dist/comm.h"
+
+namespace mudd::dist {
+
+class NodeChannel {
+ public:
+  NodeChannel(Board& board, Comm& comm) : board_(board), comm_(comm) {}
+
+  // Each returns when all ranks of the node have made the call. StateError naming both calls where two differ.
+  void meet(const Call& call);
+  // out [ranks of the node * bytes].
+  void all_gather(const Call& call, const void* mine, int64_t bytes, std::byte* out);
+  void broadcast(const Call& call, void* data, int64_t bytes, int node_root);
+
+ private:
+  uint64_t next() const { return passed_ + 1; }
+
+  Board& board_;
+  Comm& comm_;
+  uint64_t passed_ = 0;
+};
+
+}  // namespace mudd::dist

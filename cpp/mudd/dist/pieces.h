@@ -1,0 +1,45 @@
+// Ranges of a plane that go as one message.
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "mudd/dist/collectives.h"
+
+namespace mudd::dist {
+
+// The ranges of the pieces whose owner is wanted, neighbours joined.
+template <class Wanted>
+Ranges ranges_of(std::span<const Piece> pieces, const Wanted& wanted) {
+  Ranges ranges;
+  for (const Piece& piece : pieces) {
+    if (piece.length == 0 || !wanted(piece.owner)) continue;
+    if (!ranges.empty() && ranges.back().first + ranges.back().second == piece.offset)
+      ranges.back().second += piece.length;
+    else ranges.emplace_back(piece.offset, piece.length);
+  }
+  return ranges;
+}
+
+inline int64_t total(const Ranges& ranges) {
+  int64_t sum = 0;
+  for (const auto& [first, count] : ranges) sum += count;
+  return sum;
+}
+
+// What a message of the ranges is sent from: the plane where they are one range, else a copy in `scratch`.
+template <class T>
+const T* packed(const T* plane, int64_t width, const Ranges& ranges, std::vector<T>& scratch) {
+  if (!plane) return nullptr;
+  if (ranges.size() == 1) return plane + ranges[0].first * width;
+  scratch.resize(static_cast<size_t>(total(ranges) * width));
+  T* to = scratch.data();
+  for (const auto& [first, count] : ranges) {
+    std::memcpy(to, plane + first * width, static_cast<size_t>(count * width) * sizeof(T));
+    to += count * width;
+  }
+  return scratch.data();
+}
+
+}  // namespace mudd::dist

@@ -1,0 +1,252 @@
+#include "mudd/dist/rank_comm.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "mudd/base/check.h"
+#include "mudd/dist/collectives.h"
+
+namespace mudd::dist {
+namespace {
+
+constexpr int kHung = 70;       // exit code of a job without progress
+constexpr int kTags = 1 << 14;  // tags in turn; MPI promises 2^15
+constexpr int kSpins = 200, kYields = 1000;
+constexpr std::chrono::seconds kLastWords{5};  // for an abort to end the process
+
+class NodeWindow final : public Window {
+ public:
+  explicit NodeWindow(WindowMemory memory) : memory_(std::move(memory)) {}
+  std::byte* part(int node_rank) const override { return memory_.parts.at(node_rank); }
+  int64_t bytes(int node_rank) const override { return memory_.bytes.at(node_rank); }
+
+ private:
+  WindowMemory memory_;
+};
+
+}  // namespace
+
+RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& options)
+    : options_(options), transport_(std::move(transport)) {
+  if (transport_->wants_own_thread()) courier_ = std::make_unique<Courier>(*transport_);
+  run([this] {
+    place_ = transport_->open();
+    return true;
+  });
+  start(memory(Board::part_bytes()));
+  barrier(Site::here());
+}
+
+RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, Place place,
+                   WindowMemory board)
+    : options_(options), transport_(std::move(transport)), place_(std::move(place)) {
+  start(std::move(board));
+}
+
+void RankComm::start(WindowMemory board) {
+  check(options_.chunk_bytes >= 1 && options_.chunk_bytes <= 1 << 30, "ranks",
+        "chunk_bytes: expected 1 to 2^30, got ", options_.chunk_bytes);
+  board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
+  node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
+  if (options_.hang_timeout > 0 && world() > 1)
+    watchdog_ = std::make_unique<Watchdog>(*board_, options_.hang_timeout,
+                                           [this](const std::string& report) { end_job(kHung, report); });
+}
+
+RankComm::~RankComm() = default;
+
+Courier& RankComm::courier() {
+  if (!courier_) courier_ = std::make_unique<Courier>(*transport_);
+  return *courier_;
+}
+
+// Here, or by the communication thread once there is one; returns when the task is done.
+void RankComm::run(Courier::Task task) {
+  if (!courier_) return wait(task);
+  const auto ticket = courier_->post(std::move(task), true);
+  wait([&] { return ticket->done(); });
+}
+
+WindowMemory RankComm::memory(int64_t bytes) {
+  // Shared with the task: it may outlive a wait that ends with PeerError.
+  const auto made = std::make_shared<WindowMemory>();
+  run([this, bytes, made] { return transport_->window(bytes, *made); });
+  return *made;
+}
+
+std::shared_ptr<Window> RankComm::window(int64_t bytes) {
+  check(bytes >= 0, "ranks", "window: expected 0 bytes or more, got ", bytes);
+  return std::make_shared<NodeWindow>(memory(bytes));
+}
+
+Call RankComm::call(Operation operation, int64_t bytes, int root, Site site) const {
+  Call call;
+  call.operation = operation;
+  call.bytes = bytes;
+  call.root = root;
+  if (!options_.debug) return call;
+  const std::string_view file = site.file;
+  const std::string_view tail = file.substr(file.size() - std::min(file.size(), sizeof call.file - 1));
+  std::memcpy(call.file, tail.data(), tail.size());
+  call.line = site.line;
+  return call;
+}
+
+Link RankComm::link(Purpose purpose, int member_rank) {
+  Link link;
+  link.transport = transport_.get();
+  for (int n = 0; n < nodes(); ++n) link.ranks.push_back(n * node_size() + member_rank);
+  link.me = node();
+  link.tag = next_tag_;
+  link.chunk_bytes = options_.chunk_bytes;
+  link.meter = &meters_[purpose];
+  next_tag_ = (next_tag_ + 1) % kTags;
+  return link;
+}
+
+void RankComm::gather_nodes(void* blocks, int64_t bytes) {
+  const auto machine = std::make_shared<BlockGather>(link(kControl, 0), blocks, bytes);
+  if (node_rank() == 0) run([machine] { return machine->advance(); });
+}
+
+// Debug mode: the first ranks of the nodes compare their calls.
+void RankComm::compare_nodes(const Call& call) {
+  if (!options_.debug) return;
+  std::vector<Call> calls(static_cast<size_t>(nodes()));
+  calls[node()] = call;
+  gather_nodes(calls.data(), sizeof(Call));
+  for (int n = 0; n < nodes() && node_rank() == 0; ++n)
+    if (!same_call(call, calls[n]))
+      throw StateError("[ranks] ranks of one run must make the same calls: rank " + std::to_string(rank()) +
+                       " makes " + text_of(call) + ", rank " + std::to_string(n * node_size()) + " " +
+                       text_of(calls[n]));
+}
+
+void RankComm::node_barrier(Site site) {
+  if (node_size() > 1) node_channel_->meet(call(Operation::node_barrier, 0, 0, site));
+}
+
+void RankComm::barrier(Site site) {
+  if (world() == 1) return;
+  const Call mine = call(Operation::barrier, 0, 0, site);
+  node_channel_->meet(mine);
+  if (nodes() == 1) return;
+  compare_nodes(mine);
+  std::vector<char> blocks(static_cast<size_t>(nodes()));
+  gather_nodes(blocks.data(), 1);
+  node_channel_->meet(mine);
+}
+
+void RankComm::all_gather(const void* mine, int64_t bytes, void* out, Site site) {
+  if (world() == 1) {
+    if (bytes > 0) std::memcpy(out, mine, static_cast<size_t>(bytes));
+    return;
+  }
+  const Call call = this->call(Operation::all_gather, bytes, 0, site);
+  auto* all = static_cast<std::byte*>(out);
+  const int64_t block = bytes * node_size();
+  node_channel_->all_gather(call, mine, bytes, all + node() * block);
+  if (nodes() == 1) return;
+  compare_nodes(call);
+  gather_nodes(all, block);
+  node_channel_->broadcast(call, all, block * nodes(), 0);
+}
+
+void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
+  check(root >= 0 && root < world(), "ranks", "root: expected 0 to ", world() - 1, ", got ", root);
+  if (world() == 1) return;
+  const Call call = this->call(Operation::broadcast, bytes, root, site);
+  const int root_node = root / node_size();
+  if (nodes() > 1) compare_nodes(call);
+  if (node() == root_node) node_channel_->broadcast(call, data, bytes, root % node_size());
+  if (nodes() == 1) return;
+  const auto machine = std::make_shared<TreeBroadcast>(link(kControl, 0), data, bytes, root_node);
+  if (node_rank() == 0) run([machine] { return machine->advance(); });
+  if (node() != root_node) node_channel_->broadcast(call, data, bytes, 0);
+}
+
+std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces) {
+  const auto machine =
+      std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::vector<Piece>(pieces.begin(), pieces.end()));
+  return courier().post([machine] { return machine->advance(); }, false);
+}
+
+std::shared_ptr<Pending> RankComm::gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) {
+  const auto machine = std::make_shared<PieceGather>(link(kGather, node_rank()), static_cast<std::byte*>(data),
+                                                     width, std::vector<Piece>(pieces.begin(), pieces.end()));
+  return courier().post([machine] { return machine->advance(); }, false);
+}
+
+std::map<std::string, Traffic> RankComm::counters() const {
+  const auto read = [&](Purpose purpose) {
+    return Traffic{meters_[purpose].messages.load(), meters_[purpose].bytes.load()};
+  };
+  return {{"control", read(kControl)}, {"sum", read(kSum)}, {"gather", read(kGather)}};
+}
+
+void RankComm::pause(int tries) {
+  if (tries < kSpins) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    return;
+  }
+  if (board_) board_->mine().waiting.store(1, std::memory_order_relaxed);
+  std::string message;
+  // Where ranks are threads, only the transport knows when nobody reads from their memory any more.
+  const bool processes = transport_->wants_own_thread() && board_;
+  if (transport_->failure(&message) || (processes && board_->failure(&message)))
+    throw PeerError("[ranks] " + message);
+  if (tries < kYields) std::this_thread::yield();
+  else std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+void RankComm::resume() {
+  if (board_) board_->mine().waiting.store(0, std::memory_order_relaxed);
+}
+
+void RankComm::fail(int code, const std::string& message) {
+  end_job(code, board_->where(node_rank()) + " failed: " + message);
+}
+
+void RankComm::end_job(int code, const std::string& text) {
+  const bool first = board_->fail(text);
+  if (transport_->wants_own_thread()) end_process(code, first ? text : "");
+  if (first) transport_->abort(code, text);
+}
+
+// Prints, unless another rank of the node has, and ends the job; this process too where the abort does not get
+// through.
+void RankComm::end_process(int code, const std::string& message) {
+  if (!message.empty()) {
+    std::fprintf(stderr, "[ranks] %s\n", message.c_str());
+    std::fflush(stderr);
+    courier_->abort(code, message);
+  }
+  std::this_thread::sleep_for(kLastWords);
+  _exit(code);
+}
+
+bool RankComm::close(double patience) {
+  if (closed_) return true;
+  const auto began = std::chrono::steady_clock::now();
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  run([this, left, patience, began] {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+    *left = transport_->close();
+    return *left || (patience > 0 && waited.count() > patience);
+  });
+  closed_ = *left;
+  if (closed_) watchdog_.reset();
+  return closed_;
+}
+
+}  // namespace mudd::dist

@@ -1,0 +1,74 @@
+// RankComm: the Comm of every job of several ranks. Inside a node it goes over the board and windows; between
+// nodes over the machines of collectives.h, which the first rank of each node runs for control messages.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mudd/dist/board.h"
+#include "mudd/dist/comm.h"
+#include "mudd/dist/courier.h"
+#include "mudd/dist/messages.h"
+#include "mudd/dist/node_channel.h"
+#include "mudd/dist/transport.h"
+#include "mudd/dist/watchdog.h"
+
+namespace mudd::dist {
+
+class RankComm final : public Comm {
+ public:
+  // All ranks of the job construct theirs together: it opens the transport and makes the board.
+  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options);
+  // For ranks whose place and board (Board::part_bytes() of each rank) are known: meets nobody.
+  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, Place place, WindowMemory board);
+  ~RankComm() override;
+
+  int rank() const override { return place_.rank; }
+  int world() const override { return place_.world; }
+  int node_size() const override { return place_.node_size; }
+  const Place& place() const { return place_; }
+
+  std::shared_ptr<Window> window(int64_t bytes) override;
+  void node_barrier(Site site) override;
+  void barrier(Site site) override;
+  void all_gather(const void* mine, int64_t bytes, void* out, Site site) override;
+  void broadcast(void* data, int64_t bytes, int root, Site site) override;
+  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces) override;
+  std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) override;
+  std::map<std::string, Traffic> counters() const override;
+  void set_phase(Phase phase, int64_t step) override { board_->set_phase(phase, step); }
+  void fail(int code, const std::string& message) override;
+  bool close(double patience) override;
+
+ private:
+  enum Purpose { kControl, kSum, kGather, kPurposes };
+
+  void start(WindowMemory board);
+  void pause(int tries) override;
+  void resume() override;
+  WindowMemory memory(int64_t bytes);
+  Call call(Operation operation, int64_t bytes, int root, Site site) const;
+  Link link(Purpose purpose, int member_rank);
+  void run(Courier::Task task);
+  Courier& courier();
+  void compare_nodes(const Call& call);
+  void gather_nodes(void* blocks, int64_t bytes);
+  void end_job(int code, const std::string& text);
+  [[noreturn]] void end_process(int code, const std::string& message);
+
+  CommOptions options_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Courier> courier_;  // where the transport wants a thread, or something goes on beside
+  Place place_;
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<NodeChannel> node_channel_;
+  std::array<Meter, kPurposes> meters_;
+  int next_tag_ = 0;
+  bool closed_ = false;
+  std::unique_ptr<Watchdog> watchdog_;  // last: it reads the board
+};
+
+}  // namespace mudd::dist

@@ -1,0 +1,73 @@
+#include "mudd/dist/watchdog.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace mudd::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+Watchdog::Watchdog(const Board& board, double seconds, std::function<void(const std::string&)> hangs)
+    : board_(board), seconds_(seconds), hangs_(std::move(hangs)) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::run() {
+  const auto limit = std::chrono::duration<double>(seconds_);
+  const auto between = std::chrono::duration<double>(std::min(1.0, seconds_ / 8));
+  std::vector<uint64_t> beats(static_cast<size_t>(board_.ranks()), ~uint64_t{0});
+  std::vector<Clock::time_point> heard(beats.size(), Clock::now());
+  auto last = Clock::now();
+  for (std::unique_lock lock(mutex_); !wake_.wait_for(lock, between, [&] { return stop_; });) {
+    const auto now = Clock::now();
+    // This process was stopped as well, or the machine slept: everybody gets the whole time again.
+    const bool absent = now - last > limit / 2;
+    last = now;
+    for (int r = 0; r < board_.ranks(); ++r) {
+      const uint64_t seen = board_.slot(r).beats.load(std::memory_order_relaxed);
+      if (absent || seen != beats[r]) {
+        beats[r] = seen;
+        heard[r] = now;
+      } else if (now - heard[r] > limit) {
+        lock.unlock();
+        return hangs_(report(r));
+      }
+    }
+  }
+}
+
+std::string Watchdog::report(int quiet_rank) const {
+  // Whoever waits is quiet because of somebody else.
+  int suspect = quiet_rank;
+  for (int r = board_.ranks() - 1; r >= 0; --r)
+    if (board_.slot(r).waiting.load() == 0) suspect = r;
+  std::ostringstream text;
+  text << "no progress for " << seconds_ << " s (dist.hang_timeout); look first at " << board_.where(suspect)
+       << "; last phases of the node:";
+  for (int r = 0; r < board_.ranks(); ++r) text << "\n  " << board_.where(r);
+  return text.str();
+}
+
+}  // namespace mudd::dist

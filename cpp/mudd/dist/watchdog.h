@@ -1,0 +1,37 @@
+// Watchdog: a thread that makes no call of the transport. When a rank of the node has given no sign of life for
+// too long, it reports what every rank of the node did last. A stopped rank's own watchdog is stopped too: others
+// see it.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "mudd/dist/board.h"
+
+namespace mudd::dist {
+
+class Watchdog {
+ public:
+  // hangs(report): called once, from the watchdog's thread.
+  Watchdog(const Board& board, double seconds, std::function<void(const std::string&)> hangs);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void run();
+  std::string report(int quiet_rank) const;
+
+  const Board& board_;
+  const double seconds_;
+  std::function<void(const std::string&)> hangs_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace mudd::dist

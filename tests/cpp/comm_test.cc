@@ -1,0 +1,207 @@
+// Comm over ranks as threads: collectives in one node and between nodes, windows, failures, the watchdog.
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "mudd/base/check.h"
+#include "mudd/base/shard_tree.h"
+#include "mudd/dist/comm_threads.h"
+
+using namespace mudd;
+using namespace mudd::dist;
+
+namespace {
+
+using Work = std::function<void(Comm&)>;
+
+// Runs work on every rank; what it threw, by rank ("" for nothing). A rank that throws fails the job.
+std::vector<std::string> on_ranks(int world, int node_size, const CommOptions& options, const Work& work) {
+  const auto ranks = thread_ranks(world, node_size, options);
+  std::vector<std::string> errors(static_cast<size_t>(world));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        work(*ranks[r]);
+      } catch (const std::exception& e) {
+        errors[r] = e.what();
+        ranks[r]->fail(70, e.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+void on_good_ranks(int world, int node_size, const CommOptions& options, const Work& work) {
+  for (const std::string& error : on_ranks(world, node_size, options, work)) CHECK(error == "");
+}
+
+struct Shape {
+  int world, node_size;
+};
+const Shape kShapes[] = {{1, 1}, {2, 2}, {2, 1}, {3, 1}, {4, 4}, {4, 2}, {6, 2}, {8, 1}, {5, 1}};
+
+// A value that depends on rank and element.
+float element(int rank, int64_t i) { return 1.0f / static_cast<float>(3 + rank * 7 + i % 101); }
+
+std::vector<Piece> cut(int64_t n, int owners) {
+  std::vector<Piece> pieces;
+  for (int64_t at = 0, k = 0; at < n; ++k) {
+    const int64_t length = std::min<int64_t>(n - at, 1 + (k * 37) % 90);
+    pieces.push_back({at, length, static_cast<int>((3 * k + k / 7) % owners)});
+    at += length;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+TEST_CASE("comm: all_gather and broadcast bring the bytes of every rank, of any length") {
+  for (const Shape& shape : kShapes) {
+    CAPTURE(shape.world);
+    CAPTURE(shape.node_size);
+    CommOptions options;
+    options.debug = true;
+    options.chunk_bytes = 1 << 16;
+    on_good_ranks(shape.world, shape.node_size, options, [](Comm& comm) {
+      for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{8}, int64_t{700'001}}) {
+        std::vector<char> mine(static_cast<size_t>(bytes), static_cast<char>('a' + comm.rank()));
+        std::vector<char> all(static_cast<size_t>(bytes * comm.world()));
+        comm.all_gather(mine.data(), bytes, all.data());
+        for (int64_t i = 0; i < std::ssize(all); ++i)
+          if (all[i] != static_cast<char>('a' + i / bytes)) throw StateError("all_gather: another byte");
+        for (int root = 0; root < comm.world(); ++root) {
+          std::vector<char> data(static_cast<size_t>(bytes), static_cast<char>(comm.rank() == root ? 'x' : 'y'));
+          comm.broadcast(data.data(), bytes, root);
+          if (std::count(data.begin(), data.end(), 'x') != bytes) throw StateError("broadcast: another byte");
+        }
+        comm.barrier();
+        comm.node_barrier();
+      }
+      if (!comm.close()) throw StateError("close");
+    });
+  }
+}
+
+TEST_CASE("comm: nobody leaves a barrier before all have come") {
+  for (const Shape& shape : kShapes) {
+    std::atomic<int> come{0};
+    on_good_ranks(shape.world, shape.node_size, {}, [&](Comm& comm) {
+      for (int round = 1; round <= 20; ++round) {
+        ++come;
+        comm.barrier();
+        if (come.load() < round * comm.world()) throw StateError("left early");
+      }
+    });
+  }
+}
+
+TEST_CASE("comm: windows are zeroed, of any size per rank, and seen by the whole node") {
+  on_good_ranks(4, 2, {}, [](Comm& comm) {
+    for (int k = 0; k < 3; ++k) {
+      const auto window = comm.window(comm.node_rank() == k % 2 ? 0 : 5000);
+      std::byte* mine = window->part(comm.node_rank());
+      for (int64_t i = 0; i < window->bytes(comm.node_rank()); ++i) {
+        if (mine[i] != std::byte{0}) throw StateError("not zero");
+        mine[i] = static_cast<std::byte>(comm.rank());
+      }
+      comm.node_barrier();
+      const int other = 1 - comm.node_rank();
+      if (window->bytes(other) > 0 && window->part(other)[4999] != static_cast<std::byte>(comm.node() * 2 + other))
+        throw StateError("not the other's memory");
+    }
+  });
+}
+
+TEST_CASE("comm: sums between nodes have the bits of the tree, and gathers bring every piece") {
+  constexpr int64_t kCount = 5000;
+  for (int nodes = 1; nodes <= 8; ++nodes) {
+    const std::vector<Piece> pieces = cut(kCount, nodes);
+    std::vector<std::vector<float>> planes(static_cast<size_t>(nodes), std::vector<float>(kCount));
+    for (int r = 0; r < nodes; ++r)
+      for (int64_t i = 0; i < kCount; ++i) planes[r][i] = element(r, i);
+    std::vector<std::vector<float>> tree = planes;
+    shard_tree::pairs(nodes, [&](int left, int right) {
+      for (int64_t i = 0; i < kCount; ++i) tree[left][i] += tree[right][i];
+    });
+    CommOptions options;
+    options.chunk_bytes = 1000;
+    on_good_ranks(nodes, 1, options, [&](Comm& comm) {
+      std::vector<float> plane = planes[comm.node()];
+      const auto sum = comm.sum_between_nodes(plane.data(), pieces);
+      comm.wait([&] { return sum->done(); });
+      for (const Piece& piece : pieces)
+        if (piece.owner == comm.node() &&
+            std::memcmp(&plane[piece.offset], &tree[0][piece.offset], piece.length * sizeof(float)) != 0)
+          throw StateError("another sum");
+      const auto gather = comm.gather_between_nodes(plane.data(), sizeof(float), pieces);
+      comm.wait([&] { return gather->done(); });
+      if (plane != tree[0]) throw StateError("another piece");
+      comm.barrier();
+      const int64_t sent = comm.counters().at("sum").bytes;
+      if (nodes > 1 && sent == 0) throw StateError("nothing counted");
+    });
+  }
+}
+
+TEST_CASE("comm: a rank that fails ends the waits of all others, by name, phase and step") {
+  for (const Shape& shape : {Shape{4, 4}, Shape{4, 1}, Shape{4, 2}}) {
+    const auto errors = on_ranks(shape.world, shape.node_size, {}, [](Comm& comm) {
+      comm.barrier();
+      comm.set_phase(Phase::backward, 17);
+      if (comm.rank() == 2) throw StateError("no gradient today");
+      comm.barrier();
+    });
+    for (int r : {0, 1, 3}) CHECK(errors[r] == "[ranks] rank 2 in step 17 (backward) failed: no gradient today");
+  }
+}
+
+TEST_CASE("comm: calls that differ are refused on all ranks, both named") {
+  CommOptions debug;
+  debug.debug = true;
+  for (const int node_size : {2, 1}) {
+    const auto errors = on_ranks(2, node_size, debug, [](Comm& comm) {
+      char all[16];
+      if (comm.rank() == 0) comm.all_gather("x", 1, all, {"save.py", 10});
+      else comm.barrier({"evaluate.py", 20});
+    });
+    const std::string both = errors[0] + errors[1];
+    CHECK(both.find("all_gather(1 bytes) at save.py:10") != std::string::npos);
+    CHECK(both.find("barrier at evaluate.py:20") != std::string::npos);
+  }
+  const auto lengths = on_ranks(2, 2, {}, [](Comm& comm) {
+    char all[16], mine[8] = {};
+    comm.all_gather(mine, comm.rank() + 1, all);
+  });
+  CHECK((lengths[0] + lengths[1]).find("all_gather(2 bytes)") != std::string::npos);
+  const auto sites = on_ranks(2, 2, debug, [](Comm& comm) { comm.barrier({"a.py", 1 + comm.rank()}); });
+  CHECK((sites[0] + sites[1]).find("a.py:2") != std::string::npos);
+}
+
+TEST_CASE("comm: the watchdog ends a job without progress and names every rank's last phase") {
+  CommOptions options;
+  options.hang_timeout = 0.2;
+  std::atomic<bool> over{false};
+  const auto errors = on_ranks(2, 2, options, [&](Comm& comm) {
+    comm.set_phase(comm.rank() == 0 ? Phase::verdict : Phase::forward, 3);
+    if (comm.rank() == 1) comm.wait([&] { return over.load(); });
+    try {
+      if (comm.rank() == 0) comm.barrier();
+    } catch (...) {
+      over = true;
+      throw;
+    }
+  });
+  CHECK(errors[0].find("rank 1 in step 3 (forward)") != std::string::npos);
+  CHECK(errors[0].find("rank 0 in step 3 (verdict), waiting for others") != std::string::npos);
+}
+
+TEST_CASE("comm: phases have names") {
+  for (int i = 0; i < kPhases; ++i) CHECK(parse_phase(name_of(static_cast<Phase>(i))) == static_cast<Phase>(i));
+  CHECK_THROWS_AS(parse_phase("lunch"), Error);
+}

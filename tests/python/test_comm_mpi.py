@@ -1,0 +1,155 @@
+"""Ranks under mpirun: the same promises as ranks that are threads (tests/cpp/comm_test.cc), and how jobs end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_ranks import mpirun, mpirun_process, needs_mpi, window_files
+
+pytestmark = needs_mpi
+
+START = """
+import os, sys, time
+from mudd_core import dist
+"""
+
+
+def ends(process: int) -> bool:
+    """Whether a process is gone within 10 s, or only its parent has not asked for its code."""
+    for _ in range(100):
+        status = Path(f"/proc/{process}/stat")
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+EXCHANGE = (
+    START
+    + """
+comm = dist.launched(node=sys.argv[1], debug=sys.argv[2] == "debug", longest_message=1 << 18)
+for size in (0, 3, 900_000):
+    mine = bytes([65 + comm.rank]) * (size + comm.rank)
+    assert comm.all_gather(mine) == [bytes([65 + r]) * (size + r) for r in range(comm.world)]
+    for root in range(comm.world):
+        assert comm.broadcast(mine, root) == bytes([65 + root]) * (size + root)
+    comm.barrier()
+sent = comm.counters()["control"]
+assert comm.close()
+print(comm.rank, comm.world, comm.nodes, comm.node_size, sent[0] > 0)
+"""
+)
+
+
+@pytest.mark.parametrize(("ranks", "node"), [(1, "host"), (2, "host"), (3, "rank"), (4, "host"), (4, "rank")])
+def test_bytes_reach_every_rank(ranks: int, node: str) -> None:
+    code, out, errors = mpirun(ranks, EXCHANGE, node, "debug" if ranks == 4 else "")
+    assert code == 0, out + errors
+    nodes = 1 if node == "host" else ranks
+    sends = ranks > 1 and node == "rank"
+    assert sorted(out.splitlines()) == [f"{r} {ranks} {nodes} {ranks // nodes} {sends}" for r in range(ranks)]
+    assert errors == "" and window_files() == []
+
+
+def test_a_failing_rank_ends_the_job_with_its_code_and_one_message() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched(node=sys.argv[1])
+comm.set_phase("backward", 17)
+if comm.rank == 1:
+    comm.fail(76, "the gradient is gone")
+try:
+    comm.barrier()
+except dist.PeerError:
+    time.sleep(60)
+"""
+    )
+    for node in ("host", "rank"):
+        began = time.monotonic()
+        code, _, errors = mpirun(3, program, node)
+        assert code == 76
+        assert errors.count("the gradient is gone") == 1
+        assert "in step 17 (backward) failed" in errors and "rank 1 (" in errors
+        assert time.monotonic() - began < 30  # far above what it takes; a hang would take a minute
+        assert window_files() == []
+
+
+def test_a_killed_rank_ends_the_job() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched()
+if comm.rank == 1:
+    os.kill(os.getpid(), 9)
+comm.barrier()
+"""
+    )
+    code, _, _ = mpirun(2, program)
+    assert code == 137
+    assert window_files() == []
+
+
+def test_a_stopped_rank_is_reported_with_the_phase_of_every_rank() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched(hang_timeout=1.0)
+comm.set_phase("forward" if comm.rank == 1 else "verdict", 5)
+comm.barrier()
+if comm.rank == 1:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+try:
+    comm.barrier()
+except dist.PeerError:
+    time.sleep(60)
+"""
+    )
+    process = mpirun_process(2, program)
+    assert process.stdout is not None
+    stopped = int(process.stdout.readline())
+    os.kill(stopped, signal.SIGSTOP)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 70
+    assert "look first at rank 1 (" in errors and "in step 5 (forward)" in errors
+    assert "in step 5 (verdict), waiting for others" in errors
+    assert errors.count("no progress for 1 s") == 1
+    assert ends(stopped)
+
+
+def test_little_shared_memory_means_messages_and_one_warning() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched(shared_bytes=1 << 50)
+assert comm.node_size == 1 and comm.nodes == 2
+assert comm.all_gather(b"x") == [b"x", b"x"]
+comm.close()
+"""
+    )
+    code, _, errors = mpirun(2, program)
+    assert code == 0, errors
+    assert errors.count("MiB free") == 1 and "--shm-size" in errors
+
+
+def test_processes_that_do_not_know_of_each_other_are_refused() -> None:
+    program = (
+        START
+        + """
+from mudd_core.base.errors import UserError
+try:
+    dist.launched()
+except UserError as error:
+    print(error)
+    sys.exit(2)
+"""
+    )
+    code, out, _ = mpirun(1, program, SLURM_NTASKS="4")
+    assert code == 2
+    assert "SLURM_NTASKS=4, but MPI knows of one process" in out
