@@ -98,6 +98,8 @@ void bind_dist(py::module_& m) {
             comm.set_phase(dist::parse_phase(phase), step);
           },
           py::arg("phase"), py::arg("step"), "What this rank does from now on; a sign of life.")
+      .def("watch", &dist::Comm::watch, Released(), py::arg("seconds"),
+           "Ends the job once a rank of the node gives no sign of life for so long; 0: never.")
       .def("fail", &dist::Comm::fail, Released(), py::arg("code"), py::arg("message"),
            "Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.")
       .def("close", &dist::Comm::close, Released(), py::arg("patience"),

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -103,19 +103,35 @@ class Comm:
     """
     What the ranks of a run say to each other.
     """
-    def all_gather(self, mine: bytes) -> list[typing.Any]:
+    def all_gather(self, mine: bytes, site: tuple[str, int] = ('', 0)) -> list[typing.Any]:
         """
         Bytes of every rank, equally many each, in rank order.
         """
-    def barrier(self) -> None:
+    def barrier(self, site: tuple[str, int] = ('', 0)) -> None:
         ...
-    def broadcast(self, data: bytes, root: int) -> bytes:
+    def broadcast(self, data: bytes, root: int, site: tuple[str, int] = ('', 0)) -> bytes:
         """
         Bytes of rank `root`; the others give as many.
         """
+    def close(self, patience: float) -> bool:
+        """
+        Leaves the job in good order; false if the others did not come within `patience` seconds (0: for ever).
+        """
+    def counters(self) -> dict[str, tuple[int, int]]:
+        """
+        (messages, bytes) that this rank has sent between nodes, by purpose.
+        """
     def fail(self, code: int, message: str) -> None:
         """
-        Ends the job: ranks that wait get PeerError.
+        Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.
+        """
+    def set_phase(self, phase: str, step: int) -> None:
+        """
+        What this rank does from now on; a sign of life.
+        """
+    def watch(self, seconds: float) -> None:
+        """
+        Ends the job once a rank of the node gives no sign of life for so long; 0: never.
         """
     @property
     def node(self) -> int:
@@ -487,6 +503,10 @@ def isa() -> str:
     """
     Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
     """
+def join_ranks(transport: typing.Any, debug: bool, hang_timeout: float, chunk_bytes: int) -> tuple[Comm, str]:
+    """
+    The Comm over a transport, which all ranks make together, and a warning or ''.
+    """
 def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0, warmup: str = 'next') -> float:
     """
     Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or floor.
@@ -583,7 +603,7 @@ def take_save_request() -> bool:
     """
     True once after a SIGUSR2.
     """
-def thread_ranks(world: int, node_size: int) -> list[Comm]:
+def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824) -> list[Comm]:
     ...
 def tree_sum(values: typing.Any) -> float:
     """

@@ -99,7 +99,8 @@ def test_a_stopped_rank_is_reported_with_the_phase_of_every_rank() -> None:
     program = (
         START
         + """
-comm = dist.launched(hang_timeout=1.0)
+comm = dist.launched()
+comm.watch(1.0)
 comm.set_phase("forward" if comm.rank == 1 else "verdict", 5)
 comm.barrier()
 if comm.rank == 1:

@@ -108,6 +108,9 @@ class Comm {
 
   // For messages of others: what this rank does from now on, in which step. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
+  // From now on ends the job with exit code 70 when a rank of this node gives no sign of life for so many seconds;
+  // 0: never.
+  virtual void watch(double seconds) = 0;
   // Ends the job with an exit code (1 to 255): all waiting ranks get PeerError. The first call of a job counts.
   // Where ranks are processes it prints the message and does not return.
   virtual void fail(int code, const std::string& message) = 0;

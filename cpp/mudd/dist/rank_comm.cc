@@ -56,8 +56,13 @@ void RankComm::start(WindowMemory board) {
         "chunk_bytes: expected 1 to 2^30, got ", options_.chunk_bytes);
   board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
   node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
-  if (options_.hang_timeout > 0 && world() > 1)
-    watchdog_ = std::make_unique<Watchdog>(*board_, options_.hang_timeout,
+  watch(options_.hang_timeout);
+}
+
+void RankComm::watch(double seconds) {
+  watchdog_.reset();
+  if (seconds > 0 && world() > 1)
+    watchdog_ = std::make_unique<Watchdog>(*board_, seconds,
                                            [this](const std::string& report) { end_job(kHung, report); });
 }
 

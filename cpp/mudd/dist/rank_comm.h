@@ -40,6 +40,7 @@ class RankComm final : public Comm {
   std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) override;
   std::map<std::string, Traffic> counters() const override;
   void set_phase(Phase phase, int64_t step) override { board_->set_phase(phase, step); }
+  void watch(double seconds) override;
   void fail(int code, const std::string& message) override;
   bool close(double patience) override;
 

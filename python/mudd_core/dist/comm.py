@@ -47,6 +47,10 @@ class Comm:
         """Say what this rank does from now on (mudd::dist::Phase), for the messages of others; a sign of life."""
         self.core.set_phase(phase, step)
 
+    def watch(self, seconds: float) -> None:
+        """End the job with exit code 70 once a rank of this node has called no set_phase for so long; 0: never."""
+        self.core.watch(seconds)
+
     def fail(self, code: int, message: str) -> None:
         """End the whole job with this exit code; ranks that wait get PeerError.
 
