@@ -63,28 +63,29 @@ def batch_of(config: Config, step: int) -> dict[str, Any]:
     return {"inputs": inputs, "targets": targets}
 
 
+def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, list[tuple[str, int, bytes]]]:
+    """Train from the config's seed as one rank: what it ends with, and its parts of the moments."""
+    model = mc.Model(
+        config.model,
+        seed=config.train.seed,
+        precision=config.train.precision,
+        comm=comm if comm.world > 1 else None,
+    )
+    engine = Engine(config, model)
+    done = Trained()
+    for step in range(steps):
+        report = engine.train_step(step, config.optim.lr, batch_of(config, step))
+        assert report.finite, step
+        done.losses.append(float(report.loss).hex())
+        done.norms.append(float(report.grad_norm).hex())
+    done.figures = engine.figures()
+    done.state = {name: value.tobytes() for name, value in model.parameters.items()}
+    return done, moments(engine)
+
+
 def train(config: Config, world: int, steps: int = 3, node_size: int | None = None) -> Trained:
-    """Trains from the config's seed; the reports of all ranks are equal, or this raises."""
-
-    def work(comm: dist.Comm) -> tuple[Trained, list[tuple[str, int, bytes]]]:
-        model = mc.Model(
-            config.model,
-            seed=config.train.seed,
-            precision=config.train.precision,
-            comm=comm if world > 1 else None,
-        )
-        engine = Engine(config, model)
-        done = Trained()
-        for step in range(steps):
-            report = engine.train_step(step, config.optim.lr, batch_of(config, step))
-            assert report.finite, step
-            done.losses.append(float(report.loss).hex())
-            done.norms.append(float(report.grad_norm).hex())
-        done.figures = engine.figures()
-        done.state = {name: value.tobytes() for name, value in model.parameters.items()}
-        return done, moments(engine)
-
-    results = on_ranks(work, world, node_size)
+    """Train from the config's seed; the reports of all ranks are equal, or this raises."""
+    results = on_ranks(lambda comm: train_as(comm, config, steps), world, node_size)
     first = results[0][0]
     for done, _ in results[1:]:
         assert done == first
