@@ -33,20 +33,22 @@ class World:
         return self.data * self.fsdp
 
     def parts(self, tensors: Tensors, comm: Comm) -> list[StatePart]:
-        """What this rank holds of these tensors."""
+        """What this rank holds of these tensors: nothing at all of some, where they have fewer rows than owners."""
         slot = comm.rank % self.fsdp
-        return [
+        parts = [
             StatePart(name, array.shape, 0, array, "/" not in name)
             if "count" in name or ("/" not in name and self.whole_weights)
             else cut(name, array, slot, self.fsdp)
             for name, array in tensors.items()
         ]
+        return [part for part in parts if part.array.size or not part.elements]
 
 
 WORLDS = {
     "1": World(1, 1, 1),
     "2": World(1, 2, 2),
     "4": World(1, 4, 2),
+    "4 of a node": World(1, 4, 4),
     "2x2": World(2, 2, 4),
     "4 in parts": World(1, 4, 1, whole_weights=False),
 }
@@ -67,17 +69,18 @@ def random_tensors(seed: int = 1, scale: int = 1) -> Tensors:
     """Every kind of shape; scale: rows of the matrices, times."""
     rng = np.random.default_rng(seed)
     shapes = {
+        "blocks.0.scale": (),
+        "blocks.0.bias": (3,),
         "embed": (33 * scale, 7),
         "final_norm.gain": (11,),
         "blocks.0.experts.up": (3, 5 * scale, 6),
-        "blocks.0.scale": (),
         "blocks.0.none": (0, 4),
     }
-    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    for moment, dtype in (("first_moment", np.uint16), ("second_moment", np.float32)):
-        for name, shape in shapes.items():
-            values = rng.integers(0, 60000, size=shape)
-            tensors[f"{moment}/{name}"] = np.asarray(values).astype(dtype)
+    tensors = {}
+    for name, shape in shapes.items():
+        tensors[name] = np.asarray(rng.normal(size=shape), np.float32)
+        for moment, dtype in (("first_moment", np.uint16), ("second_moment", np.float32)):
+            tensors[f"{moment}/{name}"] = np.asarray(rng.integers(0, 60000, size=shape), dtype)
     tensors["updates/count"] = np.array([seed], np.int64)
     return tensors
 

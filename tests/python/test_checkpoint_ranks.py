@@ -114,9 +114,9 @@ def test_the_hash_is_that_of_one_process(world: str, monkeypatch: pytest.MonkeyP
     assert hashes == [wanted] * shape.ranks
 
 
-def test_no_rank_holds_the_model_because_of_a_save_a_load_or_a_hash(memory_path: Path) -> None:
-    """Two tensors of 24 MiB, cut over four ranks: beside what the ranks have, a few pieces of 1 MiB."""
-    shape = WORLDS["4 in parts"]
+@pytest.mark.parametrize("shape", [WORLDS["4 in parts"], World(1, 4, 4)])
+def test_no_rank_holds_the_model_because_of_a_save_a_load_or_a_hash(memory_path: Path, shape: World) -> None:
+    """Two tensors of 24 MiB, cut over four ranks or shared by them: beside these a few pieces of 1 MiB."""
     tensors = {name: np.full((6 << 10, 1 << 10), 3, np.float32) for name in ("up", "down")}
     target = {name: np.zeros_like(array) for name, array in tensors.items()}
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "mudd/io/crc32c.h"
 
@@ -136,8 +137,9 @@ void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std
     reader.refuse(std::min(bytes, reader.size()), "the file has " + std::to_string(reader.size()) +
                                                       " bytes where the manifest says " + std::to_string(bytes));
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const CheckedRange& a, const CheckedRange& b) { return a.begin < b.begin; });
+  std::sort(ranges.begin(), ranges.end(), [](const CheckedRange& a, const CheckedRange& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);  // an empty one before what begins there too
+  });
   std::uint64_t next = 0;
   std::uint32_t whole = 0;
   for (const CheckedRange& range : ranges) {

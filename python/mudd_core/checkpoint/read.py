@@ -26,14 +26,13 @@ def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm
     """
     on_all(comm, lambda: _check(folder, manifest, into))
 
+    # Not by place among all parts: what else a rank holds differs.
+    turns = {name: turn for turn, name in enumerate(sorted(part.name for part in into if part.shared))}
+
     def fill() -> None:
-        shared = (
-            0  # such parts so far: all ranks of a node count them alike, whatever else each of them holds
-        )
         for part in into:
-            for piece in _own(part, shared, comm):
+            for piece in _own(part, turns.get(part.name, 0), comm):
                 _fill(folder, piece.name, manifest.tensors[piece.name], piece)
-            shared += part.shared
 
     on_all(comm, fill)
 
@@ -52,7 +51,7 @@ def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]
     return tensors
 
 
-def _own(part: StatePart, index: int, comm: Comm | None) -> list[StatePart]:
+def _own(part: StatePart, turn: int, comm: Comm | None) -> list[StatePart]:
     """What this rank reads of a part: all, or of memory that the ranks of a node share, some of its rows."""
     if comm is None or not part.shared or comm.node_size == 1:
         return [part]
@@ -60,9 +59,7 @@ def _own(part: StatePart, index: int, comm: Comm | None) -> list[StatePart]:
     pieces = max(1, min(comm.node_size, rows, part.array.nbytes // BLOCK_BYTES))
     cuts = [part.begin + rows * i // pieces * part.row for i in range(pieces + 1)]
     return [
-        part.cut(cuts[i], cuts[i + 1])
-        for i in range(pieces)
-        if (index + i) % comm.node_size == comm.node_rank
+        part.cut(cuts[i], cuts[i + 1]) for i in range(pieces) if (turn + i) % comm.node_size == comm.node_rank
     ]
 
 
