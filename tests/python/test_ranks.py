@@ -182,3 +182,20 @@ def test_an_error_on_one_rank_ends_the_others() -> None:
 
     with pytest.raises(RuntimeError, match=r"^a fault on purpose"):
         on_ranks(work, 3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nodes_have_the_bits_of_one_process(family: str, precision: str) -> None:
+    config = config_of(family, precision=precision)
+    want = train(config, 1)
+    for world, node_size in ((2, 1), (4, 1), (4, 2), (8, 2)):
+        assert train(config, world, node_size=node_size) == want, (world, node_size)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_parameters_that_are_cut_among_nodes(precision: str) -> None:
+    config = config_of("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, precision=precision)
+    want = train(config, 1)
+    for world, node_size in ((2, 1), (4, 2), (4, 1)):
+        assert train(config, world, node_size=node_size) == want, (world, node_size)

@@ -29,8 +29,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       gradients_(gradients),
       comm_(gradients.comm()),
       batch_sums_(batch_sums),
-      ownership_(executor.store(), executor.plan(), comm_.node_size(), whole) {
-  check(comm_.nodes() == 1, "train_step", "several nodes are not built yet");
+      ownership_(executor.store(), executor.plan(), comm_.world(), whole) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
@@ -85,6 +84,12 @@ void SharedStep::book_totals() {
   }
 }
 
+// What this rank sums inside its node: its own part and those of the ranks of its number in other nodes.
+Part SharedStep::part_of_nodes(int i) const {
+  const int first = owner(0, comm_.node_rank());
+  return {i, ownership_.part(i, first).begin, ownership_.part(i, first + comm_.nodes() - 1).end};
+}
+
 const RowTotal* SharedStep::rows(int i, int use) const { return totals_[i][use].get(); }
 
 std::atomic<uint64_t>& SharedStep::finished_by(int rank, size_t bucket) const {
@@ -107,22 +112,24 @@ void SharedStep::finished(const GradientUse&) {
 }
 
 void SharedStep::finish_gradients(bool dropped) {
-  const size_t buckets = ownership_.buckets().size();
-  if (dropped) {  // nobody shall wait: the step ends with the exchange
-    for (size_t b = 0; b < buckets; ++b) finished_by(comm_.node_rank(), b).store(step_, std::memory_order_release);
-    return;
+  const auto& buckets = ownership_.buckets();
+  if (dropped)  // nobody shall wait: all hand in what they have, and the exchange ends the step
+    for (size_t b = finished_here_; b < buckets.size(); ++b)
+      finished_by(comm_.node_rank(), b).store(step_, std::memory_order_release);
+  for (; summed_ < buckets.size(); ++summed_) {
+    if (!dropped) comm_.wait([&] { return all_finished(summed_); });
+    if (!dropped) sum_bucket(summed_);
+    else if (comm_.nodes() > 1) sum_between_nodes(buckets[summed_]);
   }
-  for (; summed_ < buckets; ++summed_) {
-    comm_.wait([&] { return all_finished(summed_); });
-    sum_bucket(summed_);
-  }
+  for (const auto& sum : between_nodes_) comm_.wait([&] { return sum->done(); });
+  between_nodes_.clear();
 }
 
 void SharedStep::sum_bucket(size_t bucket) {
   const Ownership::Bucket& b = ownership_.buckets()[bucket];
   for (int u = b.begin; u < b.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
-    const Part mine = part(use.parameter);
+    const Part mine = part_of_nodes(use.parameter);
     if (mine.size() == 0 || rows(use.parameter, use.use)) continue;  // rows are added when they are read
     const float* planes[kMaxShards];
     for (int r = 0; r < comm_.node_size(); ++r)
@@ -131,6 +138,42 @@ void SharedStep::sum_bucket(size_t bucket) {
         reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) + places_[comm_.node_rank()][u].offset);
     sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
   }
+  if (comm_.nodes() > 1) sum_between_nodes(b);
+}
+
+void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
+  std::vector<dist::Piece> pieces;
+  for (int u = bucket.begin; u < bucket.end; ++u) {
+    const GradientUse& use = executor_.plan().gradients[u];
+    const GradientSums::Place& place = places_[comm_.node_rank()][u];
+    check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
+    for (int node = 0; node < comm_.nodes(); ++node) {
+      const Part p = ownership_.part(use.parameter, owner(node, comm_.node_rank()));
+      pieces.push_back({.offset = place.offset / 4 + p.begin, .length = p.size(), .owner = node});
+    }
+  }
+  auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
+  between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
+}
+
+// New weights of the ranks of this rank's number in other nodes.
+void SharedStep::gather_weights() {
+  ParamStore& store = executor_.store();
+  std::vector<int> trained;
+  for (int i = 0; i < store.count(); ++i)
+    if (first_block_[i] >= 0) trained.push_back(i);
+  float* plane = store.master(trained.front());
+  std::vector<dist::Piece> pieces;
+  for (int i : trained)
+    for (int node = 0; node < comm_.nodes(); ++node) {
+      const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
+      pieces.push_back({.offset = store.master(i) - plane + p.begin, .length = p.size(), .owner = node});
+    }
+  const auto gathered = comm_.gather_between_nodes(plane, sizeof(float), pieces);
+  comm_.wait([&] { return gathered->done(); });
+  for (int i : trained)
+    for (int node = 0; node < comm_.nodes(); ++node)
+      if (node != comm_.node()) store.repack(ownership_.part(i, owner(node, comm_.node_rank())));
 }
 
 // Calls body(first, count) for each range of norm blocks that an owner has.
@@ -165,7 +208,7 @@ void SharedStep::exchange(StepTotals& totals) {
                                     static_cast<double>(totals.flags)};
   auto to = std::copy_n(scalars, kScalars, record_.begin());
   to = std::copy(totals.figures.begin(), totals.figures.end(), to);
-  over_blocks(comm_.node_rank(), [&](int64_t first, int64_t count) {
+  over_blocks(owner(comm_.node(), comm_.node_rank()), [&](int64_t first, int64_t count) {
     to = std::copy_n(totals.norm_squares.begin() + first, count, to);
   });
   comm_.all_gather(record_.data(), std::ssize(record_) * static_cast<int64_t>(sizeof(double)), records_.data());
@@ -190,7 +233,7 @@ void SharedStep::add_records(StepTotals& totals) const {
     totals.stop |= record[kStop] != 0;
     totals.flags |= static_cast<uint32_t>(record[kFlags]);
     const double* from = record + kScalars + totals.figures.size();
-    over_blocks(rank, [&](int64_t first, int64_t count) {
+    over_blocks(owner(rank / comm_.node_size(), rank % comm_.node_size()), [&](int64_t first, int64_t count) {
       std::copy_n(from, count, totals.norm_squares.begin() + first);
       from += count;
     });
@@ -208,6 +251,7 @@ bool SharedStep::any(bool here) {
 bool SharedStep::stops(bool asked) { return batch_sums_ ? any(asked) : asked; }
 
 bool SharedStep::finish_update(bool finite) {
+  if (comm_.nodes() > 1) gather_weights();
   executor_.store().masters_written();
   return !any(!finite);
 }

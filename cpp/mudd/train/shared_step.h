@@ -1,7 +1,8 @@
-// SharedStep: the GradientSync of data parallel training inside a node. Every process backpropagates its own
-// shards into its own plane; each part of a gradient is summed by its owner, from all planes by the tree of
-// contracts 2, into the owner's plane, as soon as all have finished its bucket. Nobody else reads or writes that
-// part there.
+// SharedStep: the GradientSync of data parallel training. Every process backpropagates its own shards into its own
+// plane. Inside a node each part of a gradient is summed by one rank, from all planes by the tree of contracts 2,
+// into that rank's plane, as soon as all have finished its bucket: nobody else reads or writes that part there.
+// Between nodes, ranks of the same number then go on with the tree, bucket by bucket, while backward goes on, and
+// give each other the new weights after the update.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@ class SharedStep final : public GradientSync, private BatchSum {
   SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
              const std::function<bool(const Parameter&)>& whole);
 
-  Part part(int i) const override { return ownership_.part(i, comm_.node_rank()); }
+  Part part(int i) const override { return ownership_.part(i, owner(comm_.node(), comm_.node_rank())); }
   const RowTotal* rows(int i, int use) const override;
   bool stops(bool asked) override;
   BatchSum* batch_sum() override { return this; }
@@ -37,8 +38,13 @@ class SharedStep final : public GradientSync, private BatchSum {
   void read_places();
   void book_totals();
   void book_records(const StepTotals& totals);
+  // Owners of one number inside their nodes are neighbours, so that what a rank sums for all nodes is one range.
+  int owner(int node, int node_rank) const { return node_rank * comm_.nodes() + node; }
+  Part part_of_nodes(int i) const;
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
+  void sum_between_nodes(const Ownership::Bucket& bucket);
+  void gather_weights();
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
   void add_records(StepTotals& totals) const;
   bool any(bool here);
@@ -54,6 +60,7 @@ class SharedStep final : public GradientSync, private BatchSum {
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
   std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
   std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
+  std::vector<std::shared_ptr<dist::Pending>> between_nodes_;  // sums under way
   uint64_t step_ = 1;
   int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets
