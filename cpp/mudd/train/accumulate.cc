@@ -24,11 +24,15 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     totals.stop = sync.stops(stop_requested());
     if (totals.stop) return;
     const RunSamples taken = part_.of(input.step, r, runs, samples);
+    sync.enter(dist::Phase::data, input.step);
     fill(taken, executor_);
     StepInput own = input;
     own.first_sample = taken.first;
     own.batch_sum = sync.batch_sum();
-    executor_.run(own, r, &sync);
+    sync.enter(dist::Phase::forward, input.step);
+    executor_.forward(executor_.workspace(), own);
+    sync.enter(dist::Phase::backward, input.step);
+    executor_.backward(executor_.workspace(), r, &sync);
     add_run(r, totals);
   }
 }

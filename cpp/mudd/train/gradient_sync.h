@@ -3,6 +3,7 @@
 // This class is that of a process alone, which has nobody to tell.
 #pragma once
 
+#include "mudd/dist/comm.h"
 #include "mudd/graph/executor.h"
 #include "mudd/train/step_totals.h"
 
@@ -18,6 +19,8 @@ class GradientSync : public GradientObserver {
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
 
+  // What this process does from now on, in which step: what others print of it when it fails or hangs.
+  virtual void enter(dist::Phase /*phase*/, int64_t /*step*/) {}
   // Before each graph run: whether the step ends here, alike everywhere if the graph itself adds over the batch.
   virtual bool stops(bool asked) { return asked; }
   // How ops of the graph add over the whole batch.

@@ -26,6 +26,7 @@ class SharedStep final : public GradientSync, private BatchSum {
 
   Part part(int i) const override { return ownership_.part(i, owner(comm_.node(), comm_.node_rank())); }
   const RowTotal* rows(int i, int use) const override;
+  void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
   bool stops(bool asked) override;
   BatchSum* batch_sum() override { return this; }
   void finished(const GradientUse& use) override;

@@ -51,13 +51,18 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   seeded.seed = options_.seed;
   totals_.flags = flags;
   accumulate_.run(seeded, fill, *sync_, totals_);
+  sync_->enter(dist::Phase::reduce, input.step);
   sync_->finish_gradients(totals_.stop);
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
+  sync_->enter(dist::Phase::verdict, input.step);
   sync_->exchange(totals_);
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
   const double clip = clip_factor(report.grad_norm, options_.clip);
-  report.spoilt = !sync_->finish_update(update_.run(updates, lr, clip / report.denominator));
+  sync_->enter(dist::Phase::update, input.step);
+  const bool finite = update_.run(updates, lr, clip / report.denominator);
+  sync_->enter(dist::Phase::gather, input.step);
+  report.spoilt = !sync_->finish_update(finite);
   return report;
 }
 
