@@ -1,0 +1,94 @@
+// The messages that the collectives post for many ranks: every send has its receive, nobody waits in a circle, the
+// volume is that of the formulas.
+#include "mudd/dist/record.h"
+
+#include <bit>
+#include <functional>
+
+#include "doctest/doctest.h"
+
+using namespace mudd::dist;
+
+namespace {
+
+using Make = std::function<std::unique_ptr<Machine>(Link)>;
+
+// Runs a collective of n ranks; bytes sent by each rank.
+std::vector<int64_t> sent_by_rank(int n, const Make& make, int64_t* messages, int64_t chunk_bytes = 1 << 30) {
+  Record record(n);
+  std::vector<std::unique_ptr<Machine>> machines;
+  for (int r = 0; r < n; ++r) machines.push_back(make(record.link(r, 7, chunk_bytes)));
+  CHECK(record.finish(machines));
+  CHECK(record.all_matched());
+  std::vector<int64_t> bytes(static_cast<size_t>(n));
+  for (const RecordedMessage& message : record.messages()) {
+    CHECK(message.from != message.to);
+    bytes[message.from] += message.bytes;
+  }
+  *messages = std::ssize(record.messages());
+  return bytes;
+}
+
+// Buckets, each dealt out to all owners, as a gradient plane is.
+std::vector<Piece> buckets(int owners, int count, int64_t length) {
+  std::vector<Piece> pieces;
+  for (int b = 0; b < count; ++b)
+    for (int owner = 0; owner < owners; ++owner) pieces.push_back({std::ssize(pieces) * length, length, owner});
+  return pieces;
+}
+
+}  // namespace
+
+TEST_CASE("record: sums and gathers of pieces send (n - 1) / n of the plane a rank, in log2 n rounds") {
+  for (const int n : {2, 3, 6, 8, 64, 1024}) {
+    CAPTURE(n);
+    const std::vector<Piece> pieces = buckets(n, 2, 4096);
+    const int64_t plane = std::ssize(pieces) * 4096 * 4, want = plane / n * (n - 1);
+    const int rounds =
+        std::has_single_bit(static_cast<unsigned>(n)) ? std::bit_width(static_cast<unsigned>(n)) - 1 : n - 1;
+    int64_t messages = 0;
+    const auto sums =
+        sent_by_rank(n, [&](Link l) { return std::make_unique<PieceSum>(l, nullptr, pieces); }, &messages);
+    CHECK(messages == static_cast<int64_t>(n) * rounds);
+    const auto gathers =
+        sent_by_rank(n, [&](Link l) { return std::make_unique<PieceGather>(l, nullptr, 4, pieces); }, &messages);
+    CHECK(messages == static_cast<int64_t>(n) * rounds);
+    for (int r = 0; r < n; ++r) {
+      CHECK(std::abs(sums[r] - want) * 50 <= want);  // within 2 %
+      CHECK(std::abs(gathers[r] - want) * 50 <= want);
+    }
+  }
+}
+
+TEST_CASE("record: control messages reach every rank in log2 n rounds") {
+  for (const int n : {2, 5, 64, 1000, 1024}) {
+    CAPTURE(n);
+    int64_t messages = 0, total = 0;
+    const auto blocks =
+        sent_by_rank(n, [&](Link l) { return std::make_unique<BlockGather>(l, nullptr, 24); }, &messages);
+    for (const int64_t bytes : blocks) CHECK(bytes == 24 * (n - 1));
+    CHECK(messages <= 2 * static_cast<int64_t>(n) * std::bit_width(static_cast<unsigned>(n - 1)));
+    const auto tree = sent_by_rank(
+        n, [&](Link l) { return std::make_unique<TreeBroadcast>(l, nullptr, 100, n / 3); }, &messages);
+    for (const int64_t bytes : tree) total += bytes;
+    CHECK(messages == n - 1);
+    CHECK(total == 100 * static_cast<int64_t>(n - 1));
+  }
+}
+
+TEST_CASE("record: long messages are cut, and as many bytes arrive") {
+  const std::vector<Piece> pieces = buckets(8, 1, 1 << 17);
+  int64_t whole = 0, cut = 0;
+  const Make make = [&](Link l) { return std::make_unique<PieceSum>(l, nullptr, pieces); };
+  CHECK(sent_by_rank(8, make, &whole) == sent_by_rank(8, make, &cut, 1 << 18));
+  CHECK(cut > whole);
+}
+
+TEST_CASE("record: pieces that are not the same on all ranks do not end in silence") {
+  Record record(4);
+  std::vector<std::unique_ptr<Machine>> machines;
+  for (int r = 0; r < 4; ++r)
+    machines.push_back(std::make_unique<BlockGather>(record.link(r, r == 3 ? 8 : 7), nullptr, 24));
+  CHECK_FALSE(record.finish(machines));
+  CHECK_FALSE(record.all_matched());
+}
