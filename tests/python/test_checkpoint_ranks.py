@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def test_no_rank_writes_more_than_its_share(world: int) -> None:
 @pytest.mark.parametrize("world", ["2", "4 in parts"])
 def test_the_hash_is_that_of_one_process(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprint, "PIECE_BYTES", 64)
+    monkeypatch.setattr(fingerprint, "SIGN_BYTES", 1000)
     tensors = {name: array for name, array in random_tensors().items() if "/" not in name}
     wanted = checkpoint.final_hash(whole_parts(tensors))
     shape = WORLDS[world]
@@ -245,6 +247,28 @@ def test_a_step_that_is_saved_again_is_replaced_only_by_other_bytes(tmp_path: Pa
     with pytest.raises(SaveError, match="run-b"):
         save(tmp_path, 4, WORLDS["4"], run_id="run-b")
     assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+
+
+def test_ranks_with_less_to_do_give_signs_of_life_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save or a load may take longer than dist.hang_timeout, and most of it one rank's files."""
+    seen: dict[tuple[int, str], int] = Counter()
+    monkeypatch.setattr(
+        Comm, "set_phase", lambda comm, phase, step: seen.update([(comm.rank, f"{phase} {step}")])
+    )
+    mine = {f"plane{i}/x": np.full(5, i, np.float32) for i in range(6)}
+
+    def work(comm: Comm) -> None:
+        parts = whole_parts({} if comm.rank else mine)
+        checkpoint.save(tmp_path, 3, parts, STATE, comm=comm, **RUN)
+        checkpoint.load_newest(tmp_path, into=parts, comm=comm)
+
+    on_ranks(work, 2)
+    assert seen[0, "save 3"] == seen[1, "save 3"] == 6  # files, all of rank 0
+    assert (
+        seen[0, "data 3"] == seen[1, "data 3"] == 3 + 1
+    )  # half of them verified by each rank, one round of reading
 
 
 def test_into_must_fit_on_every_rank(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from mudd_core.checkpoint.state_part import StatePart
 from mudd_core.dist import Comm
 
 PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time
+SIGN_BYTES = 1 << 30  # hashed between two signs of life for the watchdog
 
 
 def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
@@ -26,7 +27,7 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
     """
     own = {(part.name, part.begin): part for part in parts}
     described = on_all(comm, lambda: [_facts(part) for part in own.values()])
-    digest = hashlib.sha256()
+    digest, quiet = hashlib.sha256(), 0
     for name, dtype, shape, holdings in _by_name(described):
         digest.update(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
         at, elements = 0, math.prod(shape)
@@ -34,7 +35,12 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
             end, _, begin, rank = _next(name, holdings, at)
             mine = own[name, begin].cut(at, end) if comm is None or comm.rank == rank else None
             _add(digest, mine, (end - at) * width(dtype), rank, comm)
+            quiet += (end - at) * width(dtype)
             at = end
+        if comm is not None and quiet > SIGN_BYTES:  # those that wait for rank 0 are alive
+            comm.barrier()
+            comm.set_phase("gather", 0)
+            quiet = 0
     return digest.hexdigest() if comm is None else comm.broadcast(digest.hexdigest().encode()).decode()
 
 

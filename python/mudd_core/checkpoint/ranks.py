@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.dist import Comm
@@ -24,6 +24,25 @@ def on_all(comm: Comm | None, work: Callable[[], T]) -> list[T]:
         if "error" in found:
             raise _error(found["error"], rank) from own
     return [found["value"] for found in answers]
+
+
+def in_rounds(comm: Comm | None, phase: str, step: int, pieces: Sequence[Callable[[], T]]) -> list[list[T]]:
+    """What the pieces of work of each rank give, by rank, as on_all.
+
+    The ranks wait for each other after every piece, so that one which has less to do still gives signs of life.
+    phase: what they do meanwhile, for the watchdog.
+    """
+    if comm is None or comm.world == 1:
+        return [[piece() for piece in pieces]]
+    found: list[list[T]] = [[] for _ in range(comm.world)]
+    counts = on_all(comm, lambda: len(pieces))
+    for turn in range(max(counts)):
+        comm.set_phase(phase, step)
+        answers: list[T | None] = on_all(comm, pieces[turn] if turn < len(pieces) else lambda: None)
+        for rank, answer in enumerate(answers):
+            if turn < counts[rank]:
+                found[rank].append(cast(T, answer))
+    return found
 
 
 def on_each(comm: Comm | None, work: Callable[[], V]) -> V:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ from mudd_core.base.errors import FormatError
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.deal import stored_name, width
 from mudd_core.checkpoint.manifest import BLOCK_BYTES, Manifest, Tensor
-from mudd_core.checkpoint.ranks import on_all
+from mudd_core.checkpoint.ranks import in_rounds, on_all
 from mudd_core.checkpoint.state_part import Array, StatePart
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.verify import checked_range
 from mudd_core.dist import Comm
+
+_ROUND_BYTES = 1 << 30  # that a rank reads, about, before the ranks hear of each other
 
 
 def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm: Comm | None) -> None:
@@ -29,12 +32,13 @@ def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm
     # Not by place among all parts: what else a rank holds differs.
     turns = {name: turn for turn, name in enumerate(sorted(part.name for part in into if part.shared))}
 
-    def fill() -> None:
-        for part in into:
-            for piece in _own(part, turns.get(part.name, 0), comm):
-                _fill(folder, piece.name, manifest.tensors[piece.name], piece)
-
-    on_all(comm, fill)
+    own = [piece for part in into for piece in _own(part, turns.get(part.name, 0), comm)]
+    rounds: list[list[StatePart]] = [[]]
+    for piece in own:
+        if sum(other.array.nbytes for other in rounds[-1]) > _ROUND_BYTES:
+            rounds.append([])
+        rounds[-1].append(piece)
+    in_rounds(comm, "data", manifest.step, [partial(_fill_all, folder, manifest, some) for some in rounds])
 
 
 def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]) -> dict[str, Array]:
@@ -61,6 +65,11 @@ def _own(part: StatePart, turn: int, comm: Comm | None) -> list[StatePart]:
     return [
         part.cut(cuts[i], cuts[i + 1]) for i in range(pieces) if (turn + i) % comm.node_size == comm.node_rank
     ]
+
+
+def _fill_all(folder: Path, manifest: Manifest, parts: list[StatePart]) -> None:
+    for part in parts:
+        _fill(folder, part.name, manifest.tensors[part.name], part)
 
 
 def _fill(folder: Path, name: str, about: Tensor, part: StatePart) -> None:

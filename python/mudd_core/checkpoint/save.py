@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.deal import Dealt, Held, deal, stored_name
-from mudd_core.checkpoint.ranks import on_all, on_first
+from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
 from mudd_core.checkpoint.state_part import Array, StatePart, part_shape
 from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
 from mudd_core.checkpoint.verify import verify_sealed, verify_step
@@ -58,7 +59,10 @@ def save(
         try:
             temporary = on_first(comm, lambda: job.begin(writer))
             metadata = [("writer", "mudd_core"), ("run_id", run_id), ("step", str(step))]
-            written = on_all(comm, lambda: _write(temporary, own, arrays, metadata))
+            pieces = [
+                partial(_write, temporary, file, members, arrays, metadata) for file, members in own.items()
+            ]
+            written = in_rounds(comm, "save", step, pieces)
 
             def commit() -> None:
                 files, tensors = _described(job.dealt, written)
@@ -128,15 +132,12 @@ class _Arrays:
 
 
 def _write(
-    folder: str, files: dict[str, list[Held]], arrays: _Arrays, metadata: list[tuple[str, str]]
-) -> dict[str, _Written]:
-    """This rank's files, synced."""
-    written = {}
-    for file, members in files.items():
-        tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
-        record = _core.write_shard(folder, file, tensors, metadata)
-        written[file] = [record.bytes, record.crc, record.slices]
-    return written
+    folder: str, file: str, members: list[Held], arrays: _Arrays, metadata: list[tuple[str, str]]
+) -> _Written:
+    """A file of this rank, synced."""
+    tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
+    record = _core.write_shard(folder, file, tensors, metadata)
+    return [record.bytes, record.crc, record.slices]
 
 
 def _with(members: list[Held], arrays: _Arrays) -> list[tuple[Held, Array]]:
@@ -148,15 +149,14 @@ def _stored(part: Held) -> str:
 
 
 def _described(
-    dealt: Dealt, written: list[dict[str, _Written]]
+    dealt: Dealt, written: list[list[_Written]]
 ) -> tuple[dict[str, manifests.ShardFile], dict[str, manifests.Tensor]]:
     """What the manifest says of the files and tensors that all ranks have written."""
     files: dict[str, manifests.ShardFile] = {}
     slices: dict[str, list[manifests.Slice]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
     for planned, records in zip(dealt.files, written, strict=True):
-        for file, members in planned.items():
-            size, crc, places = records[file]
+        for (file, members), (size, crc, places) in zip(planned.items(), records, strict=True):
             files[file] = manifests.ShardFile(size, crc)
             for part, (begin, end, crcs) in zip(members, places, strict=True):
                 kinds[part.name] = part.dtype, part.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from mudd_core import _core
@@ -9,7 +10,7 @@ from mudd_core.base.errors import FormatError
 from mudd_core.checkpoint.deal import stored_name
 from mudd_core.checkpoint.manifest import Manifest, Slice
 from mudd_core.checkpoint.manifest_reader import MAX_BYTES, decode
-from mudd_core.checkpoint.ranks import on_all, on_first
+from mudd_core.checkpoint.ranks import in_rounds, on_first
 from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE
 from mudd_core.dist import Comm
 
@@ -28,14 +29,17 @@ def verify_step(folder: Path | str, *, run_id: str | None = None, comm: Comm | N
     if run_id is not None and manifest.run_id != run_id:
         raise FormatError(here, 0, f"the manifest is of run {manifest.run_id}, this is run {run_id}")
     mine = sorted(manifest.files)[comm.rank :: comm.world] if comm else list(manifest.files)
-    on_all(comm, lambda: _verify_files(folder, manifest, mine))
+    members = _members(manifest)
+    pieces = [partial(_verify_file, folder, manifest, name, members[name]) for name in mine]
+    in_rounds(comm, "data", manifest.step, pieces)
     return manifest
 
 
 def verify_sealed(folder: Path | str) -> None:
     """Compare every byte of a complete folder with its manifest, whatever the folder's name is."""
     manifest = _shared_manifest(Path(folder), None)
-    _verify_files(Path(folder), manifest, list(manifest.files))
+    for name, members in _members(manifest).items():
+        _verify_file(Path(folder), manifest, name, members)
 
 
 def _shared_manifest(folder: Path, comm: Comm | None) -> Manifest:
@@ -53,20 +57,27 @@ def _shared_manifest(folder: Path, comm: Comm | None) -> Manifest:
     return decode(on_first(comm, read).encode(), str(path))
 
 
-def _verify_files(folder: Path, manifest: Manifest, names: list[str]) -> None:
-    members: dict[str, list[tuple[str, str, Slice]]] = {name: [] for name in manifest.files}
+_Member = tuple[str, str, Slice]  # stored name, dtype, where
+
+
+def _members(manifest: Manifest) -> dict[str, list[_Member]]:
+    """What the manifest says of each file."""
+    members: dict[str, list[_Member]] = {name: [] for name in manifest.files}
     for name, tensor in manifest.tensors.items():
         for part, (begin, end) in zip(tensor.slices, tensor.ranges(), strict=True):
             stored = stored_name(name, tensor.shape, begin, end)
             members[part.file].append((stored, tensor.dtype, part))
-    for name in names:
-        path, file = str(folder / name), manifest.files[name]
-        ranges = [checked_range(stored, part) for stored, _, part in members[name]]
-        try:
-            _core.verify_file(path, file.bytes, file.crc32c, ranges)
-        except FileNotFoundError:
-            raise FormatError(path, 0, "the file is missing") from None
-        _compare_header(path, members[name], manifest)
+    return members
+
+
+def _verify_file(folder: Path, manifest: Manifest, name: str, members: list[_Member]) -> None:
+    path, file = str(folder / name), manifest.files[name]
+    ranges = [checked_range(stored, part) for stored, _, part in members]
+    try:
+        _core.verify_file(path, file.bytes, file.crc32c, ranges)
+    except FileNotFoundError:
+        raise FormatError(path, 0, "the file is missing") from None
+    _compare_header(path, members, manifest)
 
 
 def checked_range(stored: str, part: Slice) -> tuple[str, int, int, list[int]]:
@@ -74,7 +85,7 @@ def checked_range(stored: str, part: Slice) -> tuple[str, int, int, list[int]]:
     return f"tensor {stored!r}", part.begin, part.end, list(part.crcs)
 
 
-def _compare_header(path: str, members: list[tuple[str, str, Slice]], manifest: Manifest) -> None:
+def _compare_header(path: str, members: list[_Member], manifest: Manifest) -> None:
     """The shard's own header must tell what the manifest tells: a lie that checksums cannot find."""
     shard = _core.SafetensorsFile(path)
     found = {tensor: (dtype, shape, begin, end) for tensor, dtype, shape, begin, end in shard.tensors()}
