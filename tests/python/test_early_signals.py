@@ -88,7 +88,9 @@ def test_which_arguments_train(arguments: str, wanted: bool) -> None:
     assert trains(arguments.split()) == wanted
 
 
-@pytest.mark.parametrize("name", ["SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+@pytest.mark.parametrize(
+    "name", ["SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"]
+)  # and no rank number beside
 def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

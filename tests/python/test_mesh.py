@@ -133,6 +133,6 @@ def test_the_mesh_may_change_on_resume_and_saved_runs_need_none(tmp_path: Path) 
     with make(tmp_path / "run", None, "mesh.fsdp=1", "dist.node=rank") as trainer:
         trainer.fit()
     events = (tmp_path / "run" / "events.jsonl").read_text()
-    assert "mesh.fsdp: saved -1, asked 1" in events and "dist.node: saved 'auto', asked 'rank'" in events
+    assert "mesh.fsdp: saved -1, asked 1" in events and "dist.node: saved 'host', asked 'rank'" in events
     with pytest.raises(UserError, match=r"train\.logical_shards: saved 8, asked 4"):
         make(tmp_path / "run", None, "train.logical_shards=4")

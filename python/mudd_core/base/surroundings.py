@@ -18,18 +18,34 @@ ENVIRONMENT = (
 
 # How many processes a launcher has started: SLURM, MPICH and its kin, Open MPI.
 PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+# Set in a process that can join the others by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
+RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
-def require_one_process() -> None:
-    """UserError if a launcher has started several processes: each of them would train the same run."""
-    for name in PROCESS_COUNTS:
-        count = os.environ.get(name, "").lstrip("0")
-        if count.isdecimal() and count != "1":
-            raise UserError(
-                f"[launch] {name}: expected 1 process, got {count}; training runs in one process and uses its cores by "
-                f"threads (train.threads). Start one (srun --ntasks=1, mpirun -n 1), or, where this is the only one: "
-                f"env -u {name} <the command>"
-            )
+def started_processes() -> tuple[str, int]:
+    """How many processes a launcher has started, and the variable that says so; 1 where there is none."""
+    # mpirun inside a Slurm job may start fewer than the job has room for: its own number counts.
+    names = [name for name in reversed(PROCESS_COUNTS) if os.environ.get(name, "").isdecimal()]
+    for name in names:
+        if name == "OMPI_COMM_WORLD_SIZE" or int(os.environ[name]) > 1:
+            return name, int(os.environ[name])
+    return "", 1
+
+
+def is_rank() -> bool:
+    """Whether this process is one of several that a launcher with MPI has started."""
+    return started_processes()[1] > 1 and any(name in os.environ for name in RANK_NUMBERS)
+
+
+def require_one_process(what: str = "training") -> None:
+    """UserError if a launcher has started several processes that this one is to run beside."""
+    name, count = started_processes()
+    if count > 1:
+        raise UserError(
+            f"[launch] {name}: expected 1 process, got {count}; {what} runs in one process here, since MPI knows of no "
+            "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, where this is "
+            f"the only one: env -u {name} <the command>"
+        )
 
 
 def environment_text(precision: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.base.surroundings import require_one_process
+from mudd_core.base.surroundings import is_rank, require_one_process
 from mudd_core.cli import STOP_SIGNALS
 from mudd_core.cli.argv import Request, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
@@ -97,9 +97,13 @@ def _run(words: Sequence[str]) -> int:
             from mudd_core.cli import job
 
             return job.run(job.asked(words), job.program())
-        if trains(words):
-            require_one_process()
         tool, rest = tool_in(words)
+        if trains(words):
+            if tool is None and is_rank():
+                from mudd_core.cli import rank
+
+                return rank.main(words)
+            require_one_process(tool or "training")
         if tool is not None:
             return int(importlib.import_module(TOOLS[tool][0]).main(rest))
         request = parse(words)

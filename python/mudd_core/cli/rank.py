@@ -13,21 +13,61 @@ from mudd_core import __version__, _core
 from mudd_core.base.errors import ToldElsewhereError, UserError
 from mudd_core.cli.argv import Request, parse
 from mudd_core.cli.training import train
-from mudd_core.config import config_hash, from_dict, to_dict
+from mudd_core.config import (
+    Config,
+    DistConfig,
+    apply_overrides,
+    check_config,
+    config_hash,
+    from_dict,
+    split_words,
+    to_dict,
+)
+from mudd_core.dist import launched
 from mudd_core.run.rank_cores import widen
 from mudd_core.run.ranks import Ranks, everybodys, exit_code, known_to_all
 
 ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 
 
-def train_as_rank(words: Sequence[str], ranks: Ranks) -> int:
-    """Train by these arguments; every rank calls this. The exit code, the same on all ranks.
+def main(words: Sequence[str]) -> int:
+    """Join the job that a launcher started, and train; the exit code."""
+    options = join_options(words)
+    comm = launched(node=options.node, debug=options.debug)
+    if comm.rank:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 speaks
+    code = train_as_rank(words, Ranks(comm), options)
+    sys.stdout.flush()
+    comm.close()  # all files are closed and synced by now
+    return code
+
+
+def join_options(words: Sequence[str]) -> DistConfig:
+    """The fields of dist among the arguments: ranks join before one of them reads the config."""
+    own, rest = [], list(words)
+    while rest:
+        word = rest.pop(0)
+        name = word.lstrip("-+").removeprefix("config.")
+        if name.startswith("dist."):
+            own.append(word)
+            if "=" not in word and rest and word.startswith("--"):
+                own.append(rest.pop(0))
+    config = apply_overrides(Config(), split_words(own, Config()))
+    check_config(config)
+    return config.dist
+
+
+def train_as_rank(words: Sequence[str], ranks: Ranks, joined: DistConfig | None = None) -> int:
+    """Train by these arguments; every rank calls this. The exit code, the same on all ranks. joined: how they joined.
 
     An error that only this rank knows of ends the whole job: one message, and the error's code.
     """
 
     def training() -> int:
         request = shared_request(words, ranks)
+        if joined is not None:
+            asked = request.required_config().dist
+            ranks.together(lambda: _require_joined(asked, joined))
         return train(request, ranks)
 
     return ended(training, ranks)
@@ -54,6 +94,17 @@ def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
     trace = "" if hasattr(error, "exit_code") else "".join(traceback.format_exception(error))
     place = f"rank {ranks.rank} on {socket.gethostname()}, {ranks.where}"
     ranks.comm.fail(code, f"{trace}error: {place}: {type(error).__name__}: {error}")
+
+
+def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
+    """UserError for a setting of the config file that would have had to be known before."""
+    for name in ("node", "debug"):
+        wanted = getattr(asked, name)
+        if wanted != getattr(joined, name):
+            raise UserError(
+                f"[dist] {name}: the config says {wanted!r}, but ranks join before it is read; give it as an argument: "
+                f"dist.{name}={str(wanted).lower()}"
+            )
 
 
 def shared_request(words: Sequence[str], ranks: Ranks) -> Request:

@@ -38,11 +38,19 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
                 f"stopped by {reason} before anything was written; to start:\n  {command_line(request, ranks=world)}"
             )
         return 75
+    ranks.together(lambda: _require_one_node(ranks))
     store = _store(request, ranks)
     try:
         return _train(request, store, ranks)
     finally:
         store.close()
+
+
+def _require_one_node(ranks: Ranks) -> None:
+    if ranks.comm is not None and ranks.comm.nodes > 1:
+        raise UserError(
+            f"[mesh] {ranks.comm.nodes} nodes are not built yet; start all ranks on one machine, with dist.node=host"
+        )
 
 
 def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
@@ -59,7 +67,8 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     from mudd_core.run.trainer import Trainer
 
     config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
-    progress = Progress(quiet=not ranks.first)
+    # mpirun gives its first rank a terminal, whatever its own output is.
+    progress = Progress(quiet=not ranks.first, live=ranks.world == 1)
     summary = store.summary()
     if summary is not None:
         progress.say(

@@ -41,13 +41,20 @@ class DistConfig:
     """How the ranks of a run talk; no field changes a number."""
 
     node: str = opt(
-        "auto", "auto: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
-        "own and only messages are used", choices=("auto", "rank"), free=True,
+        "host", "host: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
+        "own and only messages are used", choices=("host", "rank"), free=True,
     )  # fmt: skip
     isa: str = opt(
         "common", "common: all ranks use the highest instruction set level that all have; same: ranks with different "
         "levels are refused", choices=("common", "same"), free=True,
     )  # fmt: skip
+    hang_timeout: float = opt(
+        0.0, "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
+        "median step where that is longer", "seconds", low=0.0, free=True,
+    )  # fmt: skip
+    debug: bool = opt(
+        False, "compare the places in the code that the ranks' messages come from (slow)", free=True
+    )
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,11 @@ class Components:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def ideal_step(self, config: Config) -> float:
+        """Seconds of an update at the measured peak."""
+        train = config.train
+        return self.flops_per_token * train.batch_size * train.seq_len / self.peak.flops
+
 
 def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
@@ -121,7 +126,7 @@ def assemble(
         n_targets=0,
         bytes_per_target=0.0,
         flops_per_token=engine.flops_per_token(),
-        peak=Peak(lambda: peak_flops(train.precision, TRIES)),
+        peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
         notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),

@@ -115,11 +115,12 @@ def fit(fields: Sequence[str], columns: int | None = None) -> str:
 class Progress:
     """Prints lines. On a terminal the step line is rewritten in place, and every tenth logged line is kept."""
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False, live: bool = True) -> None:
+        """quiet: prints nothing. live: rewrites the line on a terminal."""
         self._stream = sys.stdout if stream is None else stream
         self._quiet = quiet
         self._open_line = False
-        self._live = bool(getattr(self._stream, "isatty", lambda: False)())
+        self._live = live and bool(getattr(self._stream, "isatty", lambda: False)())
         self._last_draw = 0.0
         self._logged = 0
 

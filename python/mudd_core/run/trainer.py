@@ -32,6 +32,7 @@ from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
+from mudd_core.run.watch import Watch
 
 
 class Trainer:
@@ -84,6 +85,9 @@ class Trainer:
             self._state = RunState(self.config, self._components)
             self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
             self._requests = Requests(self._ranks, self._store)
+            self._watch = Watch(
+                self._ranks, self.config.dist.hang_timeout, self._components.ideal_step(self.config)
+            )
             self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._log.say(start_from(self.config, self.engine))
@@ -147,7 +151,7 @@ class Trainer:
         self._recovery.refuse_spoilt()
         if self._store is not None:
             self._store.ended = False
-        self._ranks.where = f"in step {t + 1}"
+        self._watch.phase("forward", t + 1)
         lr, guard = learning_rate(self.config, t), self._state.guard
         report = self.engine.train_step(
             guard.batch_index(t), lr, batch, guard.limits(), self._requests.flags()
@@ -156,7 +160,10 @@ class Trainer:
         if report.stopped:
             return None
         goes_back = self._recovery.judge(t, report, own_batch=batch is None)
-        record = self._state.took_step(report, lr, time.perf_counter() - begin, self.engine.figures())
+        seconds = time.perf_counter() - begin
+        self._watch.phase("idle", t + 1)
+        self._watch.took_step(seconds)
+        record = self._state.took_step(report, lr, seconds, self.engine.figures())
         if goes_back:
             self._recovery.go_back(t)
         return record
@@ -171,8 +178,12 @@ class Trainer:
         is a KeyboardInterrupt then.
         """
         self._need_text()
-        with signals.interrupt_later():
-            return self._fit()
+        self._watch.begin()
+        try:
+            with signals.interrupt_later():
+                return self._fit()
+        finally:
+            self._watch.end()
 
     def _fit(self) -> Summary:
         train = self.config.train
@@ -221,6 +232,7 @@ class Trainer:
         return True
 
     def _stops_validation(self) -> bool:
+        self._watch.phase("evaluate", self.step_done)
         self._requests.agree()
         return self._stop_reason() is not None
 
@@ -244,7 +256,7 @@ class Trainer:
         return result
 
     def _validate(self, stop: Callable[[], bool]) -> Validation | None:
-        self._ranks.where = f"in the validation of step {self.step_done}"
+        self._watch.phase("evaluate", self.step_done)
         return evaluate(
             self.engine,
             self._components.validation_batches(),
@@ -266,14 +278,14 @@ class Trainer:
         self._recovery.refuse_spoilt()
         if self._store is None:
             return True
-        self._ranks.where = f"saving step {self.step_done}"
         begin, guard = time.perf_counter(), self._state.guard
         anchor = guard.anchor
         if self._scheduled_save():
             guard.anchor = self.step_done
-        if not self._store.save(
-            self.step_done, self.engine.state_parts(), self._state.state(), spare=guard.anchor
-        ):
+        parts = self.engine.state_parts()
+        with self._watch.saving(self.step_done, sum(part.array.nbytes for part in parts)):
+            saved = self._store.save(self.step_done, parts, self._state.state(), spare=guard.anchor)
+        if not saved:
             guard.anchor = anchor
             self._log.save_failed()
             return False
