@@ -199,3 +199,12 @@ def test_parameters_that_are_cut_among_nodes(precision: str) -> None:
     want = train(config, 1)
     for world, node_size in ((2, 1), (4, 2), (4, 1)):
         assert train(config, world, node_size=node_size) == want, (world, node_size)
+
+
+def test_any_world_of_nodes_is_near_one_process() -> None:
+    config = config_of("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, batch_size=9)
+    want = [float.fromhex(loss) for loss in train(config, 1).losses]
+    for world, node_size in ((3, 1), (6, 2)):
+        got = train(config, world, node_size=node_size)
+        assert train(config, world, node_size=node_size) == got, world
+        assert np.allclose([float.fromhex(loss) for loss in got.losses], want, rtol=1e-6, atol=0), world
