@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import mudd_core as mc
 from checkpoint_cases import RUN, STATE
 from mudd_core import checkpoint
 from mudd_core.checkpoint import StatePart
+from mudd_core.config import Config
 from mudd_core.dist import Comm
-from rank_runs import on_ranks
+from mudd_core.engine.engine import Engine
+from rank_runs import batch_of, on_ranks
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -125,6 +127,18 @@ def held_by(node: int, world: World, tensors: Tensors) -> Tensors:
     return held
 
 
-def elements(tensors: Tensors) -> int:
-    """Numbers of all of them."""
-    return sum(math.prod(array.shape) for array in tensors.values())
+def train_between(comm: Comm, config: Config, folder: Path, begin: int, end: int) -> str:
+    """Train steps [begin, end) as one rank, from the checkpoint of `begin` to that of `end`; the hash of all state."""
+    engine = Engine(
+        config, mc.Model(config.model, seed=config.train.seed, comm=comm if comm.world > 1 else None)
+    )
+    if begin:
+        parts = engine.state_parts(writable=True)
+        found = checkpoint.load_newest(folder, into=parts, comm=comm)
+        assert found is not None and found.step == begin
+        engine.load_state(parts)
+    for step in range(begin, end):
+        engine.train_step(step, config.optim.lr, batch_of(config, step))
+    assert engine.updates == end
+    checkpoint.save(folder, end, engine.state_parts(), STATE, comm=comm, **RUN)
+    return checkpoint.final_hash(engine.state_parts(), comm)

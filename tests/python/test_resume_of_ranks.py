@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import mudd_core as mc
-from checkpoint_cases import RUN, STATE
+from mpi_ranks import mpirun, needs_mpi, window_files
 from mudd_core import checkpoint
 from mudd_core.checkpoint.manifest_reader import read_manifest
-from mudd_core.config import Config, OptimConfig, TrainConfig
-from mudd_core.dist import Comm
-from mudd_core.engine.engine import Engine
-from rank_runs import batch_of, on_ranks
+from mudd_core.config import Config, OptimConfig, TrainConfig, to_dict
+from rank_runs import on_ranks
+from rank_states import train_between
 from small_models import CASES
 
 
@@ -29,23 +28,8 @@ def config_of(family: str, **optim: Any) -> Config:
 
 
 def steps(config: Config, folder: Path, world: int, begin: int, end: int) -> str:
-    """Train steps [begin, end) in this world, from the checkpoint of `begin` to that of `end`; the hash of all."""
-
-    def work(comm: Comm) -> str:
-        model = mc.Model(config.model, seed=config.train.seed, comm=comm if world > 1 else None)
-        engine = Engine(config, model)
-        if begin:
-            parts = engine.state_parts(writable=True)
-            found = checkpoint.load_newest(folder, into=parts, comm=comm)
-            assert found is not None and found.step == begin
-            engine.load_state(parts)
-        for step in range(begin, end):
-            engine.train_step(step, config.optim.lr, batch_of(config, step))
-        assert engine.updates == end
-        checkpoint.save(folder, end, engine.state_parts(), STATE, comm=comm, **RUN)
-        return checkpoint.final_hash(engine.state_parts(), comm)
-
-    first, *others = on_ranks(work, world)
+    """As rank_states.train_between, by ranks that are threads."""
+    first, *others = on_ranks(lambda comm: train_between(comm, config, folder, begin, end), world)
     assert all(other == first for other in others)
     return first
 
@@ -72,3 +56,85 @@ def test_a_run_through_many_worlds_ends_with_the_bits_of_one(
     cut = read_manifest(memory_path / "many" / "step-3")
     assert cut.world == 4 and any(len(tensor.slices) > 1 for tensor in cut.tensors.values())
     assert all(len(tensor.slices) == 1 for name, tensor in cut.tensors.items() if "/" not in name)
+
+
+PROGRAM = """
+import json, os, resource, sys
+
+told = json.loads(sys.argv[1])
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+if told.get("kill", [None])[0] == rank:
+    os.environ["MUDD_KILL_AT"] = told["kill"][1]
+
+from pathlib import Path
+from mudd_core import dist
+from mudd_core.base.errors import SaveError
+from mudd_core.config import from_dict
+from rank_states import train_between
+
+if told.get("full") == rank:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+comm = dist.launched()
+try:
+    end = train_between(comm, from_dict(told["config"]), Path(told["folder"]), told["begin"], told["end"])
+except SaveError as error:
+    end = str(error)
+everybody = comm.all_gather(end.encode())
+comm.close()
+if rank == 0:
+    print(json.dumps([one.decode() for one in everybody]))
+"""
+
+
+def processes(config: Config, folder: Path, begin: int, end: int, **more: Any) -> tuple[int, list[str]]:
+    """Exit code of two ranks that are processes, and what each of them ended with."""
+    told = {"config": to_dict(config), "folder": str(folder), "begin": begin, "end": end, **more}
+    code, out, _ = mpirun(2, PROGRAM, json.dumps(told))
+    return code, json.loads(out) if code == 0 else []
+
+
+@needs_mpi
+def test_processes_go_on_from_threads_and_threads_from_processes(memory_path: Path) -> None:
+    config = config_of("llama_gqa")
+    wanted = steps(config, memory_path / "one", 1, 0, 3)
+    steps(config, memory_path / "many", 4, 0, 1)
+    code, ends = processes(config, memory_path / "many", 1, 2)
+    assert code == 0 and ends[0] == ends[1]
+    assert steps(config, memory_path / "many", 1, 2, 3) == wanted
+
+
+@needs_mpi
+def test_a_full_disk_of_one_rank_is_a_failed_save_of_all(memory_path: Path) -> None:
+    config = config_of("llama_gqa")
+    steps(config, memory_path, 2, 0, 1)
+    code, ends = processes(config, memory_path, 1, 2, full=1)
+    assert code == 0 and ends[0] == ends[1] and "step 2 could not be saved" in ends[0]
+    assert "File too large" in ends[0]
+    assert [path.name for path in memory_path.iterdir()] == ["step-1"]
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("rank", "point", "newest"),
+    [
+        (1, "after_block:3", 1),
+        (1, "after_shard_write", 1),
+        (1, "after_shard_sync:2", 1),
+        (0, "after_mkdir", 1),
+        (0, "after_manifest", 1),
+        (0, "before_rename", 1),
+        (0, "after_rename", 2),
+    ],
+)
+def test_a_kill_of_one_rank_in_a_save_ends_the_job_and_harms_nothing(
+    memory_path: Path, rank: int, point: str, newest: int
+) -> None:
+    config = config_of("llama_gqa")
+    wanted = steps(config, memory_path / "one", 1, 0, 3)
+    steps(config, memory_path / "many", 2, 0, 1)
+    code, _ = processes(config, memory_path / "many", 1, 2, kill=[rank, point])
+    assert code == 137
+    checkpoint.recover(memory_path / "many")
+    assert checkpoint.list_steps(memory_path / "many") == [1, newest][:newest]
+    assert steps(config, memory_path / "many", 2, newest, 3) == wanted
+    assert window_files() == []
