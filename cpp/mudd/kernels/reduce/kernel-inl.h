@@ -29,21 +29,37 @@ Vec tree(const float* const* planes, int64_t i, int lanes) {
   else return tree<kCount / 2>(planes, i, lanes) + tree<kCount / 2>(planes + kCount / 2, i, lanes);
 }
 
-Vec tree_of(const float* const* planes, int count, int64_t i, int lanes) {
-  if (count == 1) return load(planes[0] + i, lanes);
+template <int kCount>
+void sum_of(int64_t n, const float* const* planes, int64_t begin, float* out) {
+  over_row(n, [&](int64_t i, int lanes) { store(out + i, tree<kCount>(planes, begin + i, lanes), lanes); });
+}
+
+// Elements that stay in the first-level cache while the sums of some planes wait for those of others.
+constexpr int64_t kBlock = 1024;
+
+// out[0, n) = the sum of elements [begin, begin + n) of all planes; out is none of them unless count is a power of
+// two up to 8.
+void sum_block(int64_t n, const float* const* planes, int count, int64_t begin, float* out) {
+  if (count == 1) return sum_of<1>(n, planes, begin, out);
+  if (count == 2) return sum_of<2>(n, planes, begin, out);
+  if (count == 4) return sum_of<4>(n, planes, begin, out);
+  if (count == 8) return sum_of<8>(n, planes, begin, out);
   int left = 1;
   while (2 * left < count) left *= 2;
-  return tree_of(planes, left, i, lanes) + tree_of(planes + left, count - left, i, lanes);
+  alignas(64) float right[kBlock];
+  sum_block(n, planes, left, begin, out);
+  sum_block(n, planes + left, count - left, begin, right);
+  over_row(n, [&](int64_t i, int lanes) { store(out + i, load(out + i, lanes) + load(right + i, lanes), lanes); });
 }
 
 void sum(int64_t n, const float* const* planes, int count, float* out) {
-  const auto write = [&](auto value) {
-    over_row(n, [&](int64_t i, int lanes) { store(out + i, value(i, lanes), lanes); });
-  };
-  if (count == 2) write([&](int64_t i, int lanes) { return tree<2>(planes, i, lanes); });
-  else if (count == 4) write([&](int64_t i, int lanes) { return tree<4>(planes, i, lanes); });
-  else if (count == 8) write([&](int64_t i, int lanes) { return tree<8>(planes, i, lanes); });
-  else write([&](int64_t i, int lanes) { return tree_of(planes, count, i, lanes); });
+  if (count <= 8 && (count & (count - 1)) == 0) return sum_block(n, planes, count, 0, out);
+  alignas(64) float total[kBlock];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t some = n - begin < kBlock ? n - begin : kBlock;
+    sum_block(some, planes, count, begin, total);
+    over_row(some, [&](int64_t i, int lanes) { store(out + begin + i, load(total + i, lanes), lanes); });
+  }
 }
 
 }  // namespace
