@@ -161,26 +161,55 @@ TEST_CASE("comm: a rank that fails ends the waits of all others, by name, phase 
   }
 }
 
-TEST_CASE("comm: calls that differ are refused on all ranks, both named") {
+TEST_CASE("comm: calls that differ are refused, both named by operation and place") {
+  struct Crafted {
+    const char* text;  // in the message, after "file.py:line" of its place in the list
+    std::function<void(Comm&, Site)> call;
+  };
+  const auto gather = [](int64_t bytes) {
+    return [bytes](Comm& comm, Site site) {
+      std::vector<char> mine(static_cast<size_t>(bytes)), all(static_cast<size_t>(bytes * comm.world()));
+      comm.all_gather(mine.data(), bytes, all.data(), site);
+    };
+  };
+  const auto broadcast = [](int64_t bytes, int root) {
+    return [bytes, root](Comm& comm, Site site) {
+      std::vector<char> data(static_cast<size_t>(bytes));
+      comm.broadcast(data.data(), bytes, root, site);
+    };
+  };
+  const std::vector<Crafted> calls = {{"all_gather(1 bytes) at ", gather(1)},
+                                      {"all_gather(8 bytes) at ", gather(8)},
+                                      {"all_gather(700000 bytes) at ", gather(700'000)},
+                                      {"broadcast(8 bytes, root 0) at ", broadcast(8, 0)},
+                                      {"broadcast(8 bytes, root 1) at ", broadcast(8, 1)},
+                                      {"broadcast(700000 bytes, root 1) at ", broadcast(700'000, 1)},
+                                      {"barrier at ", [](Comm& comm, Site site) { comm.barrier(site); }},
+                                      {"barrier at ", [](Comm& comm, Site site) { comm.barrier(site); }}};
   CommOptions debug;
   debug.debug = true;
-  for (const int node_size : {2, 1}) {
-    const auto errors = on_ranks(2, node_size, debug, [](Comm& comm) {
-      char all[16];
-      if (comm.rank() == 0) comm.all_gather("x", 1, all, {"save.py", 10});
-      else comm.barrier({"evaluate.py", 20});
-    });
-    const std::string both = errors[0] + errors[1];
-    CHECK(both.find("all_gather(1 bytes) at save.py:10") != std::string::npos);
-    CHECK(both.find("barrier at evaluate.py:20") != std::string::npos);
-  }
+  int crafted = 0;
+  for (const int node_size : {2, 1})
+    for (int first = 0; first < std::ssize(calls); ++first)
+      for (int second = 0; second < first; ++second, ++crafted) {
+        const auto errors = on_ranks(2, node_size, debug, [&](Comm& comm) {
+          comm.barrier({"same.py", 1});
+          const int mine = comm.rank() == 0 ? first : second;
+          calls[mine].call(comm, {"file.py", 10 + mine});
+        });
+        const std::string both = errors[0] + errors[1];
+        for (const int mine : {first, second})
+          CHECK(both.find(calls[mine].text + ("file.py:" + std::to_string(10 + mine))) != std::string::npos);
+      }
+  CHECK(crafted == 56);
+}
+
+TEST_CASE("comm: other operations and lengths are refused inside a node without debug mode too") {
   const auto lengths = on_ranks(2, 2, {}, [](Comm& comm) {
     char all[16], mine[8] = {};
     comm.all_gather(mine, comm.rank() + 1, all);
   });
   CHECK((lengths[0] + lengths[1]).find("all_gather(2 bytes)") != std::string::npos);
-  const auto sites = on_ranks(2, 2, debug, [](Comm& comm) { comm.barrier({"a.py", 1 + comm.rank()}); });
-  CHECK((sites[0] + sites[1]).find("a.py:2") != std::string::npos);
 }
 
 TEST_CASE("comm: the watchdog ends a job without progress and names every rank's last phase") {
