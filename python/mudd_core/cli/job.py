@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
-from mudd_core.cli.mpirun import Job, Machine, mpirun_argv, this_machine
+from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.names import JOB_OPTIONS
 
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
@@ -59,7 +59,7 @@ def asked(words: Sequence[str]) -> Asked:
     ranks = _whole("--ranks", found["--ranks"], 1, 1024)
     if len(hosts) > ranks:
         raise UserError(f"[arguments] --hosts: expected at most {ranks} (--ranks), got {len(hosts)}")
-    job = Job(ranks, hosts, _threads(rest))
+    job = Job(ranks, hosts, _threads(rest), known_hosts(os.environ))
     restarts = _whole("--max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
     return Asked(job, tuple(rest), restarts)
 

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ INSTALL = (
     "[launch] --ranks: {what}. Install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin) and build again with "
     "./run setup, or train in one process without --ranks"
 )
+_HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
 # What a rank on another host must see as it is here.
 _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", *ENVIRONMENT)
 
@@ -42,16 +43,30 @@ class Machine:
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for. hosts: empty = this machine. threads: of a rank; 0 = its share of the cores."""
+    """What is asked for. hosts: empty = this machine, or the `spread` ones that mpirun itself knows of.
+
+    threads: of a rank; 0 = its share of the cores.
+    """
 
     ranks: int
     hosts: tuple[str, ...] = ()
     threads: int = 0
+    spread: int = 1
 
     @property
     def on_a_host(self) -> int:
         """Ranks on the fullest host."""
-        return -(-self.ranks // max(1, len(self.hosts)))
+        return -(-self.ranks // max(1, len(self.hosts) or self.spread))
+
+
+def known_hosts(environment: Mapping[str, str]) -> int:
+    """How many hosts mpirun deals ranks out to without being told: those of an MPIJob or of a Slurm job."""
+    try:
+        lines = Path(environment[_HOSTFILE]).read_text(encoding="utf-8").splitlines()
+    except (KeyError, OSError):
+        nodes = environment.get("SLURM_JOB_NUM_NODES", "")
+        return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else 1
+    return max(1, sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines))
 
 
 def threads_of(job: Job, machine: Machine) -> int:
