@@ -38,19 +38,11 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
                 f"stopped by {reason} before anything was written; to start:\n  {command_line(request, ranks=world)}"
             )
         return 75
-    ranks.together(lambda: _require_one_node(ranks))
     store = _store(request, ranks)
     try:
         return _train(request, store, ranks)
     finally:
         store.close()
-
-
-def _require_one_node(ranks: Ranks) -> None:
-    if ranks.comm is not None and ranks.comm.nodes > 1:
-        raise UserError(
-            f"[mesh] {ranks.comm.nodes} nodes are not built yet; start all ranks on one machine, with dist.node=host"
-        )
 
 
 def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
