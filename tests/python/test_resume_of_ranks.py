@@ -27,9 +27,11 @@ def config_of(family: str, **optim: Any) -> Config:
     )
 
 
-def steps(config: Config, folder: Path, world: int, begin: int, end: int) -> str:
+def steps(
+    config: Config, folder: Path, world: int, begin: int, end: int, node_size: int | None = None
+) -> str:
     """As rank_states.train_between, by ranks that are threads."""
-    first, *others = on_ranks(lambda comm: train_between(comm, config, folder, begin, end), world)
+    first, *others = on_ranks(lambda comm: train_between(comm, config, folder, begin, end), world, node_size)
     assert all(other == first for other in others)
     return first
 
@@ -56,6 +58,23 @@ def test_a_run_through_many_worlds_ends_with_the_bits_of_one(
     cut = read_manifest(memory_path / "many" / "step-3")
     assert cut.world == 4 and any(len(tensor.slices) > 1 for tensor in cut.tensors.values())
     assert all(len(tensor.slices) == 1 for name, tensor in cut.tensors.items() if "/" not in name)
+
+
+@pytest.mark.parametrize("family", ["llama_gqa", "mixtral"])
+def test_weights_that_stand_on_every_node_are_saved_once_and_read_on_each(
+    memory_path: Path, family: str
+) -> None:
+    config = config_of(family)
+    wanted = steps(config, memory_path / "one", 1, 0, 4)
+    found = ""
+    for begin, (world, node_size) in enumerate(((4, 2), (2, 1), (4, 4), (4, 1))):
+        found = steps(config, memory_path / "many", world, begin, begin + 1, node_size)
+    assert found == wanted
+    sizes = [
+        sum(file.stat().st_size for file in (memory_path / name / "step-4").glob("*.safetensors"))
+        for name in ("one", "many")
+    ]
+    assert sizes[1] < 1.2 * sizes[0]  # headers of more files, nothing twice
 
 
 PROGRAM = """
