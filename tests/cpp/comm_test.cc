@@ -1,5 +1,6 @@
 // Comm over ranks as threads: collectives in one node and between nodes, windows, failures, the watchdog.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -218,16 +219,33 @@ TEST_CASE("comm: the watchdog ends a job without progress and names every rank's
   std::atomic<bool> over{false};
   const auto errors = on_ranks(2, 2, options, [&](Comm& comm) {
     comm.set_phase(comm.rank() == 0 ? Phase::verdict : Phase::forward, 3);
-    if (comm.rank() == 1) comm.wait([&] { return over.load(); });
+    if (comm.rank() == 1) {  // it computes
+      while (!over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
     try {
-      if (comm.rank() == 0) comm.barrier();
+      comm.barrier();
     } catch (...) {
       over = true;
       throw;
     }
   });
-  CHECK(errors[0].find("rank 1 in step 3 (forward)") != std::string::npos);
+  CHECK(errors[0].find("look first at rank 1 in step 3 (forward)") != std::string::npos);
   CHECK(errors[0].find("rank 0 in step 3 (verdict), waiting for others") != std::string::npos);
+  const auto circle = on_ranks(2, 2, options, [&](Comm& comm) { comm.wait([] { return false; }); });
+  CHECK((circle[0] + circle[1]).find("no progress for 0.2 s") != std::string::npos);
+}
+
+TEST_CASE("comm: who waits for a rank that works and says so is not hung") {
+  CommOptions options;
+  options.hang_timeout = 0.8;
+  on_good_ranks(2, 2, options, [&](Comm& comm) {
+    for (int step = 0; step < 40 && comm.rank() == 1; ++step) {
+      comm.set_phase(Phase::save, step);
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    comm.barrier();
+  });
 }
 
 TEST_CASE("comm: phases have names") {

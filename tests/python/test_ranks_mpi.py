@@ -20,7 +20,7 @@ from mudd_core import dist
 from mudd_core.config import from_dict
 from rank_runs import train_as
 
-comm = dist.launched()
+comm = dist.launched(node=sys.argv[2], longest_message=1 << 18)
 ends = {}
 for case, config in json.loads(sys.argv[1]).items():
     done, _ = train_as(comm, from_dict(config))
@@ -41,8 +41,8 @@ def end_of(config: Config) -> list[object]:
     return [done.losses, done.norms, hashlib.sha256(b"".join(done.state[n] for n in names)).hexdigest()]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_processes_have_the_bits_of_one(ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "node"), [(2, "host"), (4, "host"), (4, "rank")])
+def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
     configs = {
         f"{family} {precision}": config_of(family, precision=precision)
         for family in FAMILIES
@@ -50,7 +50,7 @@ def test_processes_have_the_bits_of_one(ranks: int) -> None:
     }
     # As JSON: the programs then need not load torch, as test_ranks does.
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
-    code, out, errors = mpirun(ranks, PROGRAM, told)
+    code, out, errors = mpirun(ranks, PROGRAM, told, node)
     assert code == 0, errors
     ends = json.loads(out)
     for case, config in configs.items():

@@ -1,11 +1,7 @@
 #include "mudd/dist/rank_comm.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -17,10 +13,8 @@
 namespace mudd::dist {
 namespace {
 
-constexpr int kHung = 70;       // exit code of a job without progress
 constexpr int kTags = 1 << 14;  // tags in turn; MPI promises 2^15
 constexpr int kSpins = 200, kYields = 1000;
-constexpr std::chrono::seconds kLastWords{5};  // for an abort to end the process
 
 class NodeWindow final : public Window {
  public:
@@ -57,13 +51,6 @@ void RankComm::start(WindowMemory board) {
   board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
   node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
   watch(options_.hang_timeout);
-}
-
-void RankComm::watch(double seconds) {
-  watchdog_.reset();
-  if (seconds > 0 && world() > 1)
-    watchdog_ = std::make_unique<Watchdog>(*board_, seconds,
-                                           [this](const std::string& report) { end_job(kHung, report); });
 }
 
 RankComm::~RankComm() = default;
@@ -216,42 +203,6 @@ void RankComm::pause(int tries) {
 
 void RankComm::resume() {
   if (board_) board_->mine().waiting.store(0, std::memory_order_relaxed);
-}
-
-void RankComm::fail(int code, const std::string& message) {
-  end_job(code, board_->where(node_rank()) + " failed: " + message);
-}
-
-void RankComm::end_job(int code, const std::string& text) {
-  const bool first = board_->fail(text);
-  if (transport_->wants_own_thread()) end_process(code, first ? text : "");
-  if (first) transport_->abort(code, text);
-}
-
-// Prints, unless another rank of the node has, and ends the job; this process too where the abort does not get
-// through.
-void RankComm::end_process(int code, const std::string& message) {
-  if (!message.empty()) {
-    std::fprintf(stderr, "[ranks] %s\n", message.c_str());
-    std::fflush(stderr);
-    courier_->abort(code, message);
-  }
-  std::this_thread::sleep_for(kLastWords);
-  _exit(code);
-}
-
-bool RankComm::close(double patience) {
-  if (closed_) return true;
-  const auto began = std::chrono::steady_clock::now();
-  const auto left = std::make_shared<std::atomic<bool>>(false);
-  run([this, left, patience, began] {
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
-    *left = transport_->close();
-    return *left || (patience > 0 && waited.count() > patience);
-  });
-  closed_ = *left;
-  if (closed_) watchdog_.reset();
-  return closed_;
 }
 
 }  // namespace mudd::dist

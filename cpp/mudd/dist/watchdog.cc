@@ -45,24 +45,25 @@ void Watchdog::run() {
     // This process was stopped as well, or the machine slept: everybody gets the whole time again.
     const bool absent = now - last > limit / 2;
     last = now;
+    int quiet = 0, suspect = -1;
     for (int r = 0; r < board_.ranks(); ++r) {
       const uint64_t seen = board_.slot(r).beats.load(std::memory_order_relaxed);
       if (absent || seen != beats[r]) {
         beats[r] = seen;
         heard[r] = now;
-      } else if (now - heard[r] > limit) {
-        lock.unlock();
-        return hangs_(report(r));
       }
+      if (now - heard[r] <= limit) continue;
+      ++quiet;
+      if (suspect < 0 && board_.slot(r).waiting.load() == 0) suspect = r;
     }
+    // Who waits for a rank that works is not hung.
+    if (suspect < 0 && quiet < board_.ranks()) continue;
+    lock.unlock();
+    return hangs_(report(std::max(suspect, 0)));
   }
 }
 
-std::string Watchdog::report(int quiet_rank) const {
-  // Whoever waits is quiet because of somebody else.
-  int suspect = quiet_rank;
-  for (int r = board_.ranks() - 1; r >= 0; --r)
-    if (board_.slot(r).waiting.load() == 0) suspect = r;
+std::string Watchdog::report(int suspect) const {
   std::ostringstream text;
   text << "no progress for " << seconds_ << " s (dist.hang_timeout); look first at " << board_.where(suspect)
        << "; last phases of the node:";

@@ -23,7 +23,7 @@ class Watchdog {
 
  private:
   void run();
-  std::string report(int quiet_rank) const;
+  std::string report(int suspect) const;
 
   const Board& board_;
   const double seconds_;

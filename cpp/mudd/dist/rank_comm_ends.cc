@@ -1,0 +1,63 @@
+// How a rank's part in a job ends: in good order, by an error, by the watchdog.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "mudd/dist/rank_comm.h"
+
+namespace mudd::dist {
+namespace {
+
+constexpr int kHung = 70;                      // exit code of a job without progress
+constexpr std::chrono::seconds kLastWords{5};  // for an abort to end the process
+
+}  // namespace
+
+void RankComm::watch(double seconds) {
+  watchdog_.reset();
+  if (seconds > 0 && world() > 1)
+    watchdog_ = std::make_unique<Watchdog>(*board_, seconds,
+                                           [this](const std::string& report) { end_job(kHung, report); });
+}
+
+void RankComm::fail(int code, const std::string& message) {
+  end_job(code, board_->where(node_rank()) + " failed: " + message);
+}
+
+void RankComm::end_job(int code, const std::string& text) {
+  const bool first = board_->fail(text);
+  if (transport_->wants_own_thread()) end_process(code, first ? text : "");
+  if (first) transport_->abort(code, text);
+}
+
+// Prints, unless another rank of the node has, and ends the job; this process too where the abort does not get
+// through.
+void RankComm::end_process(int code, const std::string& message) {
+  if (!message.empty()) {
+    std::fprintf(stderr, "[ranks] %s\n", message.c_str());
+    std::fflush(stderr);
+    courier_->abort(code, message);
+  }
+  std::this_thread::sleep_for(kLastWords);
+  _exit(code);
+}
+
+bool RankComm::close(double patience) {
+  if (closed_) return true;
+  const auto began = std::chrono::steady_clock::now();
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  run([this, left, patience, began] {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+    *left = transport_->close();
+    return *left || (patience > 0 && waited.count() > patience);
+  });
+  closed_ = *left;
+  if (closed_) watchdog_.reset();
+  return closed_;
+}
+
+}  // namespace mudd::dist
