@@ -75,10 +75,12 @@ def test_mpirun_starts_the_same_program(whole: TinyRun, tiny_text: Path, tmp_pat
     assert same(run, whole) and run.output.count("final hash") == 1
 
 
-def test_ranks_that_are_nodes_of_their_own_are_refused(tiny_text: Path, tmp_path: Path) -> None:
+def test_ranks_that_are_nodes_of_their_own_have_the_bits_of_one_process(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path
+) -> None:
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank")
-    assert run.finish() == 2, run.tail
-    assert "[mesh] 2 nodes are not built yet" in run.output and not run.workdir.exists()
+    assert run.finish() == 0, run.tail
+    assert same(run, whole) and "2 ranks on 2 nodes" in run.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
