@@ -20,8 +20,8 @@ SHARED = ("weights", "packed")  # one copy on a node
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("world", [2, 4])
-def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, precision: str) -> None:
+@pytest.mark.parametrize(("world", "on_a_node"), [(2, 2), (4, 4), (2, 1), (4, 2)])
+def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int, precision: str) -> None:
     config = mc.load_config("tiny.py", [f"train.precision={precision}", "train.threads=1"])
     shape = resolved_model(config, 4096)
 
@@ -29,11 +29,11 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, precision: str)
         model = mc.Model(shape, precision=precision, comm=comm, initialize=False)
         return Engine(config, model).memory_report()
 
-    reports = on_ranks(work, world)
-    planned = planned_bytes(shape, config, place=Place(world, world, world))
+    reports = on_ranks(work, world, on_a_node)
+    planned = planned_bytes(shape, config, place=Place(world, on_a_node))
     for kind, count in reports[0].items():
-        node = count if kind in SHARED else sum(report[kind] for report in reports)
-        assert world * planned[kind] == pytest.approx(node, rel=0.02), kind
+        nodes = world // on_a_node * count if kind in SHARED else sum(report[kind] for report in reports)
+        assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
 
 
 def test_the_plan_prints_bytes_of_a_rank_and_of_a_node(
@@ -45,8 +45,8 @@ def test_the_plan_prints_bytes_of_a_rank_and_of_a_node(
 
     text = plan("--ranks=4")
     assert "ranks         4 as data 1 x fsdp 4, 4 on a node" in text and "of a node of 4;" in text
-    text = plan("--ranks=4", "--hosts=a,b", "mesh.fsdp=2")
-    assert "4 as data 2 x fsdp 2, 2 on a node" in text and "2 nodes like this one" in text
+    text = plan("--ranks=4", "--hosts=a,b")
+    assert "4 as data 1 x fsdp 4, 2 on a node" in text and "2 nodes like this one" in text
     assert "ranks" not in plan()
     assert main(["--config=tiny.py", "--plan", "--ranks=3"]) == 2
     assert "[mesh] 3 ranks do not divide" in capsys.readouterr().err
@@ -58,7 +58,7 @@ def test_ranks_that_do_not_fit_a_node_together_are_refused_with_advice(
 ) -> None:
     config = mc.load_config("tiny.py")
     shape = resolved_model(config, 4096)
-    place = Place(4, 4, 4)
+    place = Place(4, 4)
     need = 4 * sum(planned_bytes(shape, config, place=place).values())
     monkeypatch.setattr(memory, "available_bytes", lambda: (need, "a test"))
     check_memory(shape, config, place=place)

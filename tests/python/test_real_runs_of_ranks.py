@@ -53,6 +53,15 @@ def test_worlds_give_the_run_of_one_process(tiny_text: Path, tmp_path: Path, pre
         assert rows(tmp_path / str(world)) == rows(tmp_path / "one")
 
 
+@pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 1), (4, 2)])
+def test_nodes_give_the_run_of_one_process(
+    tiny_text: Path, tmp_path: Path, world: int, on_a_node: int
+) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    assert run(tmp_path / "many", tiny_text, world, on_a_node).final_hash == want.final_hash
+    assert rows(tmp_path / "many") == rows(tmp_path / "one")
+
+
 @pytest.mark.parametrize("worlds", [(1, 2, 4, 1), (4, 1, 2, 4)])
 def test_a_run_goes_on_in_any_world(tiny_text: Path, tmp_path: Path, worlds: tuple[int, ...]) -> None:
     want = run(tmp_path / "one", tiny_text, 1)

@@ -47,7 +47,8 @@ def _place(request: Request) -> Place:
     if not words:
         return ALONE
     job = asked(words).job
-    return Place(job.ranks, job.on_a_host, mesh_of(request.required_config(), job.ranks).fsdp)
+    mesh_of(request.required_config(), job.ranks)
+    return Place(job.ranks, job.on_a_host)
 
 
 def _saved_run(request: Request) -> tuple[Config, Path]:

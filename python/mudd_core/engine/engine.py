@@ -204,6 +204,18 @@ class Engine:
         every = flops_per_token(shape, shape.vocab_size, self.config.train.seq_len)
         return every * float(computed / all_gradients)
 
+    def gradient_bytes(self, *, gradient_rows: bool) -> int:
+        """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
+        planned = self.model.plan(
+            "train",
+            self._samples,
+            self.config.train.seq_len,
+            shards=self.shards_per_run,
+            runs_per_step=self.runs,
+            gradient_rows=gradient_rows,
+        )
+        return int(planned.executor.gradient_bytes)
+
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""
         store, executor = self.model.store, self._planned.executor

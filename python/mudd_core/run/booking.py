@@ -49,11 +49,10 @@ def book(
 
 @dataclass(frozen=True)
 class Place:
-    """The ranks that the memory of a run is for: how many in all, on a node, and that share the moments."""
+    """The ranks that the memory of a run is for: how many in all, and on a node."""
 
     world: int = 1
     on_a_node: int = 1
-    fsdp: int = 1
 
     def text(self, config: Config) -> str:
         """The ranks in words."""
@@ -74,7 +73,7 @@ class Place:
 
     def shared(self, report: dict[str, int]) -> dict[str, int]:
         """A rank's share of what one process would need: a node has one copy of the weights."""
-        cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": max(self.fsdp, self.on_a_node)}
+        cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
         return {kind: -(-count // cut.get(kind, 1)) for kind, count in report.items()}
 
 
@@ -88,7 +87,10 @@ def planned_bytes(
     if place.world == 1:
         return book(shape, config, only=True, checkpoints=checkpoints)[2]
     mesh_of(config, place.world)  # a changed config may not fit the ranks
-    return place.shared(book(shape, place.config_of_rank(config), only=True, checkpoints=checkpoints)[2])
+    _, engine, report = book(shape, place.config_of_rank(config), only=True, checkpoints=checkpoints)
+    if place.world > place.on_a_node:  # whole tables go between nodes, not the rows that were read
+        report["gradients"] = engine.gradient_bytes(gradient_rows=False)
+    return place.shared(report)
 
 
 def memory_advice(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, ModelConfig, mesh_of
+from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.run import start_warnings
@@ -98,7 +98,7 @@ def assemble(
     from mudd_core.engine.trainable import trained_note
 
     train, ranks = config.train, ranks or Ranks()
-    place = _place(config, ranks)
+    place = _place(ranks)
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, cache = model.config, None
@@ -134,10 +134,10 @@ def assemble(
     return _with_text(components, config, cache) if cache else components
 
 
-def _place(config: Config, ranks: Ranks) -> Place:
+def _place(ranks: Ranks) -> Place:
     if ranks.comm is None or ranks.world == 1:
         return ALONE
-    return Place(ranks.world, ranks.comm.node_size, mesh_of(config, ranks.world).fsdp)
+    return Place(ranks.world, ranks.comm.node_size)
 
 
 def _shared_cache(
