@@ -101,9 +101,9 @@ class Comm {
   // Returns once ready() is true; other ranks make it so. PeerError when one of them has failed.
   template <class Ready>
   void wait(Ready ready) {
-    int tries = 0;
-    for (; !ready(); ++tries) pause(tries);
-    if (tries > 0) resume();
+    if (ready()) return;
+    const Waiting waiting(*this);
+    for (int tries = 0; !ready(); ++tries) pause(tries);
   }
 
   // For messages of others: what this rank does from now on, in which step. A sign of life for the watchdog.
@@ -123,6 +123,13 @@ class Comm {
   // Throws PeerError.
   virtual void pause(int tries) = 0;
   virtual void resume() = 0;
+
+ private:
+  struct Waiting {
+    explicit Waiting(Comm& comm_) : comm(comm_) {}
+    ~Waiting() { comm.resume(); }
+    Comm& comm;
+  };
 };
 
 }  // namespace mudd::dist

@@ -2,30 +2,18 @@
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <sstream>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "mudd/base/arena.h"
 #include "mudd/dist/mappings.h"
+#include "mudd/dist/mpi_host.h"
 
 namespace mudd::dist {
 namespace {
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream text;
-  text << "[ranks] ";
-  (text << ... << parts);
-  throw std::runtime_error(text.str());
-}
 
 void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -33,24 +21,6 @@ void check_mpi(int code, const char* call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   refuse(call, ": ", text);
-}
-
-// Where Open MPI puts the files of windows.
-const char* window_folder() {
-  const char* folder = std::getenv("OMPI_MCA_osc_sm_backing_directory");
-  return folder ? folder : "/dev/shm";
-}
-
-int64_t free_bytes(const char* folder) {
-  struct statvfs info;
-  if (statvfs(folder, &info) != 0) return 0;
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-}
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 class MpiTransport final : public Transport {
@@ -144,11 +114,10 @@ bool MpiTransport::room_for_windows(Place& place) {
   check_mpi(MPI_Allreduce(&free, &least, 1, MPI_INT64_T, MPI_MIN, all_), "MPI_Allreduce");
   *room_ = free / 20 * 19;
   if (least / 20 * 19 >= options_.shared_bytes) return true;
-  std::ostringstream text;
-  text << "[ranks] " << window_folder() << " has " << (least >> 20) << " MiB free, shared memory needs "
-       << (options_.shared_bytes >> 20)
-       << " MiB: ranks of one host exchange messages instead, with private weights (docker run --shm-size=...)";
-  place.warning = text.str();
+  place.warning = message(window_folder(), " has ", least >> 20, " MiB free, shared memory needs ",
+                          options_.shared_bytes >> 20,
+                          " MiB: ranks of one host exchange messages instead, with private weights (docker run "
+                          "--shm-size=...)");
   return false;
 }
 
@@ -219,8 +188,8 @@ void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
     room = std::min(room, asked_by_node_[2 * r + 1]);
   }
   if (together > room)
-    refuse(window_folder(), ": expected room for ", together >> 20, " MiB of shared memory, got ", room >> 20,
-           " MiB; enlarge it (docker run --shm-size=...), or set dist.node=rank");
+    throw NoRoom(message(window_folder(), ": expected room for ", together >> 20, " MiB of shared memory, got ",
+                         room >> 20, " MiB; enlarge it (docker run --shm-size=...), or set dist.node=rank"));
   MPI_Info info;
   MPI_Info_create(&info);
   MPI_Info_set(info, "alloc_shared_noncontig", "true");  // a page of its own for each part

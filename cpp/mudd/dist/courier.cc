@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <utility>
 
 namespace mudd::dist {
@@ -19,7 +18,7 @@ constexpr int kQuickPolls = 100;
 
 bool Courier::Ticket::done() const {
   if (!done_.load(std::memory_order_acquire)) return false;
-  if (!error_.empty()) throw std::runtime_error(error_);
+  if (error_) std::rethrow_exception(error_);
   return true;
 }
 
@@ -78,8 +77,8 @@ bool Courier::advance(std::vector<Job>& jobs) {
     bool ended = true;
     try {
       ended = job.task();
-    } catch (const std::exception& e) {
-      job.ticket->error_ = e.what();
+    } catch (...) {
+      job.ticket->error_ = std::current_exception();
     }
     if (!ended) return false;
     job.task = nullptr;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,7 +23,7 @@ class Courier {
   // Work that is called again until it is true.
   using Task = std::function<bool()>;
 
-  // One task; done() throws std::runtime_error if the task did.
+  // One task; done() throws what the task threw.
   class Ticket final : public Pending {
    public:
     bool done() const override;
@@ -30,7 +31,7 @@ class Courier {
    private:
     friend class Courier;
     std::atomic<bool> done_{false};
-    std::string error_;
+    std::exception_ptr error_;
   };
 
   explicit Courier(Transport& transport);
