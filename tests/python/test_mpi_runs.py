@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_ranks import ENVIRONMENT, needs_mpi, window_files
+from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, window_files
 from tiny_run import TinyRun
 
 pytestmark = needs_mpi
@@ -177,3 +177,48 @@ def test_a_comparison_of_families_is_no_work_for_ranks(tmp_path: Path) -> None:
     command = [*MPIRUN, "2", *run.command()[:2], "bakeoff", f"--out={tmp_path / 'out'}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "bakeoff runs in one process" in done.stderr
+
+
+FAILING = """
+import os, sys, tempfile
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from mudd_core.base.errors import FormatError
+from mudd_core.cli.rank import ended, leave
+from mudd_core.dist import launched
+from mudd_core.run import trainer
+from mudd_core.run.ranks import Ranks
+from test_real_runs_of_ranks import config_of
+
+place, workdir, text = sys.argv[1:]
+comm = launched()
+if comm.rank == 1:
+    def fail(*_, **__):
+        raise FormatError("part.bin", 12, "torn") if place == "evaluate" else ZeroDivisionError(place)
+    owner, name = {{
+        "start": (trainer, "Recovery"),
+        "forward": (trainer.Trainer, "_step"), "evaluate": (trainer, "evaluate"), "save": (trainer.RunState, "state"),
+    }}[place]
+    setattr(owner, name, fail)
+def train():
+    with trainer.Trainer(config_of(Path(text)), workdir, comm=comm) as run:
+        run.fit()
+    return 0
+code = ended(train, Ranks(comm))
+leave(comm)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("place", ["start", "forward", "evaluate", "save"])
+def test_an_exception_in_one_rank_ends_the_job_at_once(tiny_text: Path, tmp_path: Path, place: str) -> None:
+    tests = str(Path(__file__).parent)
+    program = FAILING.format(paths=[tests, str(Path(tests).parent)])
+    begin = time.monotonic()
+    code, _, errors = mpirun(2, program, place, str(tmp_path / "run"), str(tiny_text))
+    assert code == (65 if place == "evaluate" else 70), errors
+    assert time.monotonic() - begin < 15, "a second or two of start, and no wait"
+    assert errors.count("[ranks] rank 1 (") == 1 and errors.count("rank 0") == 0, errors
+    assert errors.count("Traceback") == (0 if place == "evaluate" else 1), errors
+    phase = {"start": "idle", "forward": "idle", "evaluate": "evaluate", "save": "save"}[place]
+    assert f"({phase}) failed: " in errors, errors

@@ -12,7 +12,8 @@ import pytest
 
 from mudd_core import _core
 from mudd_core.base.errors import DivergedError, FormatError, UserError
-from mudd_core.cli.rank import ended, shared_request
+from mudd_core.cli import rank
+from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
 from mudd_core.run import rank_cores
 from mudd_core.run.ranks import Ranks
@@ -118,16 +119,13 @@ def test_an_error_of_one_rank_ends_the_job_with_its_code_and_one_message(
         assert ranks.comm is not None
         fail = ranks.comm.fail
         ranks.comm.fail = lambda code, text: (told.append(f"{code} {text}"), fail(code, text))[1]  # type: ignore[method-assign]
-        ranks.where = "in step 3"
         if ranks.rank == 1:
             raise FormatError("cache.h5", 9, "torn")
         ranks.barrier()  # never all of them
         return 0
 
     assert codes(work) == [70, 65, 70]
-    assert told == [
-        f"65 error: rank 1 on {os.uname().nodename}, in step 3: FormatError: cache.h5 at byte 9: torn"
-    ]
+    assert told == ["65 FormatError: cache.h5 at byte 9: torn"]
     assert "error" not in capsys.readouterr().err  # the Comm tells it
 
 
@@ -153,6 +151,12 @@ def test_what_ends_all_ranks_alike_is_told_by_the_first(capsys: pytest.CaptureFi
 
     assert codes(work) == [76, 76, 76]
     assert capsys.readouterr().err == "error: ten in a row\n"
+
+
+def test_an_internal_error_behind_an_agreement_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codes(lambda ranks: ranks.together(lambda: 1 // ranks.rank)) == [70, 70, 70]
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1 and "ZeroDivisionError" in said
 
 
 def test_an_error_behind_an_agreement_is_told_where_it_happened(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,3 +217,32 @@ def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: p
         "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with --map-by slot:PE=4 or "
         "--bind-to none"
     )
+
+
+# ---- joining ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["dist.node=rank"], ["--dist.node", "rank"], ["--config.dist.node=rank"], ["++dist.node=rank"]]
+)
+def test_how_ranks_join_is_read_from_the_arguments(words: list[str]) -> None:
+    assert join_options(["--config=other.py", *words, "train.steps=3"]).node == "rank"
+
+
+def test_a_mistake_in_how_ranks_join_is_named() -> None:
+    with pytest.raises(UserError, match=r"dist\.node: expected one of host, rank"):
+        join_options(["dist.node=auto"])
+
+
+def test_a_config_file_cannot_say_how_ranks_join(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "nodes.py"
+    file.write_text(
+        "from mudd_core.config import Config, DistConfig\n"
+        "def get_config():\n    return Config(dist=DistConfig(node='rank'))\n"
+    )
+    monkeypatch.setattr(rank, "train", lambda *_: pytest.fail("trained"))
+    words = [f"--config={file}"]
+    assert on_ranks(lambda comm: rank.train_as_rank(words, Ranks(comm), join_options(words)), 2) == [2, 2]
+    assert "give it as an argument: dist.node=rank" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_ranks import ENVIRONMENT, needs_mpi
 from tiny_run import ROOT, TinyRun
 
 SCRIPT = ROOT / "deploy" / "slurm" / "train.sbatch"
@@ -33,6 +34,8 @@ class Scheduler:
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": paths,
             "PYTHON": sys.executable,
+            **ENVIRONMENT,
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "SLURM_JOB_ID": "17",
             "SLURM_CPUS_PER_TASK": "1",
             "SLURM_SUBMIT_DIR": str(ROOT),
@@ -58,12 +61,21 @@ class Scheduler:
         return len(self.requeued.read_text().splitlines()) if self.requeued.exists() else 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_three_preemptions_change_no_bit(tiny_text: Path, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "number"),
+    [
+        ("stand-in", signal.SIGUSR1),
+        ("stand-in", signal.SIGTERM),
+        pytest.param("mpirun", signal.SIGUSR1, marks=needs_mpi),
+    ],
+)
+def test_three_preemptions_change_no_bit(
+    tiny_text: Path, tmp_path: Path, launcher: str, number: signal.Signals
+) -> None:
     whole = TinyRun(tmp_path / "whole", tiny_text, STEPS)
     assert whole.finish() == 0, whole.tail
     run = TinyRun(tmp_path / "run", tiny_text, STEPS)
-    scheduler = Scheduler(tmp_path, run, "stand-in")
+    scheduler = Scheduler(tmp_path, run, launcher)
     for preemption, step in enumerate((10, 25, 40), 1):
         process = scheduler.start()
         try:

@@ -63,12 +63,6 @@ def test_a_large_save_takes_its_time() -> None:
     assert comm.limits[-1] == LEAST
 
 
-def test_an_error_tells_the_phase() -> None:
-    watch, _ = watch_of()
-    watch.phase("forward", 7)
-    assert watch._ranks.where == "forward, step 7"
-
-
 def test_a_process_alone_is_not_watched() -> None:
     ranks = Ranks()
     watch = Watch(ranks, 5, 0.1)

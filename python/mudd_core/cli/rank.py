@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -23,7 +24,7 @@ from mudd_core.config import (
     split_words,
     to_dict,
 )
-from mudd_core.dist import launched
+from mudd_core.dist import Comm, launched
 from mudd_core.run.rank_cores import widen
 from mudd_core.run.ranks import Ranks, everybodys, exit_code, known_to_all
 
@@ -38,8 +39,14 @@ def main(words: Sequence[str]) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 speaks
     code = train_as_rank(words, Ranks(comm), options)
     sys.stdout.flush()
-    comm.close()  # all files are closed and synced by now
+    leave(comm)
     return code
+
+
+def leave(comm: Comm) -> None:
+    """Leave the job, once all files are closed and synced; after the failure of another rank its end comes soon."""
+    with contextlib.suppress(_core.PeerError):
+        comm.close()
 
 
 def join_options(words: Sequence[str]) -> DistConfig:
@@ -84,16 +91,19 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
             _fail(ranks, exit_code(error), error)
         elif not isinstance(error, ToldElsewhereError) and (ranks.first or not everybodys(error)):
             place = "" if ranks.first else f"rank {ranks.rank} on {socket.gethostname()}: "
-            print(f"error: {place}{error}", file=sys.stderr, flush=True)
+            print(f"{_trace(error)}error: {place}{error}", file=sys.stderr, flush=True)
         return exit_code(error)
 
 
 def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
-    """End the job: the others wait for a rank that will not come."""
+    """End the job, whose others wait for a rank that will not come. The Comm adds rank, host, step and phase."""
     assert ranks.comm is not None
-    trace = "" if hasattr(error, "exit_code") else "".join(traceback.format_exception(error))
-    place = f"rank {ranks.rank} on {socket.gethostname()}, {ranks.where}"
-    ranks.comm.fail(code, f"{trace}error: {place}: {type(error).__name__}: {error}")
+    ranks.comm.fail(code, _trace(error) or f"{type(error).__name__}: {error}")
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback of an error that is no answer to the user."""
+    return "" if hasattr(error, "exit_code") else "".join(traceback.format_exception(error))
 
 
 def _require_joined(asked: DistConfig, joined: DistConfig) -> None:

@@ -28,7 +28,6 @@ class Ranks:
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
         self.first = self.rank == 0  # the one that writes and speaks
-        self.where = "at the start"  # what this rank does, for the message of an error
 
     def threads(self, asked: int) -> int:
         """Compute threads of this rank: those asked for, else its share of the cores; 0 = all that it may use."""

@@ -67,7 +67,7 @@ class Trainer:
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
-                check_start(self.config)
+                self._ranks.together(lambda: check_start(self.config))
             speaks = progress if self._ranks.first else None
             self._log = RunLog(
                 speaks or Progress(quiet=True), self._store, self.config.train, self._ranks, mesh

@@ -19,7 +19,7 @@ class Watch:
 
     def __init__(self, ranks: Ranks, seconds: float, expected_step: float) -> None:
         """seconds: of dist.hang_timeout; 0: by the steps. expected_step: seconds of a step before one was taken."""
-        self._ranks, self._comm = ranks, ranks.comm if ranks.world > 1 else None
+        self._comm = ranks.comm if ranks.world > 1 else None
         self._fixed = seconds
         self._times: deque[float] = deque(maxlen=32)
         self._limit = seconds or max(LEAST, STEPS * expected_step)
@@ -44,8 +44,7 @@ class Watch:
             self._comm.watch(0)
 
     def phase(self, name: str, step: int) -> None:
-        """What this rank does now: a sign of life, and part of the message if it fails."""
-        self._ranks.where = f"{name}, step {step}"
+        """What this rank does now: a sign of life, and part of the message if a rank fails or hangs."""
         if self._comm is not None:
             self._comm.set_phase(name, step)
 
