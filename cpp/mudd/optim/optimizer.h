@@ -68,8 +68,8 @@ class Optimizer {
                       std::byte* scratch) const = 0;
 };
 
-// The optimizer of this name: adamw, adam_pax, lion, sgd or muon. adam_pax of the MUDDFormer code is adamw: the
-// same arithmetic (docs/maths/optimizers.md, 2).
+// The optimizer of this name, of the table in optimizer.cc. adam_pax of the MUDDFormer code is adamw: the same
+// arithmetic (docs/maths/optimizers.md, 2).
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptimizerSettings& settings);
 
 }  // namespace mudd

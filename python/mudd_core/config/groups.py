@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-OPTIMIZERS = ("adamw", "adam_pax", "lion", "sgd", "muon")
-ROLES = ("embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix")
+# Every optimizer of the core, with the settings below one that a group may give it.
 _BELOW_ONE = {
     "adamw": ("beta1", "beta2"),
+    "adam_pax": ("beta1", "beta2"),
     "lion": ("beta1", "beta2"),
     "sgd": ("momentum",),
     "muon": ("momentum",),
 }
-_BELOW_ONE["adam_pax"] = _BELOW_ONE["adamw"]
+OPTIMIZERS = tuple(_BELOW_ONE)
+ROLES = ("embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix")
 
 
 @dataclass(frozen=True)
