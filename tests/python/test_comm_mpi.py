@@ -71,7 +71,8 @@ if comm.rank == 1:
 try:
     comm.barrier()
 except dist.PeerError:
-    time.sleep(60)
+    comm.close()
+    sys.exit(70)
 """
     )
     for node in ("host", "rank"):

@@ -115,7 +115,7 @@ class Comm {
   // Where ranks are processes it prints the message and does not return.
   virtual void fail(int code, const std::string& message) = 0;
   // Leaves the job in good order, after all files are closed; nothing but counters() may follow.
-  // patience: seconds to wait for the other ranks, 0 for ever. False: they did not come.
+  // patience: seconds to wait for the other ranks, 0 for ever. False: they did not come, or one has failed.
   virtual bool close(double patience = 0) = 0;
 
  protected:

@@ -50,11 +50,18 @@ bool RankComm::close(double patience) {
   if (closed_) return true;
   const auto began = std::chrono::steady_clock::now();
   const auto left = std::make_shared<std::atomic<bool>>(false);
-  run([this, left, patience, began] {
+  const auto leave = [this, left, patience, began] {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
     *left = transport_->close();
     return *left || (patience > 0 && waited.count() > patience);
-  });
+  };
+  try {
+    run(leave);
+  } catch (const PeerError&) {
+    // Whoever failed ends the job with its own code: a rank that left now would be quicker.
+    if (transport_->wants_own_thread()) std::this_thread::sleep_for(kLastWords);
+    return false;
+  }
   closed_ = *left;
   if (closed_) watchdog_.reset();
   return closed_;

@@ -61,7 +61,7 @@ class Comm:
     def close(self, patience: float = 0.0) -> bool:
         """Leave the job in good order, after all files are closed; the last call on every rank.
 
-        patience: seconds to wait for the other ranks, 0 for ever. Returns whether they came.
+        patience: seconds to wait for the other ranks, 0 for ever. Return whether they came; False after a failure.
         """
         return bool(self.core.close(patience))
 

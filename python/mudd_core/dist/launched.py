@@ -5,10 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 
 from mudd_core import _core
-from mudd_core._core import PeerError
 from mudd_core.base.errors import UserError
 from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
 
@@ -54,19 +52,11 @@ def launched(
     except RuntimeError as error:
         raise UserError(str(error)) from None
     comm = Comm(core, debug)
-    atexit.register(_leave, comm)
+    atexit.register(comm.close, _LAST_PATIENCE)
     _check_world(comm.world)
     if warning and comm.rank == 0:
         print(warning, file=sys.stderr, flush=True)
     return comm
-
-
-def _leave(comm: Comm) -> None:
-    """Leave the job where close() was not called. After the failure of another rank: wait for the end it brings."""
-    try:
-        comm.close(_LAST_PATIENCE)
-    except PeerError:
-        time.sleep(_LAST_PATIENCE)
 
 
 def _check_world(world: int) -> None:
