@@ -76,6 +76,28 @@ TEST_CASE("record: control messages reach every rank in log2 n rounds") {
   }
 }
 
+TEST_CASE(
+    "record: the replay over latency and bandwidth is within 5 % of the formula where no port has two messages") {
+  constexpr double kLatency = 20e-6, kBandwidth = 3.1e9;
+  for (const int n : {2, 16, 64, 1024}) {
+    CAPTURE(n);
+    const std::vector<Piece> pieces = buckets(n, 1, 4096);
+    const double plane = static_cast<double>(n) * 4096 * 4, rounds = std::bit_width(static_cast<unsigned>(n)) - 1;
+    const double want = rounds * kLatency + (n - 1) * plane / n / kBandwidth;
+    for (const Make& make : {Make([&](Link l) { return std::make_unique<PieceSum>(l, nullptr, pieces); }),
+                             Make([&](Link l) { return std::make_unique<PieceGather>(l, nullptr, 4, pieces); }),
+                             Make([&](Link l) { return std::make_unique<BlockGather>(l, nullptr, 4096 * 4); })}) {
+      Record record(n);
+      std::vector<std::unique_ptr<Machine>> machines;
+      for (int r = 0; r < n; ++r) machines.push_back(make(record.link(r, 7)));
+      CHECK(record.finish(machines));
+      CHECK(replay(record.messages(), n, kLatency, kBandwidth) == doctest::Approx(want).epsilon(0.05));
+    }
+  }
+  // Both messages go through one port: one after the other.
+  CHECK(replay({{0, 1, 7, 1000, 0, 0}, {2, 1, 7, 1000, 0, 0}}, 3, 1, 1000) == doctest::Approx(3));
+}
+
 TEST_CASE("record: long messages are cut, and as many bytes arrive") {
   const std::vector<Piece> pieces = buckets(8, 1, 1 << 17);
   int64_t whole = 0, cut = 0;

@@ -20,7 +20,6 @@ class RecordTransport final : public Transport {
     return place;
   }
   Request isend(const void* /*data*/, int64_t bytes, int to, int tag) override {
-    record_.messages_.push_back({rank_, to, tag, bytes, record_.turn_});
     return post({rank_, to, tag}, true, bytes);
   }
   Request irecv(void* /*data*/, int64_t bytes, int from, int tag) override {
@@ -31,6 +30,7 @@ class RecordTransport final : public Transport {
     const Record::Ends& ends = record_.ends_.at(key);
     const bool done = std::min(ends.sent, ends.received) >= number;
     record_.progress_ += done;
+    moved_ |= done;
     if (done) requests_.erase(request);
     return done;
   }
@@ -43,7 +43,12 @@ class RecordTransport final : public Transport {
  private:
   Request post(const std::tuple<int, int, int>& key, bool send, int64_t bytes) {
     Record::Ends& ends = record_.ends_[key];
-    (send ? ends.sent_bytes : ends.received_bytes).push_back(bytes);
+    round_ += std::exchange(moved_, false);
+    RecordedMessage message;
+    std::tie(message.from, message.to, message.tag) = key;
+    message.bytes = bytes;
+    (send ? message.from_round : message.to_round) = round_;
+    (send ? ends.sends : ends.receives).push_back(message);
     const int64_t number = send ? ++ends.sent : ++ends.received;
     record_.match(ends);
     ++record_.progress_;
@@ -55,6 +60,8 @@ class RecordTransport final : public Transport {
   int rank_;
   std::map<Request, std::pair<std::tuple<int, int, int>, int64_t>> requests_;
   Request last_ = 0;
+  int round_ = 0;
+  bool moved_ = false;  // a message has ended since the last was posted
 };
 
 Record::Record(int ranks) {
@@ -64,11 +71,15 @@ Record::Record(int ranks) {
 Record::~Record() = default;
 
 void Record::match(Ends& ends) {
-  while (!ends.sent_bytes.empty() && !ends.received_bytes.empty()) {
-    check(ends.sent_bytes.front() == ends.received_bytes.front(), "record", "message: expected ",
-          ends.received_bytes.front(), " bytes, got ", ends.sent_bytes.front());
-    ends.sent_bytes.pop_front();
-    ends.received_bytes.pop_front();
+  while (!ends.sends.empty() && !ends.receives.empty()) {
+    RecordedMessage message = ends.sends.front();
+    const RecordedMessage& receive = ends.receives.front();
+    check(message.bytes == receive.bytes, "record", "message: expected ", receive.bytes, " bytes, got ",
+          message.bytes);
+    message.to_round = receive.to_round;
+    messages_.push_back(message);
+    ends.sends.pop_front();
+    ends.receives.pop_front();
   }
 }
 
@@ -83,7 +94,7 @@ Link Record::link(int rank, int tag, int64_t chunk_bytes) {
 }
 
 bool Record::finish(std::vector<std::unique_ptr<Machine>>& machines) {
-  for (;; ++turn_) {
+  for (;;) {
     const int64_t before = progress_;
     bool all = true;
     for (const auto& machine : machines) all &= machine->advance();
@@ -94,8 +105,42 @@ bool Record::finish(std::vector<std::unique_ptr<Machine>>& machines) {
 
 bool Record::all_matched() const {
   return std::all_of(ends_.begin(), ends_.end(), [](const auto& entry) {
-    return entry.second.sent_bytes.empty() && entry.second.received_bytes.empty();
+    return entry.second.sends.empty() && entry.second.receives.empty();
   });
+}
+
+namespace {
+
+// What a rank has done so far: when it may post messages of a round, and when its ports are free.
+struct Port {
+  int round = 0;
+  double posts = 0, ends = 0, out = 0, in = 0;  // seconds; ends: of the messages of this round
+
+  void begin(int now) {
+    if (now == round) return;
+    round = now;
+    posts = ends;
+  }
+};
+
+}  // namespace
+
+// Messages are in an order in which both ends have been posted, so a rank's rounds come one after the other.
+double replay(const std::vector<RecordedMessage>& messages, int ranks, double latency, double bandwidth) {
+  std::vector<Port> ports(static_cast<size_t>(ranks));
+  double last = 0;
+  for (const RecordedMessage& message : messages) {
+    Port &from = ports.at(message.from), &to = ports.at(message.to);
+    from.begin(message.from_round);
+    to.begin(message.to_round);
+    const double seconds = static_cast<double>(message.bytes) / bandwidth;
+    const double start = std::max({from.posts, to.posts, from.out, to.in});
+    from.out = to.in = start + seconds;
+    from.ends = std::max(from.ends, start + seconds + latency);
+    to.ends = std::max(to.ends, start + seconds + latency);
+    last = std::max(last, to.ends);
+  }
+  return last;
 }
 
 }  // namespace mudd::dist

@@ -18,7 +18,9 @@ namespace mudd::dist {
 struct RecordedMessage {
   int from = 0, to = 0, tag = 0;
   int64_t bytes = 0;
-  int turn = 0;  // messages of one turn need nothing of each other
+  // What its ends have done before: messages of a rank's earlier rounds have ended when it posts one of this
+  // round.
+  int from_round = 0, to_round = 0;
 };
 
 class Record {
@@ -33,6 +35,7 @@ class Record {
   // in a circle, or a message lacks its other end.
   bool finish(std::vector<std::unique_ptr<Machine>>& machines);
 
+  // In the order in which they were matched.
   const std::vector<RecordedMessage>& messages() const { return messages_; }
   // Whether no send and no receive is left over.
   bool all_matched() const;
@@ -41,15 +44,18 @@ class Record {
   friend class RecordTransport;
   struct Ends {
     int64_t sent = 0, received = 0;
-    std::deque<int64_t> sent_bytes, received_bytes;  // of what has no other end yet
+    std::deque<RecordedMessage> sends, receives;  // that have no other end yet
   };
-  void match(Ends& ends);
+  void match(Ends& ends);  // the messages whose ends have both been posted
 
   std::map<std::tuple<int, int, int>, Ends> ends_;  // by (from, to, tag)
   std::vector<RecordedMessage> messages_;
   std::vector<std::unique_ptr<Transport>> transports_;
   int64_t progress_ = 0;  // messages posted and requests ended
-  int turn_ = 0;
 };
+
+// Seconds until all messages of a record have arrived, where a rank has one port out and one in, each of
+// `bandwidth` bytes a second, and a message takes `latency` seconds more.
+double replay(const std::vector<RecordedMessage>& messages, int ranks, double latency, double bandwidth);
 
 }  // namespace mudd::dist
