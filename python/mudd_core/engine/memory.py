@@ -23,6 +23,11 @@ def resident_bytes() -> int:
     return _status("VmRSS")
 
 
+def file_bytes() -> int:
+    """Resident memory that is mapped from files now: programs and libraries, which processes of a machine share."""
+    return _status("RssFile")
+
+
 def peak_resident_bytes() -> int:
     """Largest resident memory this process has had."""
     return _status("VmHWM")

@@ -56,7 +56,8 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
 
     train = config.train
     _core.set_num_threads(train.threads)
-    program = memory.resident_bytes() + LOADED_LATER
+    libraries = memory.file_bytes()  # once on a node
+    program = memory.resident_bytes() - libraries + libraries // place.on_a_node + LOADED_LATER
     shape = resolved_model(config, expected_vocabulary(config))
     checkpoints = workdir / "checkpoints"
     model, engine, report = book(shape, config, only=True, checkpoints=checkpoints)
