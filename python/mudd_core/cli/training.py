@@ -47,10 +47,10 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
 
 def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
     """The locked work directory."""
-    from mudd_core.run.shared_store import SharedStore
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.shared_store import open_store
 
-    store = RunStore(request.workdir) if ranks.world == 1 else SharedStore(request.workdir, ranks)
+    store = open_store(request.workdir, ranks)
+    assert store is not None
     store.source = request.source
     return store
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mudd_core.config import TrainConfig
 from mudd_core.run import signals
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import StepReport
@@ -18,10 +19,15 @@ class Requests:
     message of its own, or by `agree`; so all of them stop at the same step.
     """
 
-    def __init__(self, ranks: Ranks, store: RunStore | SharedStore | None) -> None:
-        self._ranks, self._store = ranks, store
+    def __init__(self, ranks: Ranks, store: RunStore | SharedStore | None, train: TrainConfig) -> None:
+        self._ranks, self._store, self._train = ranks, store, train
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was asked for before: a loop begins."""
         self._own: str | None = None  # why this rank asks for a stop
         self._agreed: str | None = None
+        self.decided: str | None = None  # why all ranks stop, once that is known
         self._save = False
 
     def flags(self) -> int:
@@ -43,9 +49,15 @@ class Requests:
         if self._ranks.world > 1:
             self._agreed = self._ranks.first_given(self._look())
 
-    def stop(self) -> str | None:
-        """Why all ranks stop now; None if they go on."""
-        return self._look() if self._ranks.world == 1 else self._agreed
+    def stop(self, step_done: int) -> str | None:
+        """Why all ranks stop behind this step; None if they go on. UserError if the work directory was taken over."""
+        if self._store is not None:
+            self._store.beat()
+        if self.decided is None:
+            self.decided = self._look() if self._ranks.world == 1 else self._agreed
+        if self.decided is None and 0 < self._train.stop_at <= step_done < self._train.steps:
+            self.decided = "train.stop_at"
+        return self.decided
 
     def take_save(self) -> bool:
         """True once after a request to save."""

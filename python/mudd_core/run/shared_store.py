@@ -179,3 +179,12 @@ class SharedStore:
         """Close the logs and give the lock back."""
         if self._store is not None:
             self._store.close()
+
+
+def open_store(
+    workdir: str | Path | RunStore | SharedStore | None, ranks: Ranks
+) -> RunStore | SharedStore | None:
+    """The store of a work directory, or the one that is given; None for a run that writes nothing."""
+    if workdir is None or isinstance(workdir, RunStore | SharedStore):
+        return workdir
+    return RunStore(workdir) if ranks.world == 1 else SharedStore(workdir, ranks)

@@ -79,6 +79,15 @@ class RunState:
         self.last_validation = result
         self.clock.took("eval", result.seconds)
 
+    def due(self, every: int) -> bool:
+        """Whether something is due that comes every so many updates, and at the end."""
+        at_end = self.step_done >= self._config.train.steps
+        return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
+
+    def save_due(self) -> bool:
+        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
+        return self.guard.skips_in_row == 0 and self.due(self._config.train.save_every)
+
     def saved(self, seconds: float) -> None:
         """The step that is done is on disk now."""
         self.saved_step = self.step_done

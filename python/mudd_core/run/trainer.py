@@ -29,7 +29,7 @@ from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.run.recovery import Recovery
 from mudd_core.run.requests import Requests
 from mudd_core.run.saved_state import reading_state
-from mudd_core.run.shared_store import SharedStore
+from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
 from mudd_core.run.watch import Watch
@@ -63,7 +63,7 @@ class Trainer:
         self._ranks = Ranks(comm)
         world = self._ranks.world
         mesh = self._ranks.together(lambda: mesh_of(config, world))
-        self._store = self._opened(workdir)
+        self._store = open_store(workdir, self._ranks)
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
@@ -84,22 +84,16 @@ class Trainer:
             self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
             self._state = RunState(self.config, self._components)
             self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
-            self._requests = Requests(self._ranks, self._store)
+            self._requests = Requests(self._ranks, self._store, self.config.train)
             self._watch = Watch(
                 self._ranks, self.config.dist.hang_timeout, self._components.ideal_step(self.config)
             )
-            self._stop: str | None = None
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._log.say(start_from(self.config, self.engine))
         except BaseException:
             self.close()
             raise
         self._state.start()
-
-    def _opened(self, workdir: str | Path | RunStore | SharedStore | None) -> RunStore | SharedStore | None:
-        if workdir is None or isinstance(workdir, RunStore | SharedStore):
-            return workdir
-        return RunStore(workdir) if self._ranks.world == 1 else SharedStore(workdir, self._ranks)
 
     @property
     def model(self) -> Any:
@@ -187,9 +181,13 @@ class Trainer:
 
     def _fit(self) -> Summary:
         train = self.config.train
-        self._stop = None
+        self._requests.begin()
         while True:
-            if self._stop_reason() or not self._validate_if_due() or self.step_done >= train.steps:
+            if (
+                self._requests.stop(self.step_done)
+                or not self._validate_if_due()
+                or self.step_done >= train.steps
+            ):
                 break
             record = self._step()
             if record is None:  # dropped; the reason is found above
@@ -198,31 +196,16 @@ class Trainer:
                 continue
             if self._log.took_step(record, self._state.clock.seconds_left(record.step)):
                 self._state.logged(record)
-            if self._requests.take_save() or self._scheduled_save():
+            if self._requests.take_save() or self._state.save_due():
                 self.save()
-        return self._end(self._stop)
-
-    def _stop_reason(self) -> str | None:
-        if self._store is not None:
-            self._store.beat()
-        if self._stop is None:
-            self._stop = self._requests.stop()
-        if self._stop is None and 0 < self.config.train.stop_at <= self.step_done < self.config.train.steps:
-            self._stop = "train.stop_at"
-        return self._stop
-
-    def _scheduled_save(self) -> bool:
-        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
-        return self._state.guard.skips_in_row == 0 and self._due(self.config.train.save_every)
-
-    def _due(self, every: int) -> bool:
-        at_end = self.step_done >= self.config.train.steps
-        return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
+        return self._end(self._requests.decided)
 
     def _validate_if_due(self) -> bool:
         """Validate once at this step if it is time; False if a stop broke it off."""
         last = self._state.last_validation
-        if not self._due(self.config.train.eval_every) or (last is not None and last.step == self.step_done):
+        if not self._state.due(self.config.train.eval_every) or (
+            last is not None and last.step == self.step_done
+        ):
             return True
         result = self._validate(stop=self._stops_validation)
         if result is None:
@@ -234,7 +217,7 @@ class Trainer:
     def _stops_validation(self) -> bool:
         self._watch.phase("evaluate", self.step_done)
         self._requests.agree()
-        return self._stop_reason() is not None
+        return self._requests.stop(self.step_done) is not None
 
     def _end(self, stopped: str | None) -> Summary:
         if self._state.saved_step != self.step_done:
@@ -280,7 +263,7 @@ class Trainer:
             return True
         begin, guard = time.perf_counter(), self._state.guard
         anchor = guard.anchor
-        if self._scheduled_save():
+        if self._state.save_due():
             guard.anchor = self.step_done
         parts = self.engine.state_parts()
         with self._watch.saving(self.step_done, sum(part.array.nbytes for part in parts)):
