@@ -161,14 +161,20 @@ def test_processes_that_mpi_knows_nothing_of_are_refused(tiny_text: Path, tmp_pa
     assert "[launch] SLURM_NTASKS: expected 1 process, got 4" in run.output and not run.workdir.exists()
 
 
-def test_a_binding_to_one_core_is_widened(tiny_text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_binding_that_mpirun_made_by_itself_is_widened(tiny_text: Path, tmp_path: Path, ranks: int) -> None:
     cores = len(os.sched_getaffinity(0))
-    run = run_of(
-        tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0", prefix=("mpirun", "-n", "1")
-    )
-    run.environment = {name: value for name, value in run.environment.items() if name != "OMP_NUM_THREADS"}
-    assert run.finish(OMP_NUM_THREADS=str(cores)) == 0, run.tail
-    assert f"{cores} threads" in run.output
+    run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
+    run.prefix = ("env", "-u", "OMP_NUM_THREADS", "mpirun", "--oversubscribe", "-n", str(ranks))
+    assert run.finish() == 0, run.tail
+    assert f" {max(1, cores // ranks)} threads" in run.output
+
+
+def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
+    run.prefix = ("env", "OMP_NUM_THREADS=3", "mpirun", "--oversubscribe", "-n", "2")
+    assert run.finish() == 0, run.tail
+    assert " 3 threads" in run.output and "3 threads share" in run.output
 
 
 def test_a_comparison_of_families_is_no_work_for_ranks(tmp_path: Path) -> None:

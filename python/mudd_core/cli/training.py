@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 def train(request: Request, ranks: Ranks | None = None) -> int:
     """Train or resume; 75 if stopped on request. ranks: of the run, each of which makes this call; the first speaks."""
     from mudd_core.run import signals
+    from mudd_core.run.rank_cores import widen
     from mudd_core.run.ranks import Ranks
 
     ranks = ranks or Ranks()
     config, world = request.required_config(), ranks.world
     ranks.together(lambda: mesh_of(config, world))
+    if world == 1 and (note := widen(config.train.threads)):
+        print(f"warning: {note}", file=sys.stderr)
     signals.take_for_good()
     if reason := ranks.first_given(signals.stop_reason(None)):
         if ranks.first:

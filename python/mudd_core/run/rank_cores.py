@@ -26,6 +26,11 @@ def share(mine: Place, places: Sequence[Place], usable: int) -> int:
     return max(1, cores)
 
 
+def started_by_mpirun() -> bool:
+    """Whether mpirun started this process, alone or with others."""
+    return _BY_MPIRUN in os.environ
+
+
 def widen(
     asked: int, environment: Mapping[str, str] | None = None, parent: Collection[int] | None = None
 ) -> str:
@@ -41,7 +46,8 @@ def widen(
         return _too_narrow(asked, len(here), environment[ASKED_BINDING])
     cores = sorted(_of_process(os.getppid()) if parent is None else parent)
     ranks, rank = int(environment[_BY_MPIRUN]), int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])
-    wanted = asked or max(1, len(cores) // ranks)
+    named = environment.get("OMP_NUM_THREADS", "")
+    wanted = asked or (int(named) if named.isdecimal() else 0) or max(1, len(cores) // ranks)
     if len(here) < wanted and set(here) < set(cores):
         fits = wanted * ranks <= len(cores)
         os.sched_setaffinity(0, cores[rank * wanted : (rank + 1) * wanted] if fits else cores)

@@ -30,9 +30,13 @@ class Ranks:
         self.first = self.rank == 0  # the one that writes and speaks
 
     def threads(self, asked: int) -> int:
-        """Compute threads of this rank: those asked for, else its share of the cores; 0 = all that it may use."""
-        if asked or self.comm is None or self.world == 1:
+        """Compute threads of this rank: those asked for, else its share of the cores; 0 = as OpenMP finds them."""
+        if asked or os.environ.get("OMP_NUM_THREADS"):
             return asked
+        if self.comm is None or self.world == 1:
+            return (
+                usable_cores() if rank_cores.started_by_mpirun() else 0
+            )  # OpenMP has counted the cores of a binding
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
         return rank_cores.share(mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores())
 
