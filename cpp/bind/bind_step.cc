@@ -188,6 +188,8 @@ void bind_step(py::module_& m) {
                               std::move(self), false);
           },
           "Sums of the figures over the last step's samples, one after the other; the next step overwrites them.")
+      .def("settle", &TrainStep::settle, py::call_guard<py::gil_scoped_release>(),
+           "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.")

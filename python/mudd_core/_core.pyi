@@ -440,6 +440,10 @@ class TrainStep:
         ...
     def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
         ...
+    def settle(self) -> None:
+        """
+        Returns when the weights of the last update are here, from all nodes; all ranks call it together.
+        """
     @property
     def figures(self) -> typing.Any:
         """

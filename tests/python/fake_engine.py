@@ -57,6 +57,7 @@ class FakeEngine:
         batch: Any = None,
         limits: tuple[float, float] | None = None,
         flags: int = 0,
+        settle: bool = True,
     ) -> Report:
         self.before_step(step)
         if _core.stop_requested():
@@ -65,6 +66,9 @@ class FakeEngine:
         told = Ranks(self.comm).gathered(flags)
         report.flags = functools.reduce(operator.or_, told)
         return report
+
+    def settle(self) -> None:
+        pass
 
     def _update(self, step: int, lr: float, limits: tuple[float, float] | None) -> Report:
         time.sleep(self.seconds)

@@ -74,7 +74,7 @@ def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, 
     engine = Engine(config, model)
     done = Trained()
     for step in range(steps):
-        report = engine.train_step(step, config.optim.lr, batch_of(config, step))
+        report = engine.train_step(step, config.optim.lr, batch_of(config, step), settle=step + 1 == steps)
         assert report.finite, step
         done.losses.append(float(report.loss).hex())
         done.norms.append(float(report.grad_norm).hex())

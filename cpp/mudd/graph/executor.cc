@@ -86,10 +86,23 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
       options_(options),
       plan_(prepare(graph_, store_, losses, keep, options_)),
       workspace_(graph_, plan_, store_) {
+  list_reads();
   if (graph_.training())
     gradients_ = GradientSums(
         graph_, plan_, store_,
         {.runs = options_.runs_per_step, .by_rows = options_.gradient_rows, .memory = options_.gradient_memory});
+}
+
+void Executor::list_reads() {
+  std::vector<bool> seen(static_cast<size_t>(store_.count()));
+  first_reads_.resize(static_cast<size_t>(plan_.backward_begin));
+  for (int at = 0; at < plan_.backward_begin; ++at)
+    for (ValueId v : graph_.nodes()[plan_.schedule[at].node].inputs) {
+      if (v == kAbsent || graph_.values()[v].kind != ValueKind::parameter) continue;
+      const int slot = graph_.values()[v].slot;
+      if (!seen[slot]) first_reads_[at].push_back(slot);
+      seen[slot] = true;
+    }
 }
 
 void Executor::run(const StepInput& input, int run, GradientObserver* observer) {
@@ -108,7 +121,10 @@ void Executor::forward(Workspace& workspace, const StepInput& input) {
   workspace.begin(input);
   first_non_finite_.clear();
   if (options_.poison) workspace.poison();
-  for (int i = 0; i < plan_.backward_begin; ++i) time_position(workspace, i);
+  for (int i = 0; i < plan_.backward_begin; ++i) {
+    for (int parameter : first_reads_[i]) store_.await(parameter);
+    time_position(workspace, i);
+  }
   workspace.end_forward();
 }
 

@@ -77,6 +77,7 @@ class Executor {
 
  private:
   void check_number(int run) const;
+  void list_reads();
   void note_non_finite(const PlanStep& step, const Run& run);
   void run_position(Workspace& workspace, size_t position);
   void time_position(Workspace& workspace, size_t position);
@@ -87,6 +88,7 @@ class Executor {
   Plan plan_;
   Workspace workspace_;
   GradientSums gradients_;
+  std::vector<std::vector<int>> first_reads_;  // by position of forward: parameters that no earlier one reads
   std::string first_non_finite_;
   std::vector<Span> spans_;
   bool profiling_ = false;

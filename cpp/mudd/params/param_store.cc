@@ -177,6 +177,11 @@ std::byte* ParamStore::packed_by_update(int i, Pack how) const {
   return shares() && pack.own.data() ? nullptr : pack.data;
 }
 
+bool ParamStore::has_own_copies() const {
+  return shares() && std::any_of(packs_.begin(), packs_.end(),
+                                 [](const Packs& p) { return p.plain.own.data() || p.transposed.own.data(); });
+}
+
 void ParamStore::refresh_own() {
   if (!shares() || !own_copies_stale_) return;
   for (int i = 0; i < count(); ++i)

@@ -59,6 +59,14 @@ struct NodeShare {
   std::function<void()> barrier = {};
 };
 
+// Weights that are on their way from other nodes.
+class Arrival {
+ public:
+  virtual ~Arrival() = default;
+  // Returns when the weights of parameter i are here.
+  virtual void await(int i) = 0;
+};
+
 // Whether a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors are small,
 // and the router computes in fp32.
 bool may_be_narrow(const Parameter& parameter);
@@ -118,6 +126,16 @@ class ParamStore {
   std::byte* packed_by_update(int i, Pack how) const;
   void masters_written() { own_copies_stale_ = true; }
   void refresh_own();
+  // Whether a packed copy is of this process alone where a node shares its weights.
+  bool has_own_copies() const;
+  // arrival: asked before a graph reads a parameter, until it is null again.
+  void set_arrival(Arrival* arrival) { arrival_ = arrival; }
+  void forget_arrival(const Arrival* arrival) {
+    if (arrival_ == arrival) arrival_ = nullptr;
+  }
+  void await(int i) const {
+    if (arrival_) arrival_->await(i);
+  }
   void share_packs(bool on) { share_packs_ = on; }
   int64_t packed_stride(int i, Pack how) const;
   void repack(int i);
@@ -162,6 +180,7 @@ class ParamStore {
   Memory narrow_;                        // weights stored in 16 bits
   std::vector<int64_t> narrow_offsets_;  // per parameter, in elements; -1: it is in plane 0
   NodeShare share_;
+  Arrival* arrival_ = nullptr;
   bool booked_only_ = false, share_packs_ = false, own_copies_stale_ = false;
   BusyFlag busy_;
 };

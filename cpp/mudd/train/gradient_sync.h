@@ -31,9 +31,11 @@ class GradientSync : public GradientObserver {
   virtual void finish_gradients(bool /*dropped*/) {}
   // Makes the totals those of the whole batch, alike everywhere.
   virtual void exchange(StepTotals&) {}
-  // After the update: returns when all weights are written. finite: of those written here; true if it is so
-  // everywhere.
+  // After the update. finite: of the weights written here; true if it is so everywhere. Those of other nodes may
+  // still be on their way: graphs wait for each parameter (ParamStore::await), all else after settle().
   virtual bool finish_update(bool finite) { return finite; }
+  // Returns when all weights are here. Called by all processes together.
+  virtual void settle() {}
 
  protected:
   const Executor& executor_;

@@ -16,15 +16,14 @@ Ownership::Ownership(const ParamStore& store, const Plan& plan, int owners,
     : owners_(owners), borders_(store.count(), std::vector<int64_t>(owners + 1, 0)) {
   check(owners >= 1, "ownership", "owners: expected 1 or more, got ", owners);
   cut_buckets(store, plan);
-  // A parameter belongs to the bucket in which the last of its uses becomes final.
-  std::vector<int> home(store.count(), -1);
+  home_.assign(store.count(), -1);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (int u = buckets_[b].begin; u < buckets_[b].end; ++u)
-      home[plan.gradients[u].parameter] = static_cast<int>(b);
+      home_[plan.gradients[u].parameter] = static_cast<int>(b);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     std::vector<int> members;
     for (int i = 0; i < store.count(); ++i)
-      if (home[i] == static_cast<int>(b)) members.push_back(i);
+      if (home_[i] == static_cast<int>(b)) members.push_back(i);
     share_out(store, members, whole);
   }
 }

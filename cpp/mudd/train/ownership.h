@@ -28,6 +28,8 @@ class Ownership {
   // has no owner.
   Part part(int parameter, int owner) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  // The bucket in which the last use of a parameter becomes final; -1: it has no gradient.
+  int home(int parameter) const { return home_[parameter]; }
 
  private:
   void cut_buckets(const ParamStore& store, const Plan& plan);
@@ -36,6 +38,7 @@ class Ownership {
 
   int owners_;
   std::vector<Bucket> buckets_;
+  std::vector<int> home_;
   std::vector<std::vector<int64_t>> borders_;  // [parameter][owners + 1]
 };
 

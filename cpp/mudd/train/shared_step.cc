@@ -33,8 +33,12 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
+  arrived_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
+  homes_.resize(ownership_.buckets().size());
+  on_their_way_.resize(homes_.size());
   int64_t blocks = 0;
   for (int i = 0; i < executor.store().count(); ++i) {
+    if (ownership_.home(i) >= 0) homes_[ownership_.home(i)].push_back(i);
     const bool trained = executor.gradients().uses(i) > 0;
     first_block_.push_back(trained ? blocks : -1);
     if (trained) blocks += norm_blocks(executor.store().at(i).size());
@@ -112,6 +116,7 @@ void SharedStep::finished(const GradientUse&) {
 }
 
 void SharedStep::finish_gradients(bool dropped) {
+  settle();  // parameters that this step has not read
   const auto& buckets = ownership_.buckets();
   if (dropped)  // nobody shall wait: all hand in what they have, and the exchange ends the step
     for (size_t b = finished_here_; b < buckets.size(); ++b)
@@ -156,24 +161,46 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 
-// New weights of the ranks of this rank's number in other nodes.
-void SharedStep::gather_weights() {
-  ParamStore& store = executor_.store();
-  std::vector<int> trained;
-  for (int i = 0; i < store.count(); ++i)
-    if (first_block_[i] >= 0) trained.push_back(i);
-  float* plane = store.master(trained.front());
-  std::vector<dist::Piece> pieces;
-  for (int i : trained)
-    for (int node = 0; node < comm_.nodes(); ++node) {
-      const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
-      pieces.push_back({.offset = store.master(i) - plane + p.begin, .length = p.size(), .owner = node});
-    }
-  const auto gathered = comm_.gather_between_nodes(plane, sizeof(float), pieces);
-  comm_.wait([&] { return gathered->done(); });
-  for (int i : trained)
+// Weights go bucket by bucket, the last one first: forward reads what backward finished last.
+void SharedStep::send_weights() {
+  const ParamStore& store = executor_.store();
+  ++update_;
+  to_come_ = homes_.size();
+  for (size_t b = homes_.size(); b-- > 0;) {
+    if (homes_[b].empty()) continue;
+    auto* plane = store.master(homes_[b].front());
+    std::vector<dist::Piece> pieces;
+    for (int i : homes_[b])
+      for (int node = 0; node < comm_.nodes(); ++node) {
+        const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
+        pieces.push_back({.offset = store.master(i) - plane + p.begin, .length = p.size(), .owner = node});
+      }
+    on_their_way_[b] = comm_.gather_between_nodes(plane, sizeof(float), pieces);
+  }
+}
+
+// Takes in what ranks of this number have sent; then waits for the other ranks of the node to do the same.
+void SharedStep::receive_bucket(size_t bucket) {
+  const auto arrived = [&](int rank) -> std::atomic<uint64_t>& {
+    return reinterpret_cast<std::atomic<uint64_t>*>(arrived_->part(rank))[bucket];
+  };
+  if (const auto sent = std::move(on_their_way_[bucket])) comm_.wait([&] { return sent->done(); });
+  for (int i : homes_[bucket])
     for (int node = 0; node < comm_.nodes(); ++node)
-      if (node != comm_.node()) store.repack(ownership_.part(i, owner(node, comm_.node_rank())));
+      if (node != comm_.node()) executor_.store().repack(ownership_.part(i, owner(node, comm_.node_rank())));
+  arrived(comm_.node_rank()).store(update_, std::memory_order_release);
+  for (int r = 0; r < comm_.node_size(); ++r)
+    comm_.wait([&] { return arrived(r).load(std::memory_order_acquire) >= update_; });
+}
+
+void SharedStep::await(int i) {
+  const int home = ownership_.home(i);
+  while (home >= 0 && to_come_ > static_cast<size_t>(home)) receive_bucket(--to_come_);
+}
+
+void SharedStep::settle() {
+  while (to_come_ > 0) receive_bucket(--to_come_);
+  executor_.store().set_arrival(nullptr);
 }
 
 // Calls body(first, count) for each range of norm blocks that an owner has.
@@ -251,9 +278,15 @@ bool SharedStep::any(bool here) {
 bool SharedStep::stops(bool asked) { return batch_sums_ ? any(asked) : asked; }
 
 bool SharedStep::finish_update(bool finite) {
-  if (comm_.nodes() > 1) gather_weights();
-  executor_.store().masters_written();
-  return !any(!finite);
+  ParamStore& store = executor_.store();
+  store.masters_written();
+  const bool all_finite = !any(!finite);
+  if (comm_.nodes() > 1) {
+    send_weights();
+    store.set_arrival(this);
+    if (store.has_own_copies()) settle();  // they are packed from whole masters
+  }
+  return all_finite;
 }
 
 void SharedStep::add(std::span<double> values) {

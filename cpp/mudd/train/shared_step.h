@@ -17,12 +17,13 @@
 
 namespace mudd {
 
-class SharedStep final : public GradientSync, private BatchSum {
+class SharedStep final : public GradientSync, private BatchSum, private Arrival {
  public:
   // All processes construct it together. batch_sums: the graph adds over the batch, so stops are agreed on before
   // every run. whole: see Ownership.
   SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
              const std::function<bool(const Parameter&)>& whole);
+  ~SharedStep() override { executor_.store().forget_arrival(this); }
 
   Part part(int i) const override { return ownership_.part(i, owner(comm_.node(), comm_.node_rank())); }
   const RowTotal* rows(int i, int use) const override;
@@ -33,9 +34,11 @@ class SharedStep final : public GradientSync, private BatchSum {
   void finish_gradients(bool dropped) override;
   void exchange(StepTotals& totals) override;
   bool finish_update(bool finite) override;
+  void settle() override;
 
  private:
   void add(std::span<double> values) override;
+  void await(int i) override;
   void read_places();
   void book_totals();
   void book_records(const StepTotals& totals);
@@ -45,7 +48,8 @@ class SharedStep final : public GradientSync, private BatchSum {
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
   void sum_between_nodes(const Ownership::Bucket& bucket);
-  void gather_weights();
+  void send_weights();
+  void receive_bucket(size_t bucket);
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
   void add_records(StepTotals& totals) const;
   bool any(bool here);
@@ -62,6 +66,11 @@ class SharedStep final : public GradientSync, private BatchSum {
   std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
   std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
   std::vector<std::shared_ptr<dist::Pending>> between_nodes_;  // sums under way
+  std::vector<std::vector<int>> homes_;                        // parameters of each bucket
+  std::vector<std::shared_ptr<dist::Pending>> on_their_way_;   // weights of each bucket
+  size_t to_come_ = 0;                                         // buckets, the last first, as forward reads them
+  std::shared_ptr<dist::Window> arrived_;                      // the update of which a rank has a bucket's weights
+  uint64_t update_ = 0;
   uint64_t step_ = 1;
   int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets

@@ -35,6 +35,9 @@ class TrainStep {
   StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
                  const StepLimits& limits = {}, uint32_t flags = 0);
 
+  // Returns when all weights of the last update are here; by all processes together, before anything but another
+  // run reads them.
+  void settle() { sync_->settle(); }
   // The elements of parameter i that are updated here.
   Part part(int i) const { return sync_->part(i); }
 

@@ -115,11 +115,14 @@ class Engine:
         batch: Mapping[str, Array] | None = None,
         limits: tuple[float, float] | None = None,
         flags: int = 0,
+        settle: bool = True,
     ) -> Any:
         """Update at learning rate lr on the batcher's batch number `step` (from 0).
 
         batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
         loss and gradient norm that an update is made for. flags: bits; the report has those that any rank gave.
+        settle: wait for the weights of other nodes; False where another step follows, which waits for each one as it
+        reads it.
         """
         where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits, "flags": flags}
         taken = self._step
@@ -128,16 +131,25 @@ class Engine:
             report = taken.run(self.batcher.core, **where)
         else:
             arrays, optional = self.model.checked(self.model.adapt(batch))
+            if optional:
+                self.settle()  # another step's weights
             if optional not in self._steps:  # another graph over the same weights and moments
                 self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
             taken, self._given = self._steps[optional], arrays
             report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
+        if settle or taken is not self._step:
+            taken.settle()
         if self._load is not None and not report.stopped:
             self._load.take(step, taken.figures)
             self._aux_loss = report.aux_loss
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
         return report
+
+    def settle(self) -> None:
+        """Return when all weights of the last step are here; all ranks call it together."""
+        for step in self._steps.values():
+            step.settle()
 
     @property
     def updates(self) -> int:
@@ -159,6 +171,7 @@ class Engine:
 
         Of this rank's samples.
         """
+        self.settle()
         given = self._given
         optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
         self.executor.release()  # two of them at once were never asked for
@@ -176,7 +189,11 @@ class Engine:
         return "the sum over the batch"
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
-        """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow."""
+        """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow.
+
+        All ranks call it together.
+        """
+        self.settle()
         return self._state.parts(writable=writable)
 
     @alone

@@ -69,11 +69,16 @@ class Engine(Evaluator, Protocol):
         batch: Any = None,
         limits: tuple[float, float] | None = None,
         flags: int = 0,
+        settle: bool = True,
     ) -> StepReport:
         """An update on the batch, or else on the batcher's batch number `step`, from 0.
 
         limits: the largest loss and gradient norm that an update is made for. flags: bits, told to all ranks.
+        settle: False where another step follows.
         """
+
+    def settle(self) -> None:
+        """Return when all weights of the last step are here."""
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""

@@ -139,7 +139,7 @@ class Trainer:
             raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
         return record
 
-    def _step(self, batch: Mapping[str, Any] | None = None) -> StepRecord | None:
+    def _step(self, batch: Mapping[str, Any] | None = None, settle: bool = True) -> StepRecord | None:
         t = self.step_done
         begin = time.perf_counter()
         self._recovery.refuse_spoilt()
@@ -148,7 +148,7 @@ class Trainer:
         self._watch.phase("forward", t + 1)
         lr, guard = learning_rate(self.config, t), self._state.guard
         report = self.engine.train_step(
-            guard.batch_index(t), lr, batch, guard.limits(), self._requests.flags()
+            guard.batch_index(t), lr, batch, guard.limits(), self._requests.flags(), settle
         )
         self._requests.heard(report)
         if report.stopped:
@@ -189,7 +189,7 @@ class Trainer:
                 or self.step_done >= train.steps
             ):
                 break
-            record = self._step()
+            record = self._step(settle=False)
             if record is None:  # dropped; the reason is found above
                 continue
             if record.step > self.step_done:  # gone back to a checkpoint
@@ -239,6 +239,7 @@ class Trainer:
         return result
 
     def _validate(self, stop: Callable[[], bool]) -> Validation | None:
+        self.engine.settle()
         self._watch.phase("evaluate", self.step_done)
         return evaluate(
             self.engine,
