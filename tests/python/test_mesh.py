@@ -27,15 +27,18 @@ def refusal(world: int, *words: str) -> str:
         ((), 1, 1, 1),
         ((), 8, 1, 8),
         (("train.logical_shards=1024", "train.batch_size=1024"), 64, 1, 64),
-        (("train.logical_shards=1024", "train.batch_size=1024"), 256, 1, 256),
-        (("mesh.data=1",), 8, 1, 8),
-        (("mesh.fsdp=8",), 8, 1, 8),
-        (("mesh.fsdp=4", "mesh.data=1"), 4, 1, 4),
+        (("train.logical_shards=1024", "train.batch_size=1024"), 256, 4, 64),
+        (("train.logical_shards=1024", "train.batch_size=1024", "mesh.any_world=true"), 201, 67, 3),
+        (("mesh.data=2",), 8, 2, 4),
+        (("mesh.fsdp=2",), 8, 4, 2),
+        (("mesh.fsdp=2", "mesh.data=4"), 8, 4, 2),
         (("mesh.any_world=true",), 6, 1, 6),
         (("mesh.any_world=true",), 7, 1, 7),
     ],
 )
-def test_what_is_left_goes_to_fsdp(words: tuple[str, ...], world: int, data: int, fsdp: int) -> None:
+def test_what_is_left_goes_to_fsdp_first_and_then_to_data(
+    words: tuple[str, ...], world: int, data: int, fsdp: int
+) -> None:
     found = mesh_of(mc.load_config("tiny.py", words), world)
     assert (found.data, found.fsdp, found.world) == (data, fsdp, world)
 
@@ -45,13 +48,6 @@ def test_zero_2_and_3_are_refused_by_name(level: int) -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", [f"mesh.zero={level}"])
     assert str(caught.value) == f"[mesh] zero={level} is not built yet; use zero=1 (docs/parallel.md)"
-
-
-@pytest.mark.parametrize("words", [("mesh.data=2",), ("mesh.fsdp=4",), ("mesh.fsdp=4", "mesh.data=2")])
-def test_state_that_is_repeated_is_refused_by_name(words: tuple[str, ...]) -> None:
-    assert refusal(8, *words) == (
-        "[mesh] data=2 is not built yet: the state is cut over all ranks; use data=1 (docs/parallel.md)"
-    )
 
 
 @pytest.mark.parametrize("axis", ["expert", "pipeline", "context"])

@@ -62,6 +62,13 @@ def test_nodes_give_the_run_of_one_process(
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
 
 
+def test_a_mesh_with_data_has_the_same_bits_and_may_change(tiny_text: Path, tmp_path: Path) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    mesh = {"mesh.fsdp": 2, "mesh.data": 2}
+    assert run(tmp_path / "many", tiny_text, 4, 2, **mesh, **{"train.stop_at": 4}).step == 4
+    assert run(tmp_path / "many", tiny_text, 2, 1).final_hash == want.final_hash
+
+
 @pytest.mark.parametrize("worlds", [(1, 2, 4, 1), (4, 1, 2, 4)])
 def test_a_run_goes_on_in_any_world(tiny_text: Path, tmp_path: Path, worlds: tuple[int, ...]) -> None:
     want = run(tmp_path / "one", tiny_text, 1)

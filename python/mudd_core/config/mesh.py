@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
+LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
+
 
 @dataclass(frozen=True)
 class MeshConfig:
     """How the ranks (processes) of a run share its work; world = data x fsdp. Only any_world changes numbers."""
 
     data: int = opt(
-        -1, "groups of fsdp ranks that repeat the optimizer's state (above 1: not built yet); -1 = what is left",
-        "ranks", low=-1, high=1024, free=True,
+        -1, "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left", "ranks",
+        low=-1, high=1024, free=True,
     )  # fmt: skip
     fsdp: int = opt(
-        -1, "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too all",
-        "ranks", low=-1, high=1024, free=True,
+        -1, "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too the "
+        f"largest divisor of the world up to {LARGEST_FSDP}", "ranks", low=-1, high=1024, free=True,
     )  # fmt: skip
     expert: int = opt(1, "ranks that the experts are dealt out to; not built yet", "ranks", low=1, free=True)
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
@@ -101,7 +103,7 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
     _refuse_world(mesh, world, shards, logical_shards, batch_size)
     data, fsdp = mesh.data, mesh.fsdp
     if data == -1 and fsdp == -1:
-        fsdp = world
+        fsdp = max(size for size in range(1, min(world, LARGEST_FSDP) + 1) if world % size == 0)
     given, size = ("fsdp", fsdp) if data == -1 else ("data", data)
     if -1 in (data, fsdp) and world % size:
         raise UserError(
@@ -113,10 +115,6 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
             f"[mesh] {found} = {found.world}, but {started} started; mesh.data=-1 takes what is left"
-        )
-    if found.data > 1:
-        raise UserError(
-            f"[mesh] data={found.data} is not built yet: the state is cut over all ranks; use data=1 (docs/parallel.md)"
         )
     return found
 
