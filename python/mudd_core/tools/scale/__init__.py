@@ -1,0 +1,1 @@
+"""What a training will cost on several machines: docs/scale.md."""

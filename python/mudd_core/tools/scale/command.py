@@ -1,0 +1,111 @@
+"""Predicts a training on several machines from a measured step of one: docs/scale.md.
+
+    python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --net 25g --flops 4e12
+    python3 launch.py scale --config=small.py --nodes 16 --net runs/bench --workdir runs/small
+
+The speed of a node is that of the run in --workdir (of one node), or is given by --step-seconds or --flops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.config import Config, load_config
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.tools.scale.networks import ASSUMED, network_of
+
+_MOST_RANKS = 1024  # logical shards of a run
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; the exit code."""
+    asked, overrides = _parser().read(words)
+    if asked.tables:
+        from mudd_core.tools.scale.page import tables
+
+        print(tables())
+        return 0
+    if not asked.config:
+        raise UserError("[scale] --config=FILE is missing, for example --config=small.py")
+    if asked.nodes * asked.ranks_per_node > _MOST_RANKS:
+        raise UserError(
+            f"[scale] --nodes: expected at most {_MOST_RANKS} ranks in all, "
+            f"got {asked.nodes} x {asked.ranks_per_node}"
+        )
+    network = network_of(asked.net)
+    config = load_config(asked.config, overrides)
+    from mudd_core.run.components import expected_vocabulary, resolved_model
+    from mudd_core.tools.scale.models import training_of
+    from mudd_core.tools.scale.report import Asked, report
+
+    shape = resolved_model(config, expected_vocabulary(config))
+    training = training_of(config, shape)
+    seconds_of_token, source = _measured(asked, config, training.flops)
+    question = Asked(asked.nodes, asked.ranks_per_node, training.flops / seconds_of_token, source)
+    print(report(config, shape, training, network, question))
+    return 0
+
+
+def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[float, str]:
+    """Seconds of a token on one node, and where they come from."""
+    given = [name for name in ("flops", "step_seconds", "workdir") if getattr(asked, name)]
+    if len(given) > 1:
+        names = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise UserError(f"[scale] {names}: expected one of them, which says how fast a node is")
+    if asked.flops:
+        return flops / asked.flops, "given by --flops"
+    if asked.step_seconds:
+        tokens = config.train.batch_size * config.train.seq_len
+        return asked.step_seconds / tokens, "given by --step-seconds, for the batch of the config"
+    path = local(asked.workdir or Path("runs") / config.name, "[scale] --workdir") / "metrics.jsonl"
+    from mudd_core.run.metrics import read_rows
+
+    rates = [row.get("tokens_per_second") for row in read_rows(path)]
+    known = [float(rate) for rate in rates if isinstance(rate, int | float) and rate > 0]
+    if not known:
+        raise UserError(
+            f"[scale] --workdir: expected a run whose metrics say its speed, got {path.parent}; train a few steps of "
+            "this config on one node, or give --step-seconds or --flops"
+        )
+    return 1 / statistics.median(known), f"the median of {len(known)} rows of {path}, a run of one node"
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= _MOST_RANKS:
+        raise ValueError
+    return number
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e30:
+        raise ValueError
+    return number
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024")
+    parser.add_argument("--config", metavar="FILE", help="config file, as for training")
+    parser.add_argument("--nodes", type=_count, default=1, metavar="N", help="machines (default 1)")
+    parser.add_argument(
+        "--net", default="25g", metavar="NET",
+        help=f"network: {', '.join(ASSUMED)} (assumed figures; default 25g), or what commbench wrote",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ranks-per-node", type=_count, default=1, metavar="M", help="ranks of a node (default 1)"
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="measured run; default runs/<config name>")
+    parser.add_argument(
+        "--step-seconds", type=_positive, metavar="S", help="instead: one node's step of the config's batch"
+    )
+    parser.add_argument(
+        "--flops", type=_positive, metavar="F", help="instead: FLOP/s of a node in training, as --plan counts"
+    )
+    parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")
+    return parser

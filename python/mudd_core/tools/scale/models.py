@@ -1,0 +1,35 @@
+"""What the formulas need of a config."""
+
+from __future__ import annotations
+
+from mudd_core.config import Config, MixtralConfig, ModelConfig, head_width, kv_heads
+from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.model import Model
+from mudd_core.engine.trainable import choose_trained
+from mudd_core.tools.scale.axes import Shape
+from mudd_core.tools.scale.cost import Training
+
+
+def _weights(config: Config, model: ModelConfig) -> int:
+    """Weights that train."""
+    booked = Model(model, booked_only=True)
+    choose_trained(booked, config.train.trainable)
+    return int(booked.store.trained_elements)
+
+
+def training_of(config: Config, model: ModelConfig) -> Training:
+    """The step of a config whose model has its vocabulary."""
+    weights, last = _weights(config, model), model.vocab_size * model.d_model
+    flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
+    return Training(weights, min(last, weights), flops)
+
+
+def shape_of(config: Config, model: ModelConfig) -> Shape:
+    """What the axes cut."""
+    flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
+    keys = kv_heads(model) * head_width(model)
+    experts = chosen = 0
+    if isinstance(model, MixtralConfig):
+        experts = 3 * model.d_model * model.d_ff * model.n_expert * model.n_layer
+        chosen = model.top_k
+    return Shape(_weights(config, model), flops, model.d_model, model.n_layer, keys, experts, chosen)

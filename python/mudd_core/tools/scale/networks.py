@@ -1,0 +1,55 @@
+"""The networks that nodes are joined by: kinds with assumed figures, or what commbench measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.tools.scale.cost import Network
+
+# Bandwidths that bulk transfers reach over TCP; 30 us is usual there. Assumed, not measured here.
+ASSUMED = {
+    "1g": Network("1 Gb/s", 30e-6, 0.12e9),
+    "10g": Network("10 GbE", 30e-6, 1.1e9),
+    "25g": Network("25 GbE", 30e-6, 2.75e9),
+    "100g": Network("100 Gb/s", 30e-6, 11e9),
+}
+FILE = "commbench.json"  # in a work directory
+
+
+def network_of(text: str) -> Network:
+    """The network of --net; UserError if the text is neither a kind nor a file of commbench."""
+    if text in ASSUMED:
+        return ASSUMED[text]
+    path = local(text, "[scale] --net")
+    if path.is_dir():
+        path = path / FILE
+    if not path.is_file():
+        raise UserError(f"[scale] --net: expected {', '.join(ASSUMED)} or a file of commbench, got '{text}'")
+    return _measured(path)
+
+
+def _measured(path: Path) -> Network:
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        between = found["between_nodes"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"[scale] --net: expected a file of commbench, got {path}: {error or 'no object'}"
+        ) from None
+    if between is None:
+        raise UserError(
+            f"[scale] --net: {path} was measured on one node; start commbench on two, or with --node=rank"
+        )
+    try:
+        latency, bandwidth = float(between["latency"]), float(between["bandwidth"])
+    except (KeyError, TypeError, ValueError):
+        latency = bandwidth = -1.0
+    if not (0 <= latency < 10 and 1e3 < bandwidth < 1e15):
+        raise UserError(
+            f"[scale] --net: {path}: expected a latency in seconds and a bandwidth in bytes a second"
+        )
+    return Network(f"as measured in {path}", latency, bandwidth)

@@ -1,0 +1,151 @@
+"""The text of `launch.py scale`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.units import bytes_text, flops_text
+from mudd_core.config import Config, ModelConfig, mesh_of
+from mudd_core.run.booking import Place, planned_bytes
+from mudd_core.tools.scale import cost
+from mudd_core.tools.scale.axes import axes
+from mudd_core.tools.scale.models import shape_of
+
+_WORTH = 0.7  # of linear growth; below it more nodes are not advised
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question: so many nodes of so many ranks, whose speed is known from `source`."""
+
+    nodes: int
+    ranks: int
+    speed: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of nodes. efficiency: tokens a second over those of so many nodes without messages."""
+
+    nodes: int
+    batch: int
+    step: cost.Step
+    efficiency: float
+    rank_bytes: int
+    mesh: str
+
+
+def report(
+    config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, asked: Asked
+) -> str:
+    """A row for each power of two of nodes, the best one, and what every axis would move."""
+    rows = [_row(config, shape, training, network, asked, nodes) for nodes in _counts(asked.nodes)]
+    length, last = config.train.seq_len, rows[-1]
+    tokens = last.batch * length / last.nodes
+    least = cost.least_tokens(training, asked.speed, network)
+    lines = [
+        f"{config.name} on up to {asked.nodes:,} nodes of {asked.ranks} rank{'s' * (asked.ranks > 1)}, {network.name}: "
+        f"{1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
+        f"a node reaches {flops_text(asked.speed)}/s ({asked.source})",
+        f"{training.weights:,} weights that train, {flops_text(training.flops)} a token",
+        "",
+        f"{'nodes':>6} {'sequences':>9} {'step s':>9} {'exposed':>8} {'tokens/s':>12} {'of linear':>9} "
+        f"{'a rank':>10} {'a node':>10}  (without the program)",
+        *(_line(row, length, asked.ranks) for row in rows),
+        "",
+        *_advice(rows, config, least, tokens),
+        "",
+        f"Communication over computation at {last.nodes:,} nodes, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
+    ]
+    for axis in axes(shape_of(config, shape), tokens, asked.speed, network):
+        note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
+        lines.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
+    lines += ["A prediction: it knows no stragglers, no routing, no noise, no other traffic."]
+    return "\n".join(lines)
+
+
+def _counts(nodes: int) -> list[int]:
+    """1, 2, 4 and so on, and the number asked for."""
+    return sorted({1 << power for power in range(nodes.bit_length())} | {nodes})
+
+
+def _row(
+    config: Config,
+    shape: ModelConfig,
+    training: cost.Training,
+    network: cost.Network,
+    asked: Asked,
+    nodes: int,
+) -> Row:
+    world = nodes * asked.ranks
+    place = Place(world, asked.ranks)
+    wide = _on(config, world)
+    try:
+        mesh = str(mesh_of(wide, world))
+    except UserError as error:
+        raise UserError(f"{error}\n[scale] --nodes {nodes} x {asked.ranks} ranks is such a world") from None
+    batch = wide.train.batch_size
+    # The node with the most sequences decides.
+    tokens = math.ceil(batch / nodes) * config.train.seq_len
+    of_rank = place.config_of_rank(wide).train
+    runs = -(-of_rank.batch_size // (of_rank.micro_batch_size or of_rank.batch_size))
+    training = dataclasses.replace(training, runs=runs)
+    found = cost.step(training, tokens, asked.speed, network, nodes)
+    alone = training.flops * batch * config.train.seq_len / nodes / asked.speed
+    memory = sum(planned_bytes(shape, wide, place=place).values())
+    return Row(nodes, batch, found, alone / found.seconds, memory, mesh)
+
+
+def _on(config: Config, world: int) -> Config:
+    """The config with as many sequences and shards as so many ranks need at least."""
+    train = config.train
+    batch = max(train.batch_size, world)
+    shards = max(train.logical_shards, world)
+    changed: dict[str, Any] = {"batch_size": batch, "logical_shards": shards}
+    evaluated = config.eval.batch_size or train.batch_size
+    return dataclasses.replace(
+        config,
+        train=dataclasses.replace(train, **changed),
+        eval=dataclasses.replace(config.eval, batch_size=evaluated),
+    )
+
+
+def _line(row: Row, length: int, ranks: int) -> str:
+    rate = row.batch * length / row.step.seconds
+    return (
+        f"{row.nodes:>6,} {row.batch:>9,} {row.step.seconds:>9.4g} {100 * row.step.share:>7.1f}% {rate:>12,.0f} "
+        f"{100 * row.efficiency:>8.1f}% {bytes_text(row.rank_bytes):>10} {bytes_text(ranks * row.rank_bytes):>10}"
+    )
+
+
+def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> list[str]:
+    """The best mesh, and what the last row spends its time on."""
+    best = max((row for row in rows if row.efficiency >= _WORTH), key=lambda row: row.nodes)
+    last, length = rows[-1], config.train.seq_len
+    lines = [
+        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero 1: the most that keep {100 * _WORTH:.0f} % of linear; "
+        "data and fsdp move equally many bytes, and fsdp keeps less memory",
+    ]
+    if last.nodes > 1:
+        step = last.step
+        lines.append(
+            f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s beside backward, "
+            f"gather {step.gather:.4g} s, verdict {step.verdict:.4g} s, exposed {step.exposed:.4g} s"
+        )
+    if tokens < least:
+        need = math.ceil(least / length)
+        lines.append(
+            f"{least:,.0f} tokens a node and step ({need:,} sequences, train.batch_size={need * last.nodes}) would "
+            f"bring communication to {cost.HIDDEN_UP_TO:g} of computation"
+        )
+    if last.batch > config.train.batch_size:
+        lines.append(
+            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: rows with more are "
+            "another training"
+        )
+    return lines
