@@ -70,6 +70,7 @@ class Engine:
             self.model, self.config.train.trainable
         )  # a later engine of the model may have chosen others
         shared = self._comm.world > 1 and not check_finite
+        between_nodes = {"gradient_rows": False} if shared and self._comm.nodes > 1 else {}  # whole tables
         self.model.store.share_packs(shared)
         planned = self.model.plan(
             "train",
@@ -80,8 +81,8 @@ class Engine:
             runs_per_step=self.runs,
             recompute=self.config.train.recompute,
             check_finite=check_finite or self.config.train.debug_nonfinite,
-            gradient_rows=not shared or self._comm.nodes == 1,  # between nodes whole tables go
             gradients=_core.NodeGradients(self._comm.core) if shared else None,
+            **between_nodes,
         )
 
         self.model.store.share_packs(False)
