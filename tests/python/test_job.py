@@ -189,6 +189,26 @@ def test_term_and_int_reach_every_rank_as_usr1(tmp_path: Path, number: signal.Si
 
 
 @needs_mpirun
+def test_a_stop_that_mpirun_loses_is_repeated(tmp_path: Path) -> None:
+    """The ranks begin to listen only after the first USR1, which goes nowhere."""
+    late = WAITING.replace(
+        "import os,", "import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nimport os,"
+    )
+    late = late.replace(
+        'for name in ("SIGUSR1"',
+        'pathlib.Path("deaf" + os.environ["OMPI_COMM_WORLD_RANK"]).touch()\ntime.sleep(1)\nfor name in ("SIGUSR1"',
+    )
+    process = start(tmp_path, late, "--ranks=2")
+    end = time.monotonic() + 30
+    while not all((tmp_path / f"deaf{rank}").exists() for rank in (0, 1)):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    code, output = ended(process)
+    assert code == 75, output
+
+
+@needs_mpirun
 def test_a_job_that_lost_a_rank_is_started_again(tmp_path: Path) -> None:
     script = """
 import os, pathlib, signal

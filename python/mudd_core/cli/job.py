@@ -22,6 +22,7 @@ FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
 _THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?")
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _ANSWER_SECONDS = 10
+_AGAIN_SECONDS = 2  # until a request to stop is repeated
 _AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
 
 
@@ -187,7 +188,13 @@ def _start(argv: list[str], signals: _Signals) -> int:
         signals.process = process
         if signals.asked:  # in between
             process.send_signal(signal.SIGUSR1)
-        code = process.wait()
+        while True:
+            try:
+                code = process.wait(_AGAIN_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if signals.asked:  # mpirun loses a signal that comes before its ranks do
+                    process.send_signal(signal.SIGUSR1)
         signals.process = None
     code = 128 - code if code < 0 else code
     # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
