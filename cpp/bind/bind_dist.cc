@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "mudd/dist/comm_threads.h"
+#include "mudd/dist/comm_timer.h"
 #include "mudd/dist/node_memory.h"
 #include "mudd/dist/rank_comm.h"
 #include "mudd/train/node_gradients.h"
@@ -111,6 +112,11 @@ void bind_dist(py::module_& m) {
       .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
   py::class_<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
       .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
+  py::class_<dist::CommTimer>(m, "CommTimer", "How long the messages of a training take on these ranks.")
+      .def(py::init<dist::Comm&, int64_t>(), Released(), py::keep_alive<1, 2>(), py::arg("comm"),
+           py::arg("largest"))
+      .def("seconds", &dist::CommTimer::seconds, Released(), py::arg("what"), py::arg("bytes"), py::arg("repeats"),
+           "Median of this rank; all ranks call it alike.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
         py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);
   m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),

@@ -30,6 +30,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         "train several families on the same text and compare them",
     ),
     "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
+    "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}

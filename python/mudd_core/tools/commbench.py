@@ -1,0 +1,206 @@
+"""Measures latency and bandwidth between the ranks of a job, by the exchange that training uses.
+
+    mpirun -n 2 python3 launch.py commbench --workdir=runs/bench
+    mpirun -n 2 python3 launch.py commbench --node=rank
+    python3 launch.py commbench --ranks=4
+
+Under mpirun or srun the ranks are its processes; --ranks makes threads of this process instead. With --workdir the
+numbers are kept there as commbench.json, which `python3 launch.py scale --net=DIR` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core, dist
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import output_folder
+from mudd_core.base.regular_files import write_text
+from mudd_core.base.surroundings import is_rank
+from mudd_core.config.tool_arguments import ToolArguments
+
+SIZES = (64, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+FILE = "commbench.json"
+_WHAT = {
+    "message": "one message there, half of there and back",
+    "all_gather": "a part of each rank to all",
+    "node_sum": "planes of the ranks of a node",
+    "sum": "a plane over nodes",
+    "gather": "a plane over nodes",
+}
+Row = dict[str, Any]
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; the exit code."""
+    asked, rest = _parser().read(words)
+    if rest:
+        raise UserError(f"[commbench] expected options alone, got '{rest[0]}'")
+    sizes = [size for size in SIZES if size <= asked.largest]
+    if asked.ranks:
+        if is_rank():
+            raise UserError("[commbench] --ranks: a launcher has started the ranks already; leave it out")
+        found = _by_threads(asked, sizes)
+    else:
+        found = _by_processes(asked, sizes)
+    if found:
+        print(text(found))
+        if asked.workdir:
+            _write(asked.workdir, found)
+    return 0
+
+
+def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
+    """Seconds of every exchange that these ranks have, of the slowest rank."""
+    timer = _core.CommTimer(comm.core, max(sizes))
+    kinds = ["message", "all_gather"] if comm.world > 1 else []
+    kinds += ["node_sum"] * (comm.node_size > 1) + ["sum", "gather"] * (comm.nodes > 1)
+    rows = []
+    for what in kinds:
+        for size in sizes:
+            count = max(3, repeats if size <= 1 << 20 else repeats // 4)
+            mine = timer.seconds(what, size, count)
+            slowest = max(json.loads(other) for other in comm.all_gather(json.dumps(mine).encode()))
+            rows.append({"what": what, "bytes": size, "seconds": slowest})
+    return rows
+
+
+def summary(rows: Sequence[Row], world: int, node_size: int) -> dict[str, Any]:
+    """Latency and bandwidth inside a node and between nodes, as `scale` counts them; None where there is none.
+
+    Between nodes: of sum and gather together, for a plane of a node. Inside: planes that are summed.
+    """
+    nodes, times = world // node_size, {(row["what"], row["bytes"]): row["seconds"] for row in rows}
+    small, large = min(row["bytes"] for row in rows), max(row["bytes"] for row in rows)
+    inside = between = None
+    if node_size > 1:
+        inside = {
+            "latency": times["node_sum", small],
+            "bandwidth": large * node_size / times["node_sum", large],
+        }
+    if nodes > 1:
+        rounds = math.ceil(math.log2(nodes))
+        moved = 2 * large * (nodes - 1) / nodes
+        taken = times["sum", large] + times["gather", large]
+        between = {"latency": times["gather", small] / rounds, "bandwidth": moved / taken}
+    return {"inside_node": inside, "between_nodes": between}
+
+
+def text(found: dict[str, Any]) -> str:
+    """The table, and the figures below it."""
+    lines = [
+        f"{found['world']} ranks as {found['ranks_are']}, {found['nodes']} node{'s' * (found['nodes'] > 1)} of "
+        f"{found['node_size']}; "
+        f"hosts {', '.join(found['hosts'])}",
+        f"{'':<12}{'bytes':>12} {'seconds':>12} {'GB/s':>8}",
+    ]
+    for row in found["rows"]:
+        note = f"  {_WHAT[row['what']]}" if row["bytes"] == min(one["bytes"] for one in found["rows"]) else ""
+        rate = row["bytes"] / row["seconds"] / 1e9
+        lines.append(f"{row['what']:<12}{row['bytes']:>12,} {row['seconds']:>12.3g} {rate:>8.3g}{note}")
+    for name in ("inside_node", "between_nodes"):
+        if figures := found[name]:
+            words = f"{1e6 * figures['latency']:.3g} us, {figures['bandwidth'] / 1e9:.3g} GB/s"
+            lines.append(f"{name.replace('_', ' ')}: {words}")
+    return "\n".join(lines)
+
+
+def _as_rank(
+    comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], ranks_are: str
+) -> dict[str, Any]:
+    """What rank 0 tells; the others make the same calls."""
+    if comm.world < 2:
+        raise UserError(
+            "[commbench] expected several ranks; start it by mpirun -n 2, or as threads by --ranks=2"
+        )
+    rows = measure(comm, sizes, asked.repeats)
+    hosts = [name.decode() for name in comm.all_gather(socket.gethostname().encode())]
+    return {
+        "version": 1, "ranks_are": ranks_are, "world": comm.world, "nodes": comm.nodes,
+        "node_size": comm.node_size, "hosts": sorted(set(hosts)), "rows": rows,
+        **summary(rows, comm.world, comm.node_size),
+    }  # fmt: skip
+
+
+def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
+    _core.set_num_threads(max(1, len(os.sched_getaffinity(0)) // asked.ranks))
+    found: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+
+    def work(comm: dist.Comm) -> None:
+        try:
+            told = _as_rank(comm, asked, sizes, "threads of one process")
+            if comm.rank == 0:
+                found.append(told)
+        except Exception as error:
+            errors.append(error)
+            comm.fail(70, str(error))
+
+    comms = dist.threads(asked.ranks, 1 if asked.node == "rank" else None)
+    threads = [threading.Thread(target=work, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
+    """Empty on ranks other than the first."""
+    comm = dist.launched(node=asked.node, shared_bytes=len(os.sched_getaffinity(0)) * max(sizes))
+    try:
+        found = _as_rank(comm, asked, sizes, "processes")
+    except Exception as error:
+        if comm.world > 1:
+            comm.fail(70, f"error: {error}")
+        raise
+    first = comm.rank == 0
+    comm.close()
+    return found if first else {}
+
+
+def _write(folder: str, found: dict[str, Any]) -> None:
+    path = output_folder(Path(folder), "[commbench] --workdir") / FILE
+    write_text(path, json.dumps(found, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 1024:
+        raise ValueError
+    return number
+
+
+def _bytes(text: str) -> int:
+    number = int(text)
+    if not SIZES[0] <= number <= SIZES[-1]:
+        raise ValueError
+    return number
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("commbench", __doc__ or "")
+    parser.add_argument("--workdir", metavar="DIR", help=f"also keep the numbers there, as {FILE}")
+    parser.add_argument("--ranks", type=_count, metavar="N", help="ranks as threads of this process")
+    parser.add_argument(
+        "--node", choices=("host", "rank"), default="host",
+        help="rank: every rank is a node of its own, so that one machine shows the path between nodes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--largest", type=_bytes, default=SIZES[-1], metavar="B", help="most bytes (default 64 MiB)"
+    )
+    parser.add_argument(
+        "--repeats", type=_count, default=20, metavar="K", help="of each; the median counts (default 20)"
+    )
+    return parser
