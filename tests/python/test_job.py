@@ -227,3 +227,18 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
 def test_restarts_end(tmp_path: Path) -> None:
     code, output = ended(start(tmp_path, "raise SystemExit(70)", "--ranks=2", "--max-restarts=1"))
     assert code == 70 and output.count(" -n 2 ") == 2, output
+
+
+def test_an_mpirun_that_outlives_its_ranks_is_killed(tmp_path: Path) -> None:
+    """As Open MPI 4.1.4 does now and then after a killed rank: it waits for a lock for ever."""
+    stuck = tmp_path / "mpirun"
+    stuck.write_text("#!/bin/sh\nsleep 1 &\nwait $!\nexec sleep 60\n")
+    stuck.chmod(0o755)
+    starter = STARTER.format(mpirun=str(stuck), script="none.py")
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", starter, "--ranks=2"], capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )  # fmt: skip
+    assert done.returncode == 137 and "mpirun does not end" in done.stderr, done.stderr
+    assert time.monotonic() - begin < 15

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,8 @@ _THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _ANSWER_SECONDS = 10
 _AGAIN_SECONDS = 2  # until a request to stop is repeated
+_LOOK_SECONDS = 0.5
+_ALONE_SECONDS = 2  # that mpirun may take to end after its ranks
 _AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
 
 
@@ -188,17 +192,42 @@ def _start(argv: list[str], signals: _Signals) -> int:
         signals.process = process
         if signals.asked:  # in between
             process.send_signal(signal.SIGUSR1)
-        while True:
-            try:
-                code = process.wait(_AGAIN_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                if signals.asked:  # mpirun loses a signal that comes before its ranks do
-                    process.send_signal(signal.SIGUSR1)
+        code = _waited(process, signals)
         signals.process = None
     code = 128 - code if code < 0 else code
     # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
     return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code
+
+
+def _waited(process: subprocess.Popen[bytes], signals: _Signals) -> int:
+    """The exit code of mpirun. It is killed where it outlives its ranks: 4.1.4 may lock itself after a killed one."""
+    had_ranks, alone_since = False, 0.0
+    asked_at = time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_SECONDS)
+        now, ranks = time.monotonic(), _children(process.pid)
+        if ranks or not had_ranks:
+            had_ranks, alone_since = had_ranks or bool(ranks), now
+        elif now - alone_since > _ALONE_SECONDS:
+            _tell("[launch] all ranks are gone and mpirun does not end; it is killed")
+            process.kill()
+        if not signals.asked:
+            asked_at = now
+        elif now - asked_at > _AGAIN_SECONDS:  # mpirun loses a signal that comes before its ranks do
+            asked_at = now
+            process.send_signal(signal.SIGUSR1)
+
+
+def _children(number: int) -> list[str]:
+    """The processes that a process has started and that are not waited for; [number] where nobody tells."""
+    found = []
+    try:
+        for task in Path(f"/proc/{number}/task").iterdir():
+            found += (task / "children").read_text(encoding="ascii").split()
+    except OSError:
+        return [str(number)]
+    return found
 
 
 def program() -> list[str]:
