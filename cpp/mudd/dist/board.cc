@@ -1,6 +1,10 @@
 #include "mudd/dist/board.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -30,7 +34,9 @@ bool same_call(const Call& a, const Call& b) {
 int64_t Board::part_bytes() { return kSlotBytes + 2 * kArea; }
 
 Board::Board(WindowMemory memory, int first_rank, int node_rank, std::string host)
-    : memory_(std::move(memory)), first_rank_(first_rank), node_rank_(node_rank), host_(std::move(host)) {}
+    : memory_(std::move(memory)), first_rank_(first_rank), node_rank_(node_rank), host_(std::move(host)) {
+  mine().process.store(::getpid(), std::memory_order_relaxed);
+}
 
 std::byte* Board::area(int node_rank, uint64_t operation) const {
   return memory_.parts[node_rank] + kSlotBytes + static_cast<int64_t>(operation % 2) * kArea;
@@ -58,6 +64,12 @@ bool Board::failure(std::string* message) const {
   if (first == 0) return false;
   if (message) *message = slot(first - 1).message;
   return true;
+}
+
+bool Board::newly_gone(int node_rank) const {
+  const int32_t process = slot(node_rank).process.load(std::memory_order_relaxed);
+  if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH || failure(nullptr)) return false;
+  return slot(node_rank).missed.exchange(1) == 0;
 }
 
 std::string Board::where(int node_rank) const {

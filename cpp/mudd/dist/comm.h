@@ -23,6 +23,8 @@ class PeerError : public std::runtime_error {
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
 constexpr int kPhases = 10;
 const char* name_of(Phase phase);
+// For tests: kills the process when it enters a phase for the n-th time, if MUDD_KILL_AT=phase_<name>[:n] says so.
+void reached(Phase phase);
 // The phase of a name; Error if there is none.
 Phase parse_phase(const std::string& name);
 

@@ -39,7 +39,10 @@ class RankComm final : public Comm {
   std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces) override;
   std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) override;
   std::map<std::string, Traffic> counters() const override;
-  void set_phase(Phase phase, int64_t step) override { board_->set_phase(phase, step); }
+  void set_phase(Phase phase, int64_t step) override {
+    board_->set_phase(phase, step);
+    reached(phase);
+  }
   void watch(double seconds) override;
   void fail(int code, const std::string& message) override;
   bool close(double patience) override;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -36,7 +37,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::run() {
   const auto limit = std::chrono::duration<double>(seconds_);
-  const auto between = std::chrono::duration<double>(std::min(1.0, seconds_ / 8));
+  const auto between = std::chrono::duration<double>(std::min(0.1, seconds_ / 8));
   std::vector<uint64_t> beats(static_cast<size_t>(board_.ranks()), ~uint64_t{0});
   std::vector<Clock::time_point> heard(beats.size(), Clock::now());
   auto last = Clock::now();
@@ -47,6 +48,8 @@ void Watchdog::run() {
     last = now;
     int quiet = 0, suspect = -1;
     for (int r = 0; r < board_.ranks(); ++r) {
+      if (board_.newly_gone(r))
+        std::fprintf(stderr, "[ranks] %s is gone: its process was killed\n", board_.where(r).c_str());
       const uint64_t seen = board_.slot(r).beats.load(std::memory_order_relaxed);
       if (absent || seen != beats[r]) {
         beats[r] = seen;

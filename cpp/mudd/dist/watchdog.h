@@ -1,6 +1,6 @@
 // Watchdog: a thread that makes no call of the transport. When a rank of the node has given no sign of life for
 // too long, it reports what every rank of the node did last. A stopped rank's own watchdog is stopped too: others
-// see it.
+// see it. Of a rank whose process is gone it prints the last phase; the launcher ends the job.
 #pragma once
 
 #include <condition_variable>

@@ -52,6 +52,10 @@ class DistConfig:
         0.0, "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
         "median step where that is longer", "seconds", low=0.0, free=True,
     )  # fmt: skip
+    compare_every: int = opt(
+        500, "steps between two comparisons of the weights that several nodes hold; a difference ends the job with "
+        "exit code 70; 0 = never", "steps", low=0, free=True,
+    )  # fmt: skip
     debug: bool = opt(
         False, "compare the places in the code that the ranks' messages come from (slow)", free=True
     )

@@ -28,6 +28,7 @@ from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.run.recovery import Recovery
 from mudd_core.run.requests import Requests
+from mudd_core.run.same_weights import compare_due, compare_weights
 from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.state import RunState
@@ -160,6 +161,8 @@ class Trainer:
         record = self._state.took_step(report, lr, seconds, self.engine.figures())
         if goes_back:
             self._recovery.go_back(t)
+        if compare_due(self._ranks, self.config.dist.compare_every, record.step):
+            compare_weights(self._ranks, self.engine.state_parts(), record.step)
         return record
 
     # ---- the loop -----------------------------------------------------------------------------------------

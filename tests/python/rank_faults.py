@@ -1,0 +1,95 @@
+"""Runs of launch.py by ranks in which one rank gets another environment: for tests that kill it at an exact instant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpi_ranks import ENVIRONMENT
+from tiny_run import TinyRun
+
+STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
+MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
+PHASES = ("data", "forward", "backward", "reduce", "verdict", "update", "gather")
+# Points of a save and the ranks that pass them: every rank writes its files, rank 0 the rest.
+SAVE_POINTS = (
+    ("after_mkdir", (0,)),
+    ("after_block:2", (0, 1)),
+    ("after_shard_write", (0, 1)),
+    ("after_shard_sync", (0, 1)),
+    ("before_manifest", (0,)),
+    ("after_manifest_write", (0,)),
+    ("after_manifest", (0,)),
+    ("before_rename", (0,)),
+    ("after_rename", (0,)),
+    ("after_commit", (0,)),
+)
+
+
+def run_of(folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = ()) -> TinyRun:
+    """The 50-thousand-parameter run in a folder."""
+    return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix)
+
+
+def job_of(folder: Path, text: Path, world: int, *words: str, **variables: dict[int, str]) -> TinyRun:
+    """By `world` ranks under mpirun; variables: by name, the values that single ranks get."""
+    alone = run_of(folder, text, *words).command()
+    line: list[str] = []
+    for rank in range(world):
+        line += [":"] if rank else []
+        line += ["-n", "1"]
+        for name, values in variables.items():
+            line += ["-x", f"{name}={values[rank]}"] if rank in values else []
+        line += alone if rank else []
+    # TinyRun puts its own command behind the prefix: the first rank's; the others stand behind its words.
+    own = line.index(":") if world > 1 else len(line)
+    job = run_of(folder, text, *words, *line[own:], prefix=(*MPIRUN, *line[:own]))
+    job.log_suffix = ".ranks.log"
+    return job
+
+
+def same(run: TinyRun, whole: TinyRun) -> bool:
+    """Whether two finished runs have the same bits."""
+    return run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+
+
+@dataclass
+class Kills:
+    """A run that is killed again and again, each time going on from its last checkpoint, then run to its end."""
+
+    folder: Path
+    text: Path
+    world: int
+    words: tuple[str, ...] = ()
+    slowest: float = field(default=0.0, init=False)
+
+    def kill(self, rank: int, point: str) -> str:
+        """Start it, with one rank that dies at this point; what was printed. AssertionError if the job does not end."""
+        job = job_of(self.folder, self.text, self.world, *self.words, MUDD_KILL_AT={rank: point})
+        process = job.start()
+        name = point.split(":")[0]
+        try:
+            job.wait_for_text(process, f"killed at {name}")
+            died = time.monotonic()
+            assert process.wait(10) == 137, f"{point} of rank {rank}: {process.returncode}\n{job.tail}"
+        finally:
+            process.kill()
+        self.slowest = max(self.slowest, time.monotonic() - died)
+        return job.output
+
+    def finish(self, whole: TinyRun) -> bool:
+        """Run to the end without a fault: whether it has the bits of the whole run."""
+        job = job_of(self.folder, self.text, self.world, *self.words)
+        assert job.finish() == 0, job.tail
+        return same(job, whole)
+
+
+def instants(world: int) -> Iterable[tuple[int, str]]:
+    """(rank, point) of every phase of a step and every point of a save."""
+    for number, phase in enumerate(PHASES):
+        yield number % world, f"phase_{phase}:{3 + number}"
+    for point, ranks in SAVE_POINTS:
+        for rank in ranks:
+            yield rank, point

@@ -1,0 +1,45 @@
+"""SIGKILL of one rank at named instants of a step and of a save: the job ends, and the same command goes on.
+
+All instants: ./run soak mpi; the points of a save by themselves: test_resume_of_ranks.py.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpi_ranks import needs_mpi, window_files
+from rank_faults import Kills, run_of
+from tiny_run import TinyRun
+
+pytestmark = needs_mpi
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """The unbroken run of one process."""
+    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+def test_a_killed_rank_is_named_and_no_bit_is_lost(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
+    before = set(window_files())
+    kills = Kills(tmp_path / "run", tiny_text, 2)
+    for rank, point in [
+        (1, "phase_forward:3"),
+        (0, "phase_backward:4"),
+        (1, "phase_reduce:5"),
+        (0, "phase_verdict:6"),
+        (1, "phase_gather:7"),
+        (1, "after_block:2"),
+        (0, "before_rename"),
+    ]:
+        said = kills.kill(rank, point)
+        phase = point.removeprefix("phase_").split(":")[0] if point.startswith("phase_") else "save"
+        assert said.count("is gone: its process was killed") == 1, said
+        assert re.search(rf"\[ranks\] rank {rank} \(.+\) in step \d+ \({phase}\).* is gone", said), said
+    assert kills.finish(whole)
+    assert set(window_files()) <= before
