@@ -89,7 +89,7 @@ def main_help() -> str:
         f"  {' '.join(JOB_OPTIONS)}: several processes, see train --help",
         "",
         "examples:",
-        *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1], "train --help")),
+        *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1])),
         "",
         folded(
             "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
