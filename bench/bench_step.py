@@ -3,15 +3,17 @@
     python bench/bench_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
 
 A step is all micro-batches forward and backward, clip to norm 1, AdamW and repacking: the one call of the
-engine. Warm-up steps are not timed.
+engine. Warm-up steps are not timed. Under mpirun the ranks take the steps together, and the first one reports.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from rank_memory import memory_of
 from shapes import AUX, EXPERTS, FAMILIES, SHAPES, TOP_K, Shape, peak_rss_mib, usable_cores
-from turns import turns
+from turns import Ranks, turns
 from workload import (
     BETAS,
     CLIP,
@@ -35,6 +38,7 @@ from workload import (
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+KINDS = ("weights", "first_moment", "second_moment")
 
 
 def run_config(
@@ -87,13 +91,14 @@ def make_engine(
     weights: Path | None,
     precision: str = "fp32",
     recompute: bool = False,
+    comm: Any = None,
 ) -> Any:
-    """Model with the given (or the bench's own) weights, and its engine."""
+    """Model with the given (or the bench's own) weights, and its engine. comm: of the ranks that train it."""
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
     config = run_config(s, family, micro_batch, precision, recompute)
-    model = Model(config.model, initialize=False, precision=precision)
+    model = Model(config.model, initialize=False, precision=precision, comm=comm)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
     else:
@@ -104,34 +109,56 @@ def make_engine(
     return Engine(config, model)
 
 
-def state_lengths(engine: Any) -> dict[str, float]:
+def state_lengths(engine: Any, comm: Any) -> dict[str, float]:
     """Lengths of all weights, first and second moments: another clip, decay or moment would change them."""
     parts: dict[str, list[Any]] = {}
-    for name, value in engine.state_tensors().items():
-        kind = name.split("/")[0] if "/" in name else "weights"
-        parts.setdefault(kind, []).append(value)
-    return {kind: length(parts[kind]) for kind in ("weights", "first_moment", "second_moment")}
+    for part in engine.state_parts():
+        kind = part.name.split("/")[0] if "/" in part.name else "weights"
+        if kind in KINDS and (not part.shared or comm.node_rank == 0):  # one copy of what a node shares
+            parts.setdefault(kind, []).append(part.array)
+    own = {
+        kind: length(parts.get(kind, [])) ** 2 / (comm.nodes if kind == "weights" else 1) for kind in KINDS
+    }
+    return {kind: math.sqrt(sum(one[kind] for one in gathered(comm, own))) for kind in KINDS}
+
+
+def gathered(comm: Any, value: Any) -> list[Any]:
+    """What every rank gives."""
+    return [json.loads(one) for one in comm.all_gather(json.dumps(value).encode())]
 
 
 def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     """Train on fixed random tokens and time the steps after the warm-up."""
     import mudd_core as mc
+    from mudd_core import dist
+    from mudd_core.run.rank_cores import widen
 
+    comm = dist.launched(node=a.node)
+    widen(a.threads)
     mc.set_num_threads(a.threads)
     micro_batch = default_micro_batch(s) if a.micro_batch is None else a.micro_batch
-    engine = make_engine(s, family, micro_batch, a.weights, a.precision, a.recompute)
-    losses, seconds = [], []
-    for step in turns(a.warmup + a.steps, a.in_turn):
-        window = batch_tokens(s, step).astype(np.int32)
-        batch = {
-            k: np.ascontiguousarray(w) for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
-        }
-        start = time.perf_counter()
-        report = engine.train_step(step, LR, batch)
-        seconds.append(time.perf_counter() - start)
-        losses.append(float(report.loss))
+    program = memory_of("self")
+    engine = make_engine(
+        s, family, micro_batch, a.weights, a.precision, a.recompute, comm if comm.world > 1 else None
+    )
+    losses, seconds, exposed = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Ranks(Path(comm.broadcast(folder.encode()).decode()), comm.rank, comm.world)
+        comm.barrier()  # all weights are set
+        for step in turns(a.warmup + a.steps, a.in_turn, ranks):
+            window = batch_tokens(s, step).astype(np.int32)
+            batch = {
+                k: np.ascontiguousarray(w)
+                for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
+            }
+            start = time.perf_counter()
+            report = engine.train_step(step, LR, batch)
+            seconds.append(time.perf_counter() - start)
+            losses.append(float(report.loss))
+            exposed.append(engine.exposed_seconds)
+        used = gathered(comm, {"program": program, "now": memory_of("self")})
     timed = seconds[a.warmup :]
-    return {
+    row = {
         "name": "mudd_core",
         "tokens_per_second": s.tokens / statistics.median(timed),
         "spread": spread(timed),
@@ -140,9 +167,18 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         "threads": a.threads,
         "micro_batch": micro_batch,
         "losses": losses,
-        "state": state_lengths(engine),
+        "state": state_lengths(engine, comm),
         "memory": engine.memory_report(),
+        "tokens_of_a_step": s.tokens,
+        "ranks": comm.world,
+        "nodes": comm.nodes,
+        "exposed": statistics.median(e / t for e, t in zip(exposed, seconds, strict=True)),
+        "memory_of_ranks": used,
+        "sent": comm.counters(),
+        "first_rank": comm.rank == 0,
     }
+    comm.close()
+    return row
 
 
 def parse() -> argparse.Namespace:
@@ -165,6 +201,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--recompute", action="store_true", help="train.recompute: norms and gates again in backward"
     )
+    p.add_argument("--node", choices=("host", "rank"), default="host", help="rank: ranks share no memory")
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()
@@ -176,6 +213,8 @@ def main() -> int:
     shape = SHAPES[a.shape]
     s = replace(shape, T=a.seq_len or shape.T, B=a.batch or shape.B)
     row = measure(s, a.family, a)
+    if not row.pop("first_rank"):
+        return 0
     if a.json:
         print(json.dumps(row))
         return 0

@@ -1,30 +1,61 @@
 """Programs that take their steps in turn, so that a slow second of the machine hits all of them alike.
 
 A program waits before each step for a line on its standard input (`turns`); who measures holds the other end
-(`Program`) and lets one program step at a time, while the others sleep.
+(`Program`) and lets one program step at a time, while the others sleep. Of a program of several ranks the first one
+reads the lines and passes them on (`Ranks`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 WAITING = "waiting for a turn"
 PAUSE = 0.02  # seconds after a turn: idle threads of the program that had it may spin for some milliseconds
 
 
-def turns(count: int, in_turn: bool) -> Iterator[int]:
+class Ranks:
+    """Passes each turn from rank 0 to the others through named pipes, on which they sleep.
+
+    A barrier would do, but ranks that wait in one wake up all the time, beside the program that has its turn.
+    """
+
+    def __init__(self, folder: Path, rank: int, world: int) -> None:
+        """folder: of these ranks alone, on a disk that all of them see."""
+        self.first = rank == 0
+        self._pipes = []
+        for other in range(1, world) if self.first else (rank,):
+            pipe = folder / f"turns_{other}"
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(pipe)
+            self._pipes.append(os.open(pipe, os.O_RDWR))
+
+    def turn(self) -> None:
+        """By rank 0: lets the others go on, who are waiting here."""
+        for pipe in self._pipes:
+            if self.first:
+                os.write(pipe, b"\n")
+            else:
+                os.read(pipe, 1)
+
+
+def turns(count: int, in_turn: bool, ranks: Ranks | None = None) -> Iterator[int]:
     """Numbers of the steps to take, each when it is allowed; without `in_turn` all at once."""
     for step in range(count):
         if in_turn:
-            print(WAITING, flush=True)
-            if not sys.stdin.readline():
-                raise SystemExit("[turns] whoever gave the turns is gone")
+            if ranks is None or ranks.first:
+                print(WAITING, flush=True)
+                if not sys.stdin.readline():
+                    raise SystemExit("[turns] whoever gave the turns is gone")
+            if ranks is not None:
+                ranks.turn()
         yield step
 
 

@@ -1,112 +1,92 @@
-// Sum of a plane over ranks of one machine: windows and the tree, MPI_Allreduce, and a copy for scale.
-//   mpirun -n 2 --bind-to core build/run/bench/window_sum [MiB [repeats]]
+// The sum of a plane over the ranks of a node: ours, from window to window, beside MPI_Allreduce of the same
+// numbers and beside plain copies, in turn; rank 0 prints one JSON object of medians.
+//   mpirun -n 2 --bind-to core build/run/bench/window_sum [MiB [rounds]]
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
-#include "mudd/base/isa.h"
-#include "mudd/base/parallel.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Every rank's numbers, in memory that all ranks see.
+std::vector<float*> windows(int ranks, int64_t n) {
+  float* mine = nullptr;
+  MPI_Win window;
+  MPI_Win_allocate_shared(n * static_cast<int64_t>(sizeof(float)), sizeof(float), MPI_INFO_NULL, MPI_COMM_WORLD,
+                          &mine, &window);
+  std::vector<float*> parts(static_cast<size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    MPI_Win_shared_query(window, r, &bytes, &unit, &parts[static_cast<size_t>(r)]);
+  }
+  return parts;
+}
+
+// Seconds that body takes on the slowest rank.
+template <class Body>
+double seconds(Body body) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = MPI_Wtime();
+  body();
+  MPI_Barrier(MPI_COMM_WORLD);
+  return MPI_Wtime() - start;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-struct Plane {
-  std::vector<float*> parts;                     // of all ranks
-  std::vector<std::atomic<uint64_t>*> arrivals;  // of all ranks, before their plane
-};
-
-// Memory of all ranks in one window: a cache line for the counter, then the numbers.
-Plane shared_plane(int64_t n, int ranks) {
-  MPI_Info info;
-  MPI_Info_create(&info);
-  MPI_Info_set(info, "alloc_shared_noncontig", "true");
-  void* base = nullptr;
-  MPI_Win window;
-  MPI_Win_allocate_shared(64 + n * static_cast<int64_t>(sizeof(float)), 1, info, MPI_COMM_WORLD, &base, &window);
-  MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
-  Plane plane;
-  for (int r = 0; r < ranks; ++r) {
-    MPI_Aint size = 0;
-    int unit = 0;
-    MPI_Win_shared_query(window, r, &size, &unit, &base);
-    plane.arrivals.push_back(static_cast<std::atomic<uint64_t>*>(base));
-    plane.parts.push_back(reinterpret_cast<float*>(static_cast<std::byte*>(base) + 64));
-  }
-  return plane;
-}
-
-void meet(const Plane& plane, int rank, uint64_t round) {
-  plane.arrivals[rank]->store(round, std::memory_order_release);
-  for (const auto* other : plane.arrivals)
-    while (other->load(std::memory_order_acquire) < round) __builtin_ia32_pause();
-}
-
-// Median seconds of body(), which all ranks begin together; the slowest rank counts.
-template <class Body>
-double seconds(int repeats, const Body& body) {
-  std::vector<double> times;
-  for (int k = 0; k < repeats + 3; ++k) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    const auto begin = Clock::now();
-    body();
-    double mine = std::chrono::duration<double>(Clock::now() - begin).count(), slowest = 0;
-    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    if (k >= 3) times.push_back(slowest);
-  }
-  return median(times);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int64_t bytes = (argc > 1 ? std::atoll(argv[1]) : 32) << 20;
-  const int repeats = argc > 2 ? std::atoi(argv[2]) : 21;
-  const int64_t n = bytes / static_cast<int64_t>(sizeof(float));
-  MPI_Init(nullptr, nullptr);
+  MPI_Init(&argc, &argv);
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  mudd::set_num_threads(1);
-  const Plane plane = shared_plane(n, ranks);
-  std::fill_n(plane.parts[rank], n, 1.0f);
-  std::vector<float> result(static_cast<size_t>(n));
-  uint64_t round = 0;
-  const int64_t begin = n * rank / ranks, count = n * (rank + 1) / ranks - begin;
-  std::vector<const float*> slices;
-  for (const float* part : plane.parts) slices.push_back(part + begin);
-  const double windows = seconds(repeats, [&] {
-    meet(plane, rank, ++round);
-    mudd::sum_planes(slices, plane.parts[rank] + begin, count);
-    meet(plane, rank, ++round);
-  });
-  const double copy =
-      seconds(repeats, [&] { std::memcpy(result.data() + begin, plane.parts[rank] + begin, count * 4); });
-  const double all_reduce = seconds(repeats, [&] {
-    MPI_Allreduce(plane.parts[rank], result.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  });
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 40;
+  const int64_t n = (argc > 1 ? std::atoll(argv[1]) : 32) << 18;
+  const auto bytes = static_cast<double>(n * static_cast<int64_t>(sizeof(float)));
+  const std::vector<float*> planes = windows(ranks, n);
+  std::vector<float> total(static_cast<size_t>(n)), copy(static_cast<size_t>(n));
+  float* mine = planes[static_cast<size_t>(rank)];
+  const int64_t begin = n * rank / ranks, end = n * (rank + 1) / ranks;
+  std::vector<const float*> slices(planes.begin(), planes.end());
+  for (const float*& slice : slices) slice += begin;
+
+  std::vector<double> ours, theirs, copies;
+  bool equal = true;
+  for (int round = 0; round < rounds + 5; ++round) {
+    std::fill(mine, mine + n, static_cast<float>(rank + 1));
+    theirs.push_back(seconds(
+        [&] { MPI_Allreduce(mine, total.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }));
+    copies.push_back(
+        seconds([&] { std::memcpy(copy.data(), total.data(), static_cast<size_t>(n) * sizeof(float)); }));
+    ours.push_back(seconds([&] { mudd::sum_planes(slices, mine + begin, end - begin); }));
+    for (int r = 0; r < ranks; ++r) {  // where the others read it: in the window of its owner
+      const int64_t first = n * r / ranks, last = n * (r + 1) / ranks;
+      equal &= std::equal(planes[static_cast<size_t>(r)] + first, planes[static_cast<size_t>(r)] + last,
+                          total.begin() + first);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  for (auto* times : {&ours, &theirs, &copies}) times->erase(times->begin(), times->begin() + 5);
   if (rank == 0) {
-    const double moved = static_cast<double>(bytes) * (ranks + 1), copied = 2.0 * static_cast<double>(bytes);
+    const double window_s = median(ours), all_s = median(theirs), copy_s = median(copies);
     std::printf(
-        "%d ranks, %lld MiB, isa %s: windows %.2f ms (%.1f GB/s moved), MPI_Allreduce %.2f ms (%.1f times), "
-        "copy %.1f GB/s (the sum moves %.2f of it)\n",
-        ranks, static_cast<long long>(bytes >> 20), mudd::name_of(mudd::active_isa()), windows * 1e3,
-        moved / windows * 1e-9, all_reduce * 1e3, all_reduce / windows, copied / copy * 1e-9,
-        moved / windows / (copied / copy));
+        "{\"mib\": %.0f, \"ranks\": %d, \"rounds\": %d, \"equal\": %s, \"window_ms\": %.4f, \"allreduce_ms\": "
+        "%.4f, "
+        "\"window_gb_s\": %.3f, \"copy_gb_s\": %.3f}\n",
+        bytes / (1 << 20), ranks, rounds, equal ? "true" : "false", 1e3 * window_s, 1e3 * all_s,
+        (ranks + 1) * bytes / window_s / 1e9, 2 * ranks * bytes / copy_s / 1e9);
   }
   MPI_Finalize();
+  return equal ? 0 : 1;
 }

@@ -193,7 +193,9 @@ void bind_step(py::module_& m) {
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.")
-      .def_property_readonly("scratch_bytes", &TrainStep::scratch_bytes, "Of the optimizer.");
+      .def_property_readonly("scratch_bytes", &TrainStep::scratch_bytes, "Of the optimizer.")
+      .def_property_readonly("exposed_seconds", &TrainStep::exposed_seconds,
+                             "Of the last step: only exchanging with other ranks, or waiting for them.");
   m.def(
       "fill_inputs",
       [](bind::PyBatcher& batcher, Executor& e, int64_t first) {

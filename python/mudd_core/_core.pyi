@@ -455,6 +455,11 @@ class TrainStep:
         Returns when the weights of the last update are here, from all nodes; all ranks call it together.
         """
     @property
+    def exposed_seconds(self) -> float:
+        """
+        Of the last step: only exchanging with other ranks, or waiting for them.
+        """
+    @property
     def figures(self) -> typing.Any:
         """
         Sums of the figures over the last step's samples, one after the other; the next step overwrites them.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from mudd_core import dist
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.torch_mixtral import Mixtral
@@ -146,7 +147,7 @@ def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
             engine.train_step(
                 step, workload.LR, {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
             )
-        lengths.append(bench_step.state_lengths(engine))
+        lengths.append(bench_step.state_lengths(engine, dist.alone()))
     assert abs(lengths[0]["weights"] / lengths[1]["weights"] - 1) > same_step.STATE_TOLERANCE["weights"]
     assert lengths[0]["first_moment"] > 0 and lengths[0]["second_moment"] > 0
 

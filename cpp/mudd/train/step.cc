@@ -1,5 +1,6 @@
 #include "mudd/train/step.h"
 
+#include <chrono>
 #include <utility>
 
 namespace mudd {
@@ -28,6 +29,19 @@ std::vector<GradientPlanes> gradient_planes(const Executor& executor, const Grad
   return gradients;
 }
 
+// Adds the seconds of its life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& sum_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 TrainStep::TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
@@ -51,16 +65,24 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   seeded.seed = options_.seed;
   totals_.flags = flags;
   accumulate_.run(seeded, fill, *sync_, totals_);
-  sync_->enter(dist::Phase::reduce, input.step);
-  sync_->finish_gradients(totals_.stop);
+  exposed_seconds_ = 0;
+  {
+    const Stopwatch watch(exposed_seconds_);
+    sync_->enter(dist::Phase::reduce, input.step);
+    sync_->finish_gradients(totals_.stop);
+  }
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
-  sync_->enter(dist::Phase::verdict, input.step);
-  sync_->exchange(totals_);
+  {
+    const Stopwatch watch(exposed_seconds_);
+    sync_->enter(dist::Phase::verdict, input.step);
+    sync_->exchange(totals_);
+  }
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
   const double clip = clip_factor(report.grad_norm, options_.clip);
   sync_->enter(dist::Phase::update, input.step);
   const bool finite = update_.run(updates, lr, clip / report.denominator);
+  const Stopwatch watch(exposed_seconds_);
   sync_->enter(dist::Phase::gather, input.step);
   report.spoilt = !sync_->finish_update(finite);
   return report;

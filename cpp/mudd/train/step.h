@@ -49,6 +49,9 @@ class TrainStep {
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }
   int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
+  // Seconds of the last step in which this process only exchanged with others: after its backward, and after its
+  // update.
+  double exposed_seconds() const { return exposed_seconds_; }
 
  private:
   Executor& executor_;
@@ -58,6 +61,7 @@ class TrainStep {
   WeightUpdate update_;
   std::vector<GradientPlanes> gradients_;
   StepTotals totals_;
+  double exposed_seconds_ = 0;
 };
 
 }  // namespace mudd

@@ -157,6 +157,11 @@ class Engine:
         """Updates made so far; the skipped ones do not count."""
         return self._state.updates
 
+    @property
+    def exposed_seconds(self) -> float:
+        """Of the last step on inputs and targets alone: only exchanging with other ranks, or waiting for them."""
+        return float(self._step.exposed_seconds)
+
     def figures(self) -> dict[str, Any]:
         """Metrics of the last step beside its loss: loads, entropies, drops and alarms of a mixture of experts."""
         return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}

@@ -1,0 +1,205 @@
+"""Several ranks on one machine of two cores: all figures of data parallel training, ratios of one run.
+
+    python bench/bench_ranks.py                            # all parts, both shapes
+    python bench/bench_ranks.py --only sums memory         # some; the others keep their last rows
+    python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
+
+Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
+under mpirun or not, fp32 and bf16), peers (PyTorch DDP with gloo on two processes, fp32), sums (32 MiB over two
+windows), memory (worlds 1, 2, 4), link (two network namespaces joined by 1 Gb/s; needs root). Rows go to
+bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rank_programs
+import ranks_page
+from same_step import another_computation, compare
+from shapes import SHAPES, commit, cpu_flags, cpu_name
+from turns import Program, take_turns
+from workload import parameter_shapes, random_weights
+
+HERE = Path(__file__).resolve().parent
+Row = dict[str, Any]
+# Program: (ranks, threads, start); start is None for plain Python, else an argument list or the launcher's own.
+STEPS: dict[str, tuple[int, int, str]] = {
+    "1 rank x 2 threads": (1, 2, "plain"),
+    "2 ranks x 1 thread": (2, 1, "ranks"),
+    "1 rank x 1 thread": (1, 1, "plain"),
+    "mpirun -n 1 x 2 threads, bound by default": (1, 2, "mpirun"),
+    "mpirun -n 1 x 2 threads, not bound": (1, 2, "mpirun --bind-to none"),
+}
+PEERS = {"DDP 25 MB": ("adamw", 25), "DDP 5 MB": ("adamw", 5), "DDP ZeRO 25 MB": ("zero", 25)}
+
+
+def in_turn(programs: dict[str, list[str]], a: argparse.Namespace) -> dict[str, Row]:
+    """Rows by label."""
+    lengths = ["--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn", "--json", *a.tiny]
+    environment = rank_programs.environment()
+    started = [Program([*argv, *lengths], environment) for argv in programs.values()]
+    rows = take_turns(started, a.warmup + a.steps)
+    if None in rows:
+        raise SystemExit(f"[bench_ranks] a program failed: {dict(zip(programs, rows, strict=True))}")
+    return {label: row for label, row in zip(programs, rows, strict=True) if row is not None}
+
+
+def checked(rows: dict[str, Row], precision: str) -> list[Row]:
+    """Rows with what differs from the first one by more than rounding."""
+    first = next(iter(rows.values()))
+    found = []
+    for label, row in rows.items():
+        row |= {"program": label, "family": "transformer_pp", "precision": precision}
+        compare(row, first)
+        row["other_steps"] = another_computation(row, precision, None)
+        found.append({k: v for k, v in row.items() if k not in ("losses", "state")})
+    return found
+
+
+def steps(a: argparse.Namespace, folder: Path) -> list[Row]:
+    """Ranks beside threads."""
+    rows = []
+    for shape in a.shapes:
+        for precision in a.precision:
+            options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
+            programs = {
+                label: rank_programs.ours(ranks, threads, start, options)
+                for label, (ranks, threads, start) in STEPS.items()
+            }
+            rows += [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
+    return rows
+
+
+def peers(a: argparse.Namespace, folder: Path) -> list[Row]:
+    """PyTorch DDP beside two ranks of ours, fp32."""
+    rows = []
+    for shape in a.shapes:
+        options = ["--shape", shape, "--weights", weights(shape, folder)]
+        programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
+        for label, (optimizer, bucket) in PEERS.items():
+            programs[label] = [
+                *[sys.executable, str(HERE / "baselines" / "torch_ddp.py"), *options],
+                *["--optimizer", optimizer, "--bucket-mb", str(bucket)],
+            ]
+        rows += [{**row, "shape": shape} for row in checked(in_turn(programs, a), "fp32")]
+    return rows
+
+
+def sums(a: argparse.Namespace, folder: Path) -> list[Row]:
+    """The C++ program window_sum."""
+    del folder
+    program = a.sums_program or rank_programs.newest(HERE.parent, "window_sum")
+    if program is None:
+        return [{"skipped": "window_sum is not built: -DMUDD_BENCH=ON with Open MPI (./run test)"}]
+    argv = rank_programs.launcher(2, 1, [str(program), "32", str(2 * a.steps)])
+    done = subprocess.run(
+        argv, env=rank_programs.environment(), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return [json.loads(done.stdout.splitlines()[-1])]
+
+
+def memory(a: argparse.Namespace, folder: Path) -> list[Row]:
+    """What ranks use after some steps, beside the formula and the plan."""
+    rows = []
+    short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
+    for shape in a.shapes:
+        for world in (1, 2, 4):
+            options = ["--shape", shape, "--weights", weights(shape, folder)]
+            label = f"{world} x 1 thread"
+            row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
+            rows.append({"shape": shape, **rank_programs.memory_row(row, shape, a.tiny)})
+    return rows
+
+
+def link(a: argparse.Namespace, folder: Path) -> list[Row]:
+    """Two nodes on this machine: messages in place of memory, and over a link of 1 Gb/s."""
+    shape = a.shapes[-1]
+    half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
+    options = ["--shape", shape, "--weights", weights(shape, folder)]
+    alone = {"1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half])}
+    nodes = [*options, "--node", "rank"]
+    rows = list(in_turn({**alone, "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes)}, a).items())
+    try:
+        with rank_programs.Link(folder) as between:
+            rows += in_turn({**alone, "link of 1 Gb/s": between.ours(nodes)}, a).items()
+    except (OSError, subprocess.CalledProcessError) as error:
+        skipped = {"skipped": f"no network namespaces: {error}"}
+        return [*ranks_page.hidden(rows, shape, a.steps + a.warmup), skipped]
+    return ranks_page.hidden(rows, shape, a.steps + a.warmup)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace, Path], list[Row]]] = {
+    "sums": sums, "memory": memory, "steps": steps, "peers": peers, "link": link
+}  # fmt: skip
+
+
+def weights(shape: str, folder: Path) -> str:
+    """A file of initial weights that all programs start from."""
+    file = folder / f"{shape}.npz"
+    if not file.exists():
+        values = random_weights(parameter_shapes(SHAPES[shape], "transformer_pp"))
+        np.savez(file, **values)  # type: ignore[arg-type]
+    return str(file)
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    p.add_argument("--shapes", nargs="+", choices=("9M", "55M"), default=["9M", "55M"])
+    p.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
+    p.add_argument("--steps", type=int, default=20, help="timed steps")
+    p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
+    p.add_argument("--sums-program", type=Path, help="window_sum; default: the newest one under build/")
+    p.add_argument("--tiny", action="store_true", help="4 windows of 16 tokens, to try the program out")
+    p.add_argument("--out", type=Path, help="the JSON file in place of bench/results/ranks_<cpu>_<date>.json")
+    a = p.parse_args()
+    a.tiny = ["--batch", "4", "--seq-len", "16"] if a.tiny else []
+    return a
+
+
+def main() -> int:
+    """Measure the parts, keep and print their rows."""
+    a = parse()
+    name = "_".join("".join(c if c.isalnum() else " " for c in cpu_name().lower()).split())
+    file = a.out or HERE / "results" / f"ranks_{name}_{time.strftime('%Y-%m-%d')}.json"
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    levels = [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
+    with tempfile.TemporaryDirectory() as folder:
+        for part in a.only:
+            start = time.perf_counter()
+            rows = PARTS[part](a, Path(folder))
+            kept[part] = {
+                "rows": rows,
+                "cpu": cpu_name(),
+                "flags": " ".join(levels),
+                "max_isa": os.environ.get("MUDD_MAX_ISA", ""),
+                "commit": commit(),
+                "date": time.strftime("%Y-%m-%d %H:%M"),
+                "steps": f"{a.steps} after {a.warmup}",
+                "seconds": round(time.perf_counter() - start),
+            }
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(kept, indent=1) + "\n")
+            file.with_suffix(".md").write_text(ranks_page.page(kept))
+    print(ranks_page.page(kept))
+    other = [row for part in a.only for row in kept[part]["rows"] if row.get("other_steps")]
+    for row in other:
+        print(f"{row['shape']} {row['program']}: {row['other_steps']}", file=sys.stderr)
+    return 1 if other else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""The page of bench_ranks.py: every figure of data parallel training beside its bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Row = dict[str, Any]
+LINK_BYTES = 125e6 * 0.94  # a second: 1 Gb/s less the headers of Ethernet, IP and TCP
+# (shape, program, program it is divided by, least ratio); precision fp32 and bf16 alike.
+RATIOS = (
+    ("55M", "2 ranks x 1 thread", "1 rank x 2 threads", 0.97),
+    ("9M", "2 ranks x 1 thread", "1 rank x 2 threads", 0.93),
+    ("55M", "2 ranks x 1 thread", "1 rank x 1 thread", 1.85),
+    ("9M", "2 ranks x 1 thread", "1 rank x 1 thread", None),
+    *(
+        (shape, f"mpirun -n 1 x 2 threads, {binding}", "1 rank x 2 threads", 0.98)
+        for shape in ("55M", "9M")
+        for binding in ("bound by default", "not bound")
+    ),
+)
+
+
+def hidden(rows: list[tuple[str, Row]], shape: str, count: int) -> list[Row]:
+    """Rows of two nodes: seconds of a step beside those of a rank alone on its half, and what is hidden of the bytes.
+
+    rows: pairs, each a rank alone and two nodes. count: steps that sent the bytes.
+    """
+    found = []
+    for (_, alone), (label, nodes) in zip(rows[::2], rows[1::2], strict=True):
+        step, compute = (row["tokens_of_a_step"] / row["tokens_per_second"] for row in (nodes, alone))
+        sent = sum(bytes for purpose, (_, bytes) in nodes["sent"].items() if purpose != "control") / count
+        row: Row = {
+            "shape": shape, "program": label, "step_s": step, "alone_s": compute, "sent_mb": sent / 1e6,
+            "exposed": nodes["exposed"], "messages": {k: v[0] / count for k, v in nodes["sent"].items()},
+        }  # fmt: skip
+        if "link" in label:
+            row["link_s"] = sent / LINK_BYTES
+            row["hidden"] = 1 - (step - compute) / row["link_s"]
+        found.append(row)
+    return found
+
+
+def figures(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
+    """(figure, measured, bar or None, whether less is better)."""
+    steps = {(r["shape"], r["precision"], r["program"]): r for r in _rows(kept, "steps")}
+    for (shape, precision, program), row in steps.items():
+        for of, what, base, bar in RATIOS:
+            if (of, what) == (shape, program) and (shape, precision, base) in steps:
+                ratio = row["tokens_per_second"] / steps[shape, precision, base]["tokens_per_second"]
+                yield f"{shape} {precision}: {what} over {base}, tokens/s", ratio, bar, False
+        if program == "2 ranks x 1 thread":
+            bar = 0.03 if shape == "55M" else None
+            yield f"{shape} {precision}: exposed communication inside a node", row["exposed"], bar, True
+    for row in _rows(kept, "sums"):
+        yield (
+            f"sum of {row['mib']:.0f} MiB: MPI_Allreduce over ours, time",
+            row["allreduce_ms"] / row["window_ms"], 5, False,
+        )  # fmt: skip
+        yield "its bytes a second over those of a copy", row["window_gb_s"] / row["copy_gb_s"], 0.5, False
+    for row in _rows(kept, "memory"):
+        for against in ("formula", "plan"):
+            if f"{against}_node" in row:
+                ratio = row["node"] / row[f"{against}_node"]
+                yield (
+                    f"{row['shape']}, world {row['ranks']}: memory of the node over the {against}",
+                    ratio,
+                    1.1,
+                    True,
+                )
+    peers = {(r["shape"], r["program"]): r for r in _rows(kept, "peers") if not r["other_steps"]}
+    for shape in {key[0] for key in peers}:
+        mine = peers[shape, "2 ranks x 1 thread"]
+        ddp = [
+            r
+            for (of, program), r in peers.items()
+            if of == shape and program.startswith("DDP ") and "ZeRO" not in program
+        ]
+        if ddp:
+            best = max(ddp, key=lambda r: float(r["tokens_per_second"]))
+            of_all = f"{shape}: ours over {best['program']}"
+            bars = (1.3, 0.6) if shape == "55M" else (None, None)
+            yield f"{of_all}, tokens/s", mine["tokens_per_second"] / best["tokens_per_second"], bars[0], False
+            yield f"{of_all}, memory of a process (Pss)", _process(mine) / _process(best), bars[1], True
+    for row in _rows(kept, "link"):
+        if "hidden" in row:
+            bar = 0.7 if row["shape"] == "55M" else None
+            yield f"{row['shape']}, {row['program']}: communication hidden", row["hidden"], bar, False
+
+
+def _rows(kept: Row, part: str) -> list[Row]:
+    return [row for row in kept.get(part, {}).get("rows", []) if "skipped" not in row]
+
+
+def _process(row: Row) -> float:
+    """MiB of the largest rank, shared pages by halves."""
+    return max(float(one["now"]["pss"]) for one in row["memory_of_ranks"])
+
+
+def page(kept: Row) -> str:
+    """Markdown."""
+    out = [
+        "# Several ranks on one machine",
+        "",
+        "Written by bench_ranks.py; ratios of one run, programs in turn.",
+        "",
+    ]
+    for part, about in kept.items():
+        out.append(
+            f"- {part}: {about['cpu']}, flags {about['flags']}, MUDD_MAX_ISA={about['max_isa'] or '-'}, commit "
+            f"{about['commit']}, {about['date']}, {about['steps']} steps, {about['seconds']} s"
+        )
+        out += [f"  - left out: {row['skipped']}" for row in about["rows"] if "skipped" in row]
+    out += ["", "| figure | measured | bar | |", "|---|---|---|---|"]
+    for figure, value, bar, less in figures(kept):
+        met = "" if bar is None else ("met" if (value <= bar if less else value >= bar) else "MISSED")
+        wanted = "" if bar is None else f"{'at most' if less else 'at least'} {bar:g}"
+        out.append(f"| {figure} | {value:.3f} | {wanted} | {met} |")
+    speeds = [row for part in ("steps", "peers") for row in _rows(kept, part)]
+    if speeds:
+        out += [
+            "",
+            "| shape | precision | program | ISA | tokens/s | spread | a process, MiB (Pss) | other steps |",
+        ]
+        out.append("|---|---|---|---|---|---|---|---|")
+    for row in speeds:
+        out.append(
+            f"| {row['shape']} | {row['precision']} | {row['program']} | {row['isa']} | {row['tokens_per_second']:.0f} "
+            f"| {row['spread']:.0%} | {_process(row):.0f} | {row['other_steps']} |"
+        )
+    if memory := [row for row in _rows(kept, "memory") if "plan_node" in row]:
+        out += ["", "MiB above the started program, after two steps:", ""]
+        out += [
+            "| shape | ranks | a rank, private | a rank, shared | node | formula and activations | --plan |"
+        ]
+        out.append("|---|---|---|---|---|---|---|")
+        out += [
+            f"| {r['shape']} | {r['ranks']} | {r['private_of_a_rank']:.0f} | {r['shared_of_a_rank']:.0f} "
+            f"| {r['node']:.0f} | {r['formula_node']:.0f} | {r['plan_node']:.0f} |"
+            for r in memory
+        ]
+    if links := _rows(kept, "link"):
+        out += [
+            "",
+            "| two nodes | step, s | a rank alone, s | sent by a rank, MB | hidden |",
+            "|---|---|---|---|---|",
+        ]
+        out += [
+            f"| {r['shape']}, {r['program']} | {r['step_s']:.3f} | {r['alone_s']:.3f} | {r['sent_mb']:.1f} "
+            f"| {r.get('hidden', float('nan')):.2f} |"
+            for r in links
+        ]
+    return "\n".join(out) + "\n"
