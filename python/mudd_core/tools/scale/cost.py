@@ -1,7 +1,7 @@
 """The time of a step on several nodes, by formula: docs/scale.md, 2.
 
-The exchange as it is built: the sum of gradients hides behind the last backward pass, all but the table of the
-vocabulary, which is finished last; the gather of the new weights is waited for at the end of the step.
+The exchange as it is built: the sum of gradients hides behind the last backward pass, the gather of new weights behind
+the next step's first forward pass. The table of the vocabulary is finished last and read first: nothing hides it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Training:
     """What the formulas need of a model and its step; counts of one node.
 
     weights: those that train. last: of them, in the gradient that is finished last. flops: of a token. runs: of a
-    rank's graph in a step; sums go behind the last one's backward pass.
+    rank's graph in a step; messages go beside the last one's backward and the first one's forward pass.
     """
 
     weights: int
@@ -73,7 +73,9 @@ def step(training: Training, tokens: float, speed: float, network: Network, node
     tail = network.rounds(nodes, GRADIENT_BYTES * training.last)
     gather = network.rounds(nodes, WEIGHT_BYTES * training.weights)
     verdict = network.rounds(nodes, _VERDICT_BYTES * training.weights)
-    exposed = max(sums - BACKWARD * compute / training.runs, tail) + gather + verdict
+    backward = BACKWARD * compute / training.runs
+    forward = (1 - BACKWARD) * compute / training.runs
+    exposed = max(sums - backward, tail) + verdict + max(gather - forward, tail)
     return Step(compute, sums, gather, verdict, exposed)
 
 

@@ -129,13 +129,13 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
     last, length = rows[-1], config.train.seq_len
     lines = [
         f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero 1: the most that keep {100 * _WORTH:.0f} % of linear; "
-        "data and fsdp move equally many bytes, and fsdp keeps less memory",
+        "any data x fsdp moves as many bytes",
     ]
     if last.nodes > 1:
         step = last.step
         lines.append(
             f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s beside backward, "
-            f"gather {step.gather:.4g} s, verdict {step.verdict:.4g} s, exposed {step.exposed:.4g} s"
+            f"gather {step.gather:.4g} s beside forward, verdict {step.verdict:.4g} s, exposed {step.exposed:.4g} s"
         )
     if tokens < least:
         need = math.ceil(least / length)
