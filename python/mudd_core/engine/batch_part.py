@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Where a bad number is that none of this rank's own nodes has.
+BATCH_SUM = "the sum over the batch"
+
 
 @dataclass(frozen=True)
 class BatchPart:

@@ -14,7 +14,7 @@ from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
-from mudd_core.engine.batch_part import BatchPart
+from mudd_core.engine.batch_part import BATCH_SUM, BatchPart
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
 from mudd_core.engine.rates import assign_scales
@@ -192,7 +192,7 @@ class Engine:
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())
-        return "the sum over the batch"
+        return BATCH_SUM
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 from mudd_core.base.errors import DivergedError
 from mudd_core.config import TrainConfig
+from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.run.log import RunLog
+from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Engine, StepReport
 from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore
@@ -22,7 +26,9 @@ class Recovery:
         store: RunStore | SharedStore | None,
         state: RunState,
         log: RunLog,
+        ranks: Ranks,
     ) -> None:
+        self._ranks = ranks
         self._train, self._engine, self._store = train, engine, store
         self._state, self._log, self._guard = state, log, state.guard
 
@@ -39,7 +45,7 @@ class Recovery:
         obstacle = self._obstacle(own_batch) if ends else ""
         where = ""
         if not report.finite and (obstacle or train.debug_nonfinite):
-            where = self._engine.first_nonfinite(self._guard.batch_index(step))
+            where = self._first_nonfinite(step)
         if report.spoilt:
             self._log.say(f"step {step + 1}: {reason}")
         else:
@@ -47,6 +53,17 @@ class Recovery:
         if obstacle:
             raise DivergedError(self._last_words(step, report, reason, where, obstacle))
         return ends
+
+    def _first_nonfinite(self, step: int) -> str:
+        """The first bad number, and whose samples have it where there are several ranks."""
+        own = self._engine.first_nonfinite(self._guard.batch_index(step))
+        found = self._ranks.gathered([own, socket.gethostname()])
+        bad = [
+            f"{where} on rank {rank} ({host})"
+            for rank, (where, host) in enumerate(found)
+            if where != BATCH_SUM
+        ]
+        return bad[0] if bad and self._ranks.world > 1 else own
 
     def _obstacle(self, own_batch: bool) -> str:
         """Why the run cannot go back; empty if it can."""

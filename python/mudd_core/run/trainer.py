@@ -84,7 +84,9 @@ class Trainer:
             self.engine = self._components.engine
             self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
             self._state = RunState(self.config, self._components)
-            self._recovery = Recovery(self.config.train, self.engine, self._store, self._state, self._log)
+            self._recovery = Recovery(
+                self.config.train, self.engine, self._store, self._state, self._log, self._ranks
+            )
             self._requests = Requests(self._ranks, self._store, self.config.train)
             self._watch = Watch(
                 self._ranks, self.config.dist.hang_timeout, self._components.ideal_step(self.config)

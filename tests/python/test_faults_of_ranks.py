@@ -1,0 +1,103 @@
+"""Faults of a run by several ranks that no other test has: stops from outside, a full disk, a bad number for ever."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi_ranks import needs_mpi
+from mudd_core import checkpoint
+from mudd_core.base.errors import DivergedError
+from mudd_core.run.trainer import Trainer
+from rank_faults import MPIRUN, job_of, run_of, same
+from rank_runs import on_ranks
+from test_mpi_runs import ranks_of
+from test_real_runs_of_ranks import config_of
+from tiny_run import TinyRun
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """The unbroken run of one process."""
+    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+@needs_mpi
+@pytest.mark.parametrize("way", ["USR1 to mpirun", "STOP"])
+def test_a_stop_from_outside_is_one_of_all_ranks(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, way: str
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "-n", "2"))
+    process = run.start()
+    run.wait_for_step(process, 5)
+    if way == "STOP":
+        (run.workdir / "STOP").touch()
+    else:
+        process.send_signal(signal.SIGUSR1)
+    assert process.wait(30) == 75, run.tail
+    stopped = run.rows()[-1]["step"]
+    assert checkpoint.list_steps(run.checkpoints)[-1] == stopped
+    (run.workdir / "STOP").unlink(missing_ok=True)
+    assert run.finish() == 0, run.tail
+    assert f"resumed from step {stopped}" in run.output and same(run, whole)
+
+
+@needs_mpi
+def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
+    whole: TinyRun, tiny_text: Path, memory_path: Path
+) -> None:
+    run = run_of(memory_path / "run", tiny_text, prefix=(*MPIRUN, "-n", "2"))
+    process = run.start()
+    try:
+        run.wait_for_step(process, 12)
+        resource.prlimit(ranks_of(run)[1], resource.RLIMIT_FSIZE, (20_000, 20_000))
+        assert process.wait(60) == 74, run.tail
+    finally:
+        process.kill()
+    assert "could not be saved" in run.output and run.step_printed() == 40, run.tail
+    kept = checkpoint.list_steps(run.checkpoints)
+    assert kept and kept[-1] < 40 and not list(run.checkpoints.glob("*.tmp-*"))
+    assert run.finish() == 0, run.tail
+    assert same(run, whole)
+
+
+@needs_mpi
+def test_another_emulated_level_on_one_rank_is_refused(tiny_text: Path, tmp_path: Path) -> None:
+    run = job_of(tmp_path / "run", tiny_text, 2, MUDD_EMULATE={1: "portable"})
+    assert run.finish() == 2, run.tail
+    assert "[ranks] rank 1 on " in run.output and "MUDD_EMULATE" in run.output
+    assert not run.workdir.exists()
+
+
+def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(tiny_text: Path) -> None:
+    def work(comm: Any) -> str:
+        with Trainer(config_of(tiny_text, **{"train.steps": 100}), comm=comm) as run:
+            train = run.config.train
+            shape = (train.batch_size, train.seq_len)
+            batch = {"inputs": np.full(shape, 5, np.int32), "targets": np.full(shape, 6, np.int32)}
+            batch["inputs"][-1] = 7  # a sample of the last rank
+            table = np.array(run.model.parameters["embed"])
+            table[7] = np.nan
+            comm.barrier()
+            if comm.rank == 0:
+                run.model.set_parameter("embed", table)
+            comm.barrier()
+            try:
+                for _ in range(100):
+                    record = run.step(batch)
+                    assert record.skipped and np.array_equal(
+                        run.model.parameters["embed"], table, equal_nan=True
+                    )
+            except DivergedError as error:
+                return str(error)
+        return ""
+
+    said = on_ranks(work, 2)
+    assert all("embedding (forward) on rank 1 (" in text for text in said), said

@@ -1,0 +1,161 @@
+"""The long forms of the fault and bit tests of ranks: ./run soak mpi [kills [seed]]; a log in bench/results.
+
+1. A rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too.
+2. `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one.
+3. The matrix of bits: families, precisions, worlds 1, 2, 4 and 8, inside a node and between nodes, as processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+
+from mpi_ranks import mpirun, window_files  # noqa: E402
+from mudd_core.config import to_dict  # noqa: E402
+from rank_faults import MPIRUN, Kills, instants, run_of, same  # noqa: E402
+from test_mpi_runs import ranks_of  # noqa: E402
+from test_ranks import FAMILIES, config_of  # noqa: E402
+from test_ranks_mpi import PROGRAM, end_of  # noqa: E402
+from tiny_run import TinyRun, write_text  # noqa: E402
+
+
+class Log:
+    """Lines for the screen and the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+
+    def say(self, text: str) -> None:
+        """Print and keep a line."""
+        print(text, flush=True)
+        print(text, file=self._file, flush=True)
+
+
+def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:
+    """A kill at every named instant, then the rest of the run."""
+    good = True
+    for world, node in ((2, "host"), (2, "rank"), (4, "host")):
+        kills = Kills(folder / f"named_{world}_{node}", text, world, (f"dist.node={node}",))
+        points = list(instants(world))
+        for rank, point in points:
+            kills.kill(rank, point)
+        equal = kills.finish(whole)
+        good &= equal
+        log.say(
+            f"named kills: {world} ranks, dist.node={node}: {len(points)} kills, slowest end "
+            f"{kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
+        )
+    return good
+
+
+def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int, log: Log) -> bool:
+    """Kills at random times, each of a run that goes on from where the last one died."""
+    rng, done, runs, slowest, equal = random.Random(seed), 0, 0, 0.0, True
+    while done < count:
+        run = run_of(folder / f"random_{runs}", text, prefix=(*MPIRUN, "-n", str(rng.choice((2, 4)))))
+        runs += 1
+        while True:
+            process = run.start()
+            end = time.monotonic() + rng.uniform(1.2, 3.2)
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            ranks = ranks_of(run)
+            if process.poll() is not None or not ranks:
+                process.wait(60)
+                break
+            os.kill(ranks[rng.choice(sorted(ranks))], signal.SIGKILL)
+            died = time.monotonic()
+            code = process.wait(20)
+            if code == 0:
+                break
+            slowest, done = max(slowest, time.monotonic() - died), done + 1
+        if run.finish() != 0 or not same(run, whole):
+            log.say(f"random kills: run {runs}: bits DIFFER\n{run.tail}")
+            equal = False
+    log.say(
+        f"random kills: {done} of {runs} runs, seed {seed}, slowest end {slowest:.1f} s, "
+        f"bits {'equal' if equal else 'DIFFER'}"
+    )
+    return equal
+
+
+def bit_tests() -> Iterator[tuple[str, list[str]]]:
+    """The tests of bits, all of which have every family, precision and optimizer; name and files."""
+    files = ("test_ranks", "test_ranks_mpi", "test_resume_of_ranks", "test_checkpoint_ranks", "test_mpi_runs")
+    for name in files:
+        yield name, [str(ROOT / "tests" / "python" / f"{name}.py")]
+
+
+def matrix(log: Log) -> bool:
+    """Families by precisions by worlds, as processes, against one process; then the tests of bits."""
+    configs = {
+        f"{family} {precision}": config_of(family, precision=precision)
+        for family in FAMILIES
+        for precision in ("fp32", "bf16")
+    }
+    told = json.dumps({case: to_dict(config) for case, config in configs.items()})
+    wanted = {case: end_of(config) for case, config in configs.items()}
+    good = True
+    for ranks in (1, 2, 4, 8):
+        for node in ("host", "rank"):
+            code, out, errors = mpirun(ranks, PROGRAM, told, node)
+            found = json.loads(out) if code == 0 else {}
+            differ = [case for case in configs if found.get(case) != wanted[case]]
+            good &= not differ
+            log.say(
+                f"bits: {ranks} ranks, dist.node={node}: {len(configs) - len(differ)} of {len(configs)} equal"
+                + (f"; differ: {', '.join(differ)}; {errors[-300:]}" if differ else "")
+            )
+    for name, words in bit_tests():
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        passed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        log.say(f"{name}: {'passed' if done.returncode == 0 else 'FAILED'} {' '.join(passed)}".rstrip())
+        good &= done.returncode == 0
+    return good
+
+
+def main() -> int:
+    """All three parts; 0 if every one holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("kills", type=int, nargs="?", default=200)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--log", type=Path)
+    asked = parser.parse_args()
+    begin, today = time.monotonic(), datetime.datetime.now(datetime.UTC).date()
+    log = Log(asked.log or ROOT / "bench" / "results" / f"soak_mpi_{today}.log")
+    log.say(f"soak mpi: {today}, {platform.machine()}, {os.cpu_count()} cores, {asked.kills} random kills")
+    before = set(window_files())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "text").mkdir()
+        text = write_text(folder / "text")
+        whole = run_of(folder / "whole", text)
+        assert whole.finish() == 0, whole.tail
+        good = matrix(log)
+        good &= named_kills(folder, text, whole, log)
+        good &= random_kills(folder, text, whole, asked.kills, asked.seed, log)
+    left = set(window_files()) - before
+    log.say(
+        f"files of windows left: {len(left)}; {time.monotonic() - begin:.0f} s; {'all hold' if good else 'FAILED'}"
+    )
+    return 0 if good and not left else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
