@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,29 @@ def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
     assert kept and kept[-1] < 40 and not list(run.checkpoints.glob("*.tmp-*"))
     assert run.finish() == 0, run.tail
     assert same(run, whole)
+
+
+SMALL = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh")
+
+
+def may_mount() -> bool:
+    """Whether this process may give a command a /dev/shm of its own."""
+    return (
+        shutil.which("unshare") is not None and subprocess.run([*SMALL, "true"], check=False).returncode == 0
+    )
+
+
+@needs_mpi
+@pytest.mark.skipif(
+    not may_mount(), reason="no right to mount; test_comm_mpi.py asks for too much memory instead"
+)
+def test_little_shared_memory_means_messages_and_one_warning(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*SMALL, *MPIRUN, "-n", "2"))
+    assert run.finish() == 0, run.tail
+    assert run.output.count("ranks of one host exchange messages instead") == 1
+    assert "2 ranks on 2 nodes" in run.output and same(run, whole)
 
 
 @needs_mpi
