@@ -129,6 +129,36 @@ except dist.PeerError:
     assert ends(stopped)
 
 
+def test_of_ranks_that_all_wait_the_one_that_came_least_far_is_named() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched()
+comm.watch(1.0)
+comm.set_phase("gather", 5)
+if comm.rank == 1:
+    print(os.getpid(), flush=True)
+else:
+    time.sleep(0.5)
+    comm.set_phase("reduce", 6)
+try:
+    comm.barrier()
+    comm.barrier() if comm.rank != 1 else time.sleep(60)
+except dist.PeerError:
+    time.sleep(60)
+"""
+    )
+    process = mpirun_process(2, program)
+    assert process.stdout is not None
+    stopped = int(process.stdout.readline())
+    time.sleep(0.2)  # into the barrier, where it waits
+    os.kill(stopped, signal.SIGSTOP)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 70
+    assert "look first at rank 1 (" in errors and "in step 5 (gather)" in errors, errors
+    assert ends(stopped)
+
+
 def test_little_shared_memory_means_messages_and_one_warning() -> None:
     program = (
         START

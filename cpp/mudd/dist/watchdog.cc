@@ -62,7 +62,9 @@ void Watchdog::run() {
     // Who waits for a rank that works is not hung.
     if (suspect < 0 && quiet < board_.ranks()) continue;
     lock.unlock();
-    return hangs_(report(std::max(suspect, 0)));
+    // All wait: for the one that has come least far, which was stopped while it waited itself.
+    if (suspect < 0) suspect = static_cast<int>(std::min_element(beats.begin(), beats.end()) - beats.begin());
+    return hangs_(report(suspect));
   }
 }
 
