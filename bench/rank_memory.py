@@ -24,7 +24,7 @@ def memory_of(process: str) -> dict[str, float]:
 
 
 def formula_mib(parameters: int, packed_bytes: int, ranks: int) -> dict[str, float]:
-    """MiB of weights, gradients and moments of a node of `ranks`: distributed.md, section 2, one copy of the weights.
+    """MiB of weights, gradients and moments of a node of `ranks`: docs/parallel.md, Memory, one copy of the weights.
 
     packed_bytes: of the copies in bf16, which the node shares too. a_rank: of which it has a share, not activations.
     """
