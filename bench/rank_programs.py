@@ -69,7 +69,7 @@ def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
     if tiny:
         return found
     config = run_config(s, "transformer_pp", default_micro_batch(s))
-    place = Place(world, world, world) if world > 1 else ALONE
+    place = Place(world, world) if world > 1 else ALONE
     plan = {kind: count / 2**20 for kind, count in planned_bytes(config.model, config, place=place).items()}
     plan.pop("evaluation")
     parameters = sum(math.prod(sizes) for sizes in parameter_shapes(s, "transformer_pp").values())

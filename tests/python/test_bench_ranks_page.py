@@ -15,6 +15,7 @@ from mpi_ranks import needs_mpi
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path[:0] = [str(BENCH)]
 
+import rank_programs  # noqa: E402
 import ranks_page  # noqa: E402
 
 ABOUT = {
@@ -90,6 +91,15 @@ def test_what_is_hidden_is_what_the_step_does_not_take_longer() -> None:
     nodes = {"tokens_of_a_step": 2048, "tokens_per_second": 2048 / 1.5, "sent": sent, "exposed": 0.4}
     [found] = ranks_page.hidden([("alone", alone), ("link of 1 Gb/s", nodes)], "55M", 10)
     assert found["link_s"] == pytest.approx(2) and found["hidden"] == pytest.approx(0.75)
+
+
+def test_formula_and_plan_are_near_each_other() -> None:
+    zero = dict.fromkeys(("private", "shared", "rss", "pss"), 0.0)
+    for world in (1, 2, 4):
+        used = [{"program": zero, "now": {**zero, "pss": 100.0}}] * world
+        found = rank_programs.memory_row({"ranks": world, "memory_of_ranks": used, "memory": {}}, "9M", [])
+        assert found["node"] == 100 * world
+        assert found["formula_node"] == pytest.approx(found["plan_node"], rel=0.1)
 
 
 @needs_mpi
