@@ -81,7 +81,7 @@ def train_as_rank(words: Sequence[str], ranks: Ranks, joined: DistConfig | None 
 
 
 def ended(work: Callable[[], int], ranks: Ranks) -> int:
-    """What `work` gives, or the code of its error once that is told."""
+    """What `work` gives, or the code of its error once that is printed."""
     try:
         return work()
     except _core.PeerError:

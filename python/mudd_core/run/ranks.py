@@ -89,7 +89,7 @@ class Ranks:
         raise ToldElsewhereError(failed, codes[failed])
 
     def from_first(self, make: Callable[[], Any]) -> Any:
-        """What rank 0 makes, as JSON gives it back; the others do not call `make`. Its error is everybody's."""
+        """What rank 0 makes, as JSON gives it back; the others do not call `make`. Its error ends all ranks."""
         if self.world == 1:
             return make()
         made = self.together(lambda: make() if self.first else None)
