@@ -1,12 +1,12 @@
 """Several ranks on one machine of two cores: all figures of data parallel training, ratios of one run.
 
-    python bench/bench_ranks.py                            # all parts, both shapes
-    python bench/bench_ranks.py --only sums memory         # some; the others keep their last rows
+    python bench/bench_ranks.py                            # all parts: 24 minutes on two cores of Zen 4
+    python bench/bench_ranks.py --only sums memory peers   # some; the others keep their last rows
     python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
 
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
-under mpirun or not, fp32 and bf16), peers (PyTorch DDP with gloo on two processes, fp32), sums (32 MiB over two
-windows), memory (worlds 1, 2, 4), link (two network namespaces joined by 1 Gb/s; needs root). Rows go to
+under mpirun or not), sums (32 MiB over two windows), memory (worlds 1, 2, 4), and for the last shape named: peers
+(PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root). Rows go to
 bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
 """
 
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,38 +68,31 @@ def checked(rows: dict[str, Row], precision: str) -> list[Row]:
     return found
 
 
-def steps(a: argparse.Namespace, folder: Path) -> list[Row]:
-    """Ranks beside threads."""
-    rows = []
-    for shape in a.shapes:
-        for precision in a.precision:
-            options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
-            programs = {
-                label: rank_programs.ours(ranks, threads, start, options)
-                for label, (ranks, threads, start) in STEPS.items()
-            }
-            rows += [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
-    return rows
+def steps(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """Ranks beside threads; under a bare mpirun only the small shape, where a start that costs something shows."""
+    options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
+    programs = {
+        label: rank_programs.ours(ranks, threads, start, options)
+        for label, (ranks, threads, start) in STEPS.items()
+        if shape == "9M" or not start.startswith("mpirun")
+    }
+    return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
 
 
-def peers(a: argparse.Namespace, folder: Path) -> list[Row]:
-    """PyTorch DDP beside two ranks of ours, fp32."""
-    rows = []
-    for shape in a.shapes:
-        options = ["--shape", shape, "--weights", weights(shape, folder)]
-        programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
-        for label, (optimizer, bucket) in PEERS.items():
-            programs[label] = [
-                *[sys.executable, str(HERE / "baselines" / "torch_ddp.py"), *options],
-                *["--optimizer", optimizer, "--bucket-mb", str(bucket)],
-            ]
-        rows += [{**row, "shape": shape} for row in checked(in_turn(programs, a), "fp32")]
-    return rows
+def peers(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """PyTorch DDP beside two ranks of ours."""
+    options = ["--shape", shape, "--weights", weights(shape, folder)]
+    programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
+    for label, (optimizer, bucket) in PEERS.items():
+        programs[label] = [
+            *[sys.executable, str(HERE / "baselines" / "torch_ddp.py"), *options],
+            *["--optimizer", optimizer, "--bucket-mb", str(bucket)],
+        ]
+    return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
 
 
-def sums(a: argparse.Namespace, folder: Path) -> list[Row]:
+def sums(a: argparse.Namespace, *_: object) -> list[Row]:
     """The C++ program window_sum."""
-    del folder
     program = a.sums_program or rank_programs.newest(HERE.parent, "window_sum")
     if program is None:
         return [{"skipped": "window_sum is not built: -DMUDD_BENCH=ON with Open MPI (./run test)"}]
@@ -110,39 +103,47 @@ def sums(a: argparse.Namespace, folder: Path) -> list[Row]:
     return [json.loads(done.stdout.splitlines()[-1])]
 
 
-def memory(a: argparse.Namespace, folder: Path) -> list[Row]:
+def memory(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
     """What ranks use after some steps, beside the formula and the plan."""
     rows = []
     short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
-    for shape in a.shapes:
-        for world in (1, 2, 4):
-            options = ["--shape", shape, "--weights", weights(shape, folder)]
-            label = f"{world} x 1 thread"
-            row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
-            rows.append({"shape": shape, **rank_programs.memory_row(row, shape, a.tiny)})
+    for world in (1, 2, 4):
+        options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
+        label = f"{world} x 1 thread"
+        row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
+        rows.append({"shape": shape, **rank_programs.memory_row(row, shape, a.tiny)})
     return rows
 
 
-def link(a: argparse.Namespace, folder: Path) -> list[Row]:
-    """Two nodes on this machine: messages in place of memory, and over a link of 1 Gb/s."""
-    shape = a.shapes[-1]
+def link(a: argparse.Namespace, folder: Path, shape: str, _: str) -> list[Row]:
+    """Two nodes over a link of 1 Gb/s; where that is not allowed, messages in place of memory (dist.node=rank)."""
     half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
     options = ["--shape", shape, "--weights", weights(shape, folder)]
     alone = {"1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half])}
     nodes = [*options, "--node", "rank"]
-    rows = list(in_turn({**alone, "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes)}, a).items())
+    skipped = []
     try:
         with rank_programs.Link(folder) as between:
-            rows += in_turn({**alone, "link of 1 Gb/s": between.ours(nodes)}, a).items()
+            rows = in_turn({**alone, "link of 1 Gb/s": between.ours(nodes)}, a)
     except (OSError, subprocess.CalledProcessError) as error:
-        skipped = {"skipped": f"no network namespaces: {error}"}
-        return [*ranks_page.hidden(rows, shape, a.steps + a.warmup), skipped]
-    return ranks_page.hidden(rows, shape, a.steps + a.warmup)
+        skipped = [{"skipped": f"no network namespaces: {error}"}]
+        rows = in_turn({**alone, "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes)}, a)
+    return [*ranks_page.hidden(list(rows.items()), shape, a.steps + a.warmup), *skipped]
 
 
-PARTS: dict[str, Callable[[argparse.Namespace, Path], list[Row]]] = {
-    "sums": sums, "memory": memory, "steps": steps, "peers": peers, "link": link
-}  # fmt: skip
+Part = Callable[[argparse.Namespace, Path, str, str], list[Row]]
+PARTS: dict[str, Part] = {"sums": sums, "memory": memory, "steps": steps, "peers": peers, "link": link}
+
+
+def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
+    """(name, part, shape, precision): what is measured and kept on its own."""
+    for part in a.only:
+        if part == "sums":
+            yield part, part, "", ""
+            continue
+        for shape in a.shapes if part in ("steps", "memory") else a.shapes[-1:]:
+            for precision in a.precision if part == "steps" else ("fp32",):
+                yield f"{part} {shape} {precision}", part, shape, precision
 
 
 def weights(shape: str, folder: Path) -> str:
@@ -173,15 +174,15 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Measure the parts, keep and print their rows."""
     a = parse()
-    name = "_".join("".join(c if c.isalnum() else " " for c in cpu_name().lower()).split())
-    file = a.out or HERE / "results" / f"ranks_{name}_{time.strftime('%Y-%m-%d')}.json"
+    machine = "_".join("".join(c if c.isalnum() else " " for c in cpu_name().lower()).split())
+    file = a.out or HERE / "results" / f"ranks_{machine}_{time.strftime('%Y-%m-%d')}.json"
     kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     levels = [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
     with tempfile.TemporaryDirectory() as folder:
-        for part in a.only:
+        for name, part, shape, precision in cases(a):
             start = time.perf_counter()
-            rows = PARTS[part](a, Path(folder))
-            kept[part] = {
+            rows = PARTS[part](a, Path(folder), shape, precision)
+            kept[name] = {
                 "rows": rows,
                 "cpu": cpu_name(),
                 "flags": " ".join(levels),
@@ -195,7 +196,7 @@ def main() -> int:
             file.write_text(json.dumps(kept, indent=1) + "\n")
             file.with_suffix(".md").write_text(ranks_page.page(kept))
     print(ranks_page.page(kept))
-    other = [row for part in a.only for row in kept[part]["rows"] if row.get("other_steps")]
+    other = [row for name, *_ in cases(a) for row in kept[name]["rows"] if row.get("other_steps")]
     for row in other:
         print(f"{row['shape']} {row['program']}: {row['other_steps']}", file=sys.stderr)
     return 1 if other else 0

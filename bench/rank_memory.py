@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+
+from shapes import Shape
+from workload import parameter_shapes
 
 # Lines of smaps_rollup, in KiB. Pss counts a page that n processes map by 1/n.
 _FIELDS = ("Rss", "Pss", "Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty")
@@ -31,3 +35,8 @@ def formula_mib(parameters: int, packed_bytes: int, ranks: int) -> dict[str, flo
     mib = 4 * parameters / 2**20
     node = mib + packed_bytes / 2**20 + 2 * mib + ranks * mib
     return {"a_rank": node / ranks, "a_node": node}
+
+
+def parameters(s: Shape) -> int:
+    """Weights of Transformer++ on a bench shape."""
+    return sum(math.prod(sizes) for sizes in parameter_shapes(s, "transformer_pp").values())

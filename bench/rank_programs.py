@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from typing import Any
 from bench_step import default_micro_batch, run_config
 from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine  # bench_step knows where
 from mudd_core.run.booking import ALONE, Place, planned_bytes
-from rank_memory import formula_mib
+from rank_memory import formula_mib, parameters
 from shapes import SHAPES
-from workload import parameter_shapes
 
 HERE = Path(__file__).resolve().parent
 Row = dict[str, Any]
@@ -72,9 +70,8 @@ def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
     place = Place(world, world) if world > 1 else ALONE
     plan = {kind: count / 2**20 for kind, count in planned_bytes(config.model, config, place=place).items()}
     plan.pop("evaluation")
-    parameters = sum(math.prod(sizes) for sizes in parameter_shapes(s, "transformer_pp").values())
     activations = world * (plan["arena"] + plan["packed"])
-    found["formula_node"] = formula_mib(parameters, 0, world)["a_node"] + activations
+    found["formula_node"] = formula_mib(parameters(s), 0, world)["a_node"] + activations
     found["plan_node"] = world * sum(plan.values())
     return found
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rank_memory import parameters
+from shapes import SHAPES
+
 Row = dict[str, Any]
 LINK_BYTES = 125e6 * 0.94  # a second: 1 Gb/s less the headers of Ethernet, IP and TCP
 # (shape, program, program it is divided by, least ratio); precision fp32 and bf16 alike.
@@ -61,13 +64,9 @@ def figures(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
     for row in _rows(kept, "memory"):
         for against in ("formula", "plan"):
             if f"{against}_node" in row:
-                ratio = row["node"] / row[f"{against}_node"]
-                yield (
-                    f"{row['shape']}, world {row['ranks']}: memory of the node over the {against}",
-                    ratio,
-                    1.1,
-                    True,
-                )
+                away = abs(row["node"] / row[f"{against}_node"] - 1)
+                where = f"{row['shape']}, world {row['ranks']}"
+                yield f"{where}: how far the memory of the node is from the {against}", away, 0.1, True
     peers = {(r["shape"], r["program"]): r for r in _rows(kept, "peers") if not r["other_steps"]}
     for shape in {key[0] for key in peers}:
         mine = peers[shape, "2 ranks x 1 thread"]
@@ -83,13 +82,23 @@ def figures(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
             yield f"{of_all}, tokens/s", mine["tokens_per_second"] / best["tokens_per_second"], bars[0], False
             yield f"{of_all}, memory of a process (Pss)", _process(mine) / _process(best), bars[1], True
     for row in _rows(kept, "link"):
+        away = abs(
+            row["sent_mb"] * 1e6 / (4 * parameters(SHAPES[row["shape"]])) - 1
+        )  # two nodes: half of 8 P
+        yield (
+            f"{row['shape']}, {row['program']}: how far the bytes sent are from the formula",
+            away,
+            0.02,
+            True,
+        )
         if "hidden" in row:
             bar = 0.7 if row["shape"] == "55M" else None
             yield f"{row['shape']}, {row['program']}: communication hidden", row["hidden"], bar, False
 
 
 def _rows(kept: Row, part: str) -> list[Row]:
-    return [row for row in kept.get(part, {}).get("rows", []) if "skipped" not in row]
+    cases = (case for name, case in kept.items() if name.split()[0] == part)
+    return [row for case in cases for row in case["rows"] if "skipped" not in row]
 
 
 def _process(row: Row) -> float:

@@ -47,19 +47,19 @@ def part(*rows: dict[str, Any]) -> dict[str, Any]:
 
 def test_figures_are_ratios_of_one_part() -> None:
     kept = {
-        "steps": part(
+        "steps 55M fp32": part(
             row("1 rank x 2 threads", 100, 9),
             row("2 ranks x 1 thread", 98, 5),
             row("1 rank x 1 thread", 55, 9),
         ),
-        "peers": part(
+        "peers 55M fp32": part(
             row("2 ranks x 1 thread", 90, 5),
             row("DDP 25 MB", 60, 10),
             row("DDP 5 MB", 50, 10),
             row("DDP ZeRO 25 MB", 80, 6),
         ),
         "sums": part({"mib": 32, "allreduce_ms": 30, "window_ms": 3, "window_gb_s": 8, "copy_gb_s": 20}),
-        "link": part({"skipped": "no network namespaces: not root"}),
+        "link 55M fp32": part({"skipped": "no network namespaces: not root"}),
     }
     found = {figure: (value, bar) for figure, value, bar, _ in ranks_page.figures(kept)}
     assert found["55M fp32: 2 ranks x 1 thread over 1 rank x 2 threads, tokens/s"] == (0.98, 0.97)
@@ -74,7 +74,7 @@ def test_figures_are_ratios_of_one_part() -> None:
 
 def test_a_baseline_that_took_other_steps_does_not_count() -> None:
     wrong = row("DDP 25 MB", 200, 1, other_steps="loss differs")
-    kept = {"peers": part(row("2 ranks x 1 thread", 90, 5), wrong, row("DDP 5 MB", 50, 10))}
+    kept = {"peers 55M fp32": part(row("2 ranks x 1 thread", 90, 5), wrong, row("DDP 5 MB", 50, 10))}
     assert {figure for figure, *_ in ranks_page.figures(kept)} == {
         "55M: ours over DDP 5 MB, tokens/s",
         "55M: ours over DDP 5 MB, memory of a process (Pss)",
@@ -107,8 +107,8 @@ def test_the_program_keeps_rows_and_page(tmp_path: Path) -> None:
     file = tmp_path / "ranks.json"
     words = ["--tiny", "--only", "memory", "--shapes", "9M", "--steps", "1", "--out", str(file)]
     subprocess.run([sys.executable, str(BENCH / "bench_ranks.py"), *words], check=True, timeout=120)
-    rows = json.loads(file.read_text())["memory"]["rows"]
+    rows = json.loads(file.read_text())["memory 9M fp32"]["rows"]
     assert [r["ranks"] for r in rows] == [1, 2, 4]
     assert rows[0]["node"] < rows[1]["node"] < rows[2]["node"]
     assert rows[0]["private_of_a_rank"] > rows[2]["private_of_a_rank"]
-    assert "- memory: " in file.with_suffix(".md").read_text()
+    assert "- memory 9M fp32: " in file.with_suffix(".md").read_text()
