@@ -15,7 +15,7 @@ pytestmark = needs_mpi
 
 START = """
 import os, sys, time
-from mudd_core import dist
+from mudd_core import _core, dist
 """
 
 
@@ -70,7 +70,7 @@ if comm.rank == 1:
     comm.fail(76, "the gradient is gone")
 try:
     comm.barrier()
-except dist.PeerError:
+except _core.PeerError:
     comm.close()
     sys.exit(70)
 """
@@ -113,7 +113,7 @@ if comm.rank == 1:
     time.sleep(60)
 try:
     comm.barrier()
-except dist.PeerError:
+except _core.PeerError:
     time.sleep(60)
 """
     )
@@ -144,7 +144,7 @@ else:
 try:
     comm.barrier()
     comm.barrier() if comm.rank != 1 else time.sleep(60)
-except dist.PeerError:
+except _core.PeerError:
     time.sleep(60)
 """
     )

@@ -58,7 +58,7 @@ def test_the_error_of_a_rank_reaches_the_others_with_phase_and_step() -> None:
         comm.barrier()
 
     first, second = on_ranks(dist.threads(2), work)
-    assert isinstance(first, dist.PeerError) and isinstance(second, OSError)
+    assert isinstance(first, _core.PeerError) and isinstance(second, OSError)
     assert str(first) == "[ranks] rank 1 in step 9 (save) failed: no space"
 
 

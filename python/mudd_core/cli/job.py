@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
-from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.cli.names import CODE_FILE, JOB_OPTIONS
 
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
@@ -187,14 +188,21 @@ def _start(argv: list[str], signals: _Signals) -> int:
     if signals.asked:  # between two starts
         return 75
     _tell(shlex.join(argv))
-    # A session of its own: Ctrl-C of the terminal reaches this process alone, which turns it into USR1.
-    with subprocess.Popen(argv, start_new_session=True) as process:
-        signals.process = process
-        if signals.asked:  # in between
-            process.send_signal(signal.SIGUSR1)
-        code = _waited(process, signals)
-        signals.process = None
-    code = 128 - code if code < 0 else code
+    with tempfile.TemporaryDirectory() as folder:
+        last_words = Path(folder) / "code"
+        environment = {**os.environ, CODE_FILE: str(last_words)}
+        # A session of its own: Ctrl-C of the terminal reaches this process alone, which turns it into USR1.
+        with subprocess.Popen(argv, start_new_session=True, env=environment) as process:
+            signals.process = process
+            if signals.asked:  # in between
+                process.send_signal(signal.SIGUSR1)
+            code = _waited(process, signals)
+            signals.process = None
+        code = 128 - code if code < 0 else code
+        if (
+            code == 128 + signal.SIGKILL and last_words.is_file()
+        ):  # mpirun was killed behind ranks that had ended
+            code = int(last_words.read_text(encoding="ascii"))
     # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
     return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code
 

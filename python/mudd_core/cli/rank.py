@@ -8,11 +8,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ToldElsewhereError, UserError
 from mudd_core.cli.argv import Request, parse
+from mudd_core.cli.names import CODE_FILE
 from mudd_core.cli.training import train
 from mudd_core.config import (
     Config,
@@ -40,6 +42,8 @@ def main(words: Sequence[str]) -> int:
     code = train_as_rank(words, Ranks(comm), options)
     sys.stdout.flush()
     leave(comm)
+    if comm.rank == 0 and CODE_FILE in os.environ:
+        Path(os.environ[CODE_FILE]).write_text(str(code), encoding="ascii")
     return code
 
 
