@@ -1,6 +1,7 @@
 """Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
 
 from mudd_core.config.check import check_config, mesh_of, shard_count
+from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
     GPT2Config,
@@ -14,6 +15,7 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.config.load import config_folders, find_config, load_config, read_config
+from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, Mesh, MeshConfig, worlds
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.overrides import apply_overrides, split_words
@@ -26,15 +28,8 @@ from mudd_core.config.saved import (
     to_dict,
     to_json,
 )
-from mudd_core.config.schema import (
-    Config,
-    DataConfig,
-    EvalConfig,
-    LossConfig,
-    SampleConfig,
-    StartConfig,
-    TrainConfig,
-)
+from mudd_core.config.schema import Config, EvalConfig, LossConfig, SampleConfig, StartConfig
+from mudd_core.config.train import TrainConfig
 
 __all__ = [
     "FAMILIES",
@@ -44,6 +39,8 @@ __all__ = [
     "DistConfig",
     "EvalConfig",
     "GPT2Config",
+    "HubConfig",
+    "LogConfig",
     "LossConfig",
     "MUDDFormerConfig",
     "Mesh",
@@ -54,6 +51,7 @@ __all__ = [
     "OptimConfig",
     "SampleConfig",
     "StartConfig",
+    "StorageConfig",
     "TokenFormerConfig",
     "TrainConfig",
     "TransformerPPConfig",

@@ -11,6 +11,7 @@ from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.schema import Config
+from mudd_core.config.unbuilt import unbuilt_faults
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
 _LARGEST = 2**31 - 1
@@ -131,7 +132,7 @@ def check_config(config: Config) -> None:
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need fields that are right by themselves
         unbuilt = mesh_faults(config.mesh)
-        faults = _model_faults(config) + _train_faults(config) + _path_faults(config)
+        faults = _model_faults(config) + _train_faults(config) + _path_faults(config) + unbuilt_faults(config)
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
     if faults or unbuilt:

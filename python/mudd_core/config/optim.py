@@ -55,6 +55,10 @@ class OptimConfig:
         choices=("next", "zero", "floor", "between"),
     )  # fmt: skip
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
+    schedule_steps: int = opt(
+        0, "updates of warm-up and decay together; behind them the last rate holds; 0 = train.steps", "steps", low=0,
+        later=True,
+    )  # fmt: skip
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
     muon_momentum: float = opt(
         0.95, "muon: fraction of its moment that stays (Nesterov)", low=0.0, high=1.0, later=True

@@ -1,0 +1,92 @@
+"""Fields of the data: which text or ids, how they are read, cut into rows and ordered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.config.fields import opt
+
+_SEEDS = 2**63 - 1
+
+PIPELINES = ("text", "pile", "megatron", "pack", "rows", "features", "blocks", "synthetic")
+FORMATS = ("auto", "text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Text or ids, tokenizer, rows, their order, and the token cache."""
+
+    path: str = opt(
+        "",
+        "file, folder, glob, several with commas, or URL; empty = the sources of Python's standard library",
+    )
+    tokenizer: str = opt("bpe", "bpe = trained once on the corpus, bytes, or a path of a tokenizer.json")
+    vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
+    cache_dir: str = opt("", "folder of the token caches; empty = runs/cache", free=True)
+    recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)
+    recipe_tokenizer: str = opt("", "tokenizer that the recipe names; a run without it says so", free=True)
+    pipeline: str = opt(
+        "text", f"how documents or records become rows: {', '.join(PIPELINES)}, or FILE.py:NAME, a reader of your own",
+        later=True,
+    )  # fmt: skip
+    format: str = opt(
+        "auto",
+        "format of the files; auto = by their ending, then their first bytes",
+        choices=FORMATS,
+        later=True,
+    )
+    eval_path: str = opt(
+        "", "validation files, named as data.path; empty = held out by the pipeline's rule", later=True
+    )
+    eval_match: str = opt(
+        "",
+        "files whose path holds this text are for validation and not for training; empty = none",
+        later=True,
+    )
+    dataset: str = opt(
+        "", "data set of the Hugging Face hub, looked up on this machine; empty = none", later=True
+    )
+    dataset_config: str = opt("", "configuration of that data set", later=True)
+    split: str = opt("train", "split of that data set", later=True)
+    column: str = opt("text", "column or member that holds the text", later=True)
+    seed: int = opt(-1, "seed of the data order; -1 = train.seed", low=-1, high=_SEEDS, later=True)
+    shuffle: str = opt(
+        "auto", "whether rows are shuffled; auto = on for text, megatron, pack and blocks",
+        choices=("auto", "on", "off"), later=True,
+    )  # fmt: skip
+    buffer: int = opt(
+        0, "rows or blocks that a shuffle holds; 0 = the pipeline's own number", "rows", low=0, later=True
+    )
+    workers: int = opt(
+        1, "streams that the order interleaves (pack); elsewhere processes that read ahead", "workers", low=0, high=256,
+        later=True,
+    )  # fmt: skip
+    files_per_group: int = opt(0, "files that are read as one group; 0 = all", "files", low=0, later=True)
+    epochs: int = opt(0, "passes over the data; 0 = without end", "epochs", low=0, later=True)
+    zero_loss: bool = opt(False, "pile: id 0 is a target like others", later=True)
+    repeat_batch: bool = opt(False, "give the first batch at every step", later=True)
+    retries: int = opt(
+        5, "times that a batch is read again after its file was lost, before the run saves and exits with 74", "times",
+        low=0, free=True,
+    )  # fmt: skip
+    cache: str = opt(
+        "auto", "full: tokenize everything first; stream: tokenize ahead of the training; auto = stream above 2 GiB",
+        choices=("auto", "full", "stream"), free=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HubConfig:
+    """The Hugging Face hub."""
+
+    online: bool = opt(False, "look up names over the network where they are not on this machine", free=True)
+
+
+@dataclass(frozen=True)
+class StorageConfig:
+    """Buckets."""
+
+    map: str = opt(
+        "", "prefixes of URLs and the folders they are mounted at: gs://bucket=/mnt/bucket; several with commas",
+        free=True,
+    )  # fmt: skip

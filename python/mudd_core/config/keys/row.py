@@ -1,0 +1,60 @@
+"""One row of the table of keys: a name of an original program, its default there, and what becomes of it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mudd_core.config.fields import Scalar
+
+Fate = Literal["mapped", "noted", "refused", "pending"]
+Value = Scalar | None | list[object] | dict[str, object]
+Key = str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A key of a grammar.
+
+    default: the original's; a value equal to it is never refused. fields: paths of ours that a mapped key decides.
+    text: mapped, what is converted; noted, why the key does nothing here; refused, the way out; pending, as mapped.
+    convert: our values by path, from all keys of the grammar resolved so far (this one among them, with its default
+    where it is not given); None: the value goes to the one field as it is. allowed: values that a refused key takes.
+    """
+
+    grammar: str
+    name: Key
+    default: Value
+    fate: Fate
+    fields: tuple[str, ...] = ()
+    text: str = ""
+    convert: Callable[[Mapping[str, Value]], Mapping[str, Scalar]] | None = None
+    allowed: tuple[Value, ...] = ()
+
+
+def mapped(
+    grammar: str,
+    name: Key,
+    default: Value,
+    *fields: str,
+    text: str = "",
+    convert: Callable[[Mapping[str, Value]], Mapping[str, Scalar]] | None = None,
+) -> Row:
+    """A key that decides fields of ours."""
+    return Row(grammar, name, default, "mapped", fields, text, convert)
+
+
+def noted(grammar: str, name: Key, default: Value, text: str) -> Row:
+    """A key that is accepted and does nothing; one printed line says why."""
+    return Row(grammar, name, default, "noted", text=text)
+
+
+def refused(grammar: str, name: Key, default: Value, text: str, *allowed: Value) -> Row:
+    """A key that ends with exit code 2 and the way out, for values other than its default and the allowed ones."""
+    return Row(grammar, name, default, "refused", text=text, allowed=allowed)
+
+
+def pending(grammar: str, name: Key, default: Value, *fields: str, text: str = "") -> Row:
+    """A key whose fields are not built yet: refused until then, for values other than its default."""
+    return Row(grammar, name, default, "pending", fields, text)

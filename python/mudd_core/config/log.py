@@ -1,0 +1,32 @@
+"""Fields of the logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.config.fields import opt
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Lines on stdout, TensorBoard, Weights & Biases and MLPerf logs; metrics.jsonl is always written."""
+
+    style: str = opt(
+        "auto", "program whose lines and tags are written; auto = that of the command's grammar, else ours",
+        choices=("auto", "ours", "maxtext", "mu_transformer", "jax_lm", "moe"), free=True,
+    )  # fmt: skip
+    compat: bool = opt(
+        False, "give the original programs' odd numbers where docs/maths marks them", free=True
+    )
+    weights: bool = opt(False, "log norms of weights and activations too", free=True)
+    flush_every: int = opt(10, "write buffered log rows every so many steps", "steps", low=1, free=True)
+    metrics_file: str = opt("", "a second file of metrics rows; empty = none", free=True)
+    mllog: bool = opt(False, "write an MLPerf log", free=True)
+    wandb: str = opt(
+        "off", "Weights & Biases; offline keeps its files in wandb_dir, online sends them",
+        choices=("off", "offline", "online"), free=True,
+    )  # fmt: skip
+    wandb_project: str = opt("mudd_core", "project of the run there", free=True)
+    wandb_entity: str = opt("", "user or team of the run there; empty = your default one", free=True)
+    wandb_dir: str = opt("", "folder of its files; empty = the work directory", free=True)
+    wandb_run: str = opt("", "id of the run there; empty = a new one, kept for a resume", free=True)

@@ -1,0 +1,126 @@
+"""Fields of the training: its length and shape, and what happens during it."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass
+
+from mudd_core.config.fields import LONGEST, opt
+
+_SEEDS = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length and shape of the training, and what happens during it."""
+
+    steps: int = opt(
+        1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
+    )
+    batch_size: int = opt(8, "sequences in one update", "sequences", low=1)
+    seq_len: int = opt(
+        256, "length of a sequence", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
+    )
+    logical_shards: int = opt(
+        8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
+    )
+    micro_batch_size: int = opt(
+        0, "most sequences in one run of the graph, which takes whole logical shards, at least one; changes speed "
+        "and memory, never bits; 0 = the whole batch", "sequences", low=0, free=True, flags=("micro_batch",),
+    )  # fmt: skip
+    recompute: bool = opt(
+        False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
+    )
+    precision: str = opt(
+        "fp32", "bf16: activations and operands of matmuls in 16 bits; sums, norms, softmax, loss, gradients of "
+        "weights, weights and moments stay fp32 (float32 and bfloat16 are read as other names of the two)",
+        choices=("fp32", "bf16"), flags=("dtype",),
+    )  # fmt: skip
+    seed: int = opt(
+        0, "seed of the initial weights and of the data order", low=0, high=_SEEDS, flags=("random_seed",)
+    )
+    save_every: int = opt(
+        0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        flags=("save_frequency",),
+    )  # fmt: skip
+    eval_every: int = opt(
+        0, "validate every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        flags=("eval_frequency", "eval_steps"),
+    )  # fmt: skip
+    log_every: int = opt(
+        10, "write a metrics row and a progress line every so many updates", "steps", low=1, free=True,
+        flags=("logging_frequency", "logging_steps"),
+    )  # fmt: skip
+    stop_at: int = opt(0, "stop (saved, exit 75) after this update; 0 = never", "step", low=0, free=True)
+    keep_last: int = opt(3, "checkpoints kept; 0 = all", "checkpoints", low=0, free=True)
+    keep_every: int = opt(
+        0, "never delete the checkpoint of a step that is a multiple of this; 0 = no such step", "steps", low=0,
+        free=True,
+    )  # fmt: skip
+    save: bool = opt(
+        True, "write checkpoints; without them a stopped run starts again from its beginning", free=True
+    )
+    save_policy: str = opt(
+        "every", "every: save each save_every updates; best: only where a validation is the best one of the run",
+        choices=("every", "best"), later=True,
+    )  # fmt: skip
+    threads: int = opt(
+        0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
+    )
+    max_skips: int = opt(
+        10, "updates skipped in a row before the run goes back (train.rewind) or gives up", "steps", low=1
+    )
+    rewind: int = opt(
+        3, "times the run may go back to its last scheduled checkpoint and leave out the batches since, after "
+        "max_skips skipped updates in a row or an update that wrote numbers that are not finite; then it ends with 76",
+        "rewinds", low=0, free=True,
+    )  # fmt: skip
+    spike: str = opt(
+        "off", "skip: no update where loss or gradient norm is above mean + 6 sigma of the last 128 updates kept",
+        choices=("off", "skip"), later=True,
+    )  # fmt: skip
+    extend: bool = opt(
+        False,
+        "let a resume raise train.steps in place, where the schedule's rates up to now stay the same",
+        free=True,
+    )
+    debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
+    trainable: str = opt(
+        "", "parameters that train: patterns of names such as 'blocks.*.attn.*', with commas between them and '!' "
+        "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
+        later=True,
+    )  # fmt: skip
+    frozen_dtype: str = opt(
+        "stored", "type that frozen matrices and tables are kept in; equal values give equal results in each: stored = "
+        "that of the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
+        choices=("stored", "fp32", "bf16", "fp16"), later=True,
+    )  # fmt: skip
+    epochs: int = opt(
+        0, "length as passes over the data, in place of train.steps; 0 = train.steps counts", "epochs", low=0,
+        later=True,
+    )  # fmt: skip
+    profile: str = opt("", "FROM:TO, the steps whose trace is written; empty = none", free=True)
+    # The same in logical shards: the field's name and unit in earlier versions.
+    micro_batch: InitVar[int] = -1
+
+    def __post_init__(self, micro_batch: int) -> None:
+        if isinstance(self.trainable, str) and self.trainable.strip() == "*":
+            object.__setattr__(self, "trainable", "")
+        names = {"float32": "fp32", "bfloat16": "bf16"}
+        if isinstance(self.precision, str) and self.precision in names:  # one name: a resume finds no change
+            object.__setattr__(self, "precision", names[self.precision])
+        if micro_batch == -1:
+            return
+        numbers = (micro_batch, self.batch_size, self.logical_shards)
+        whole = all(type(number) is int and 0 <= number < 2**31 for number in numbers)
+        # check_config names what is no number.
+        size = self.sequences_of(micro_batch) if whole else micro_batch
+        object.__setattr__(self, "micro_batch_size", size)
+
+    def shard_count(self) -> int:
+        """Logical shards in use: logical_shards, capped at the largest power of two not above the batch."""
+        return min(self.logical_shards, 1 << (max(1, self.batch_size).bit_length() - 1))
+
+    def sequences_of(self, shards: int) -> int:
+        """Sequences in so many logical shards; 0 where that is the whole batch, or no shard fits the batch evenly."""
+        count = max(1, self.shard_count())
+        return shards * self.batch_size // count if shards < count and self.batch_size % count == 0 else 0
