@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from mudd_core import _core
 from mudd_core.base.errors import DivergedError, FormatError, UserError
+from mudd_core.base.launcher_cores import ASKED_BINDING
 from mudd_core.cli import rank
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
@@ -204,13 +207,33 @@ def test_a_binding_that_mpirun_made_by_itself_is_widened(monkeypatch: pytest.Mon
     assert rank_cores.widen(0, one, range(8)) == "" and given.pop() == list(range(8))
 
 
+def test_openmp_counts_the_cores_that_a_binding_by_default_hides() -> None:
+    """With threads above the cores that it counted when it was loaded, OpenMP's runtime hardly waits at barriers."""
+    code = (
+        "import os, ctypes\n"
+        "all_cores = os.sched_getaffinity(os.getppid())\n"
+        "os.sched_setaffinity(0, {min(all_cores)})\n"
+        "import mudd_core\n"
+        "assert os.sched_getaffinity(0) == {min(all_cores)}\n"
+        "os.sched_setaffinity(0, all_cores)\n"
+        "print(ctypes.CDLL('libgomp.so.1').omp_get_max_threads(), len(all_cores))\n"
+    )
+    for binding, wide in (("", True), ("core", False)):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "OMPI_"))}
+        environment |= {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", ASKED_BINDING: binding}
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+        counted, cores = map(int, done.stdout.split())
+        assert counted == (cores if wide else 1), binding
+
+
 def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("widened"))
     bound = {
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        rank_cores.ASKED_BINDING: "core",
+        ASKED_BINDING: "core",
     }
     assert rank_cores.widen(0, bound, range(8)) == ""
     assert rank_cores.widen(4, bound, range(8)) == (

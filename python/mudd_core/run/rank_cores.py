@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
-# mpirun binds by default, to one core a rank for one or two ranks; then this is not set. A binding asked for sets it.
-ASKED_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
-_BY_MPIRUN = "OMPI_COMM_WORLD_LOCAL_SIZE"
+from mudd_core.base.launcher_cores import ASKED_BINDING, BY_MPIRUN, bound_by_default, cores_of_launcher
 
 Place = tuple[str, Sequence[int]]  # host and cores
 
@@ -28,7 +25,7 @@ def share(mine: Place, places: Sequence[Place], usable: int) -> int:
 
 def started_by_mpirun() -> bool:
     """Whether mpirun started this process, alone or with others."""
-    return _BY_MPIRUN in os.environ
+    return BY_MPIRUN in os.environ
 
 
 def widen(
@@ -39,13 +36,13 @@ def widen(
     asked: threads; 0 = the rank's share. parent: the cores that the launcher itself may use.
     """
     environment = os.environ if environment is None else environment
-    if _BY_MPIRUN not in environment:
+    if BY_MPIRUN not in environment:
         return ""
     here = sorted(os.sched_getaffinity(0))
-    if environment.get(ASKED_BINDING, "") not in ("", "none"):
+    if not bound_by_default(environment):
         return _too_narrow(asked, len(here), environment[ASKED_BINDING])
-    cores = sorted(_of_process(os.getppid()) if parent is None else parent)
-    ranks, rank = int(environment[_BY_MPIRUN]), int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])
+    cores = cores_of_launcher() if parent is None else sorted(parent)
+    ranks, rank = int(environment[BY_MPIRUN]), int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])
     named = environment.get("OMP_NUM_THREADS", "")
     wanted = asked or (int(named) if named.isdecimal() else 0) or max(1, len(cores) // ranks)
     if len(here) < wanted and set(here) < set(cores):
@@ -61,17 +58,3 @@ def _too_narrow(asked: int, cores: int, policy: str) -> str:
         f"[launch] mpirun --bind-to {policy} leaves a rank {cores} core{'s' * (cores > 1)} for train.threads={asked}; "
         f"start it with --map-by slot:PE={asked} or --bind-to none"
     )
-
-
-def _of_process(number: int) -> set[int]:
-    """The cores that a process may use; empty if nobody tells."""
-    try:
-        lines = Path(f"/proc/{number}/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return set()
-    text = next((line.split(":")[1].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
-    cores: set[int] = set()
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        cores.update(range(int(low), int(high or low) + 1))
-    return cores
