@@ -110,3 +110,9 @@ def test_a_terminal_shows_the_progress_in_one_line(tmp_path: Path) -> None:
     os.close(ours)
     assert done.returncode == 0
     assert "\r\x1b[Krun:   [1/2] 0:0" in shown and "\n" not in shown and shown.endswith("\r\x1b[K")
+
+
+def test_setup_knows_its_extras() -> None:
+    done = call("setup", "sedes")
+    assert done.returncode == 2
+    assert "expected extras of seeds, hub, cloud and wandb, got sedes" in done.stderr
