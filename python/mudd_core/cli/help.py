@@ -56,6 +56,9 @@ _CODES = {
 }
 
 
+_MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
+
+
 def short_usage() -> str:
     """What a call without arguments prints."""
     called = " ".join(program())
@@ -82,7 +85,8 @@ def main_help() -> str:
         "",
         "commands:",
         *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
-        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items()),
+        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _MEASURING),
+        f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",
         *_option_lines(name for name in OPTIONS if name not in JOB_OPTIONS),

@@ -20,6 +20,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.scaling.command",
         "check a parametrisation over widths, find the rate that transfers",
     ),
+    "preprocess": ("mudd_core.tools.preprocess.command", "Parquet files of training rows out of documents"),
     "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (
         "mudd_core.tools.mix_weights",

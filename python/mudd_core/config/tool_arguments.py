@@ -49,14 +49,24 @@ class ToolArguments(argparse.ArgumentParser):
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """(options, overrides of config fields); UserError for what is neither."""
         options, rest = self.parse_known_args(list(words))
-        infos = _fields_of_every_family()
-        own = [option for action in self._actions for option in action.option_strings if option[:2] == "--"]
+        infos, own = _fields_of_every_family(), self._own()
         for word in rest:
             name = word.partition("=")[0].removeprefix("--").removeprefix("config.")
             if word.startswith("--") and field_path(name, infos) is None:
                 hint = nearest_option("--" + name, infos if self._takes_fields else [], own)
                 self.error(f"unknown option '--{name}'{hint}")
         return options, rest
+
+    def options(self, words: Sequence[str]) -> argparse.Namespace:
+        """The options; UserError for any other argument."""
+        options, rest = self.parse_known_args(list(words))
+        if rest:
+            hint = nearest_option(rest[0].partition("=")[0], [], self._own())
+            self.error(f"unknown option '{rest[0]}'{hint}")
+        return options
+
+    def _own(self) -> list[str]:
+        return [name for action in self._actions for name in action.option_strings if name[:2] == "--"]
 
     def error(self, message: str) -> NoReturn:
         """UserError with the message and where help is."""

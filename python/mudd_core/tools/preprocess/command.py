@@ -1,0 +1,140 @@
+"""Makes training rows out of documents: overlapping windows with BOS and EOS, labels shifted by one, as Parquet files.
+
+The flags are those of jax-lm-training's preprocessing, with dashes or underscores. Rows are in the order of the
+documents, whatever the number of workers. The files get their names when all are whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.keys.jax_lm import PREPROCESS
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.progress import duration
+from mudd_core.tools.preprocess.documents import Source, find
+from mudd_core.tools.preprocess.parquet import Shards
+from mudd_core.tools.preprocess.pool import chunks_of, cores, rows_in_order
+from mudd_core.tools.preprocess.rows import Shape
+from mudd_core.tools.preprocess.vocabulary import Vocabulary, read_vocabulary
+
+_MODES = ("in_memory", "multi_threading", "multi_processing")
+_MOST_SHARDS = 99_999
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command."""
+    args = _parser().options([_dashed(word) for word in words])
+    shape = Shape(
+        args.max_sequence_length,
+        args.min_sequence_length,
+        args.num_special_token_reserved,
+        args.stride,
+        args.ignore_label,
+        args.mask_by_position,
+    )
+    if not 1 <= args.num_shards <= _MOST_SHARDS:
+        raise UserError(f"[preprocess] --num-shards: expected 1 to {_MOST_SHARDS}, got {args.num_shards}")
+    workers = _workers(args)
+    vocabulary = read_vocabulary(args.tokenizer_model)
+    source = find(args.dataset_name, args.dataset_sub_name, args.dataset_split_type)
+    with Shards(args.output_path, args.num_shards, shape.length) as shards:
+        documents, rows = _write(source, vocabulary, shape, shards, workers)
+        shards.commit()
+    for file in shards.files:
+        print(file)
+    print(f"{documents:,} documents gave {rows:,} rows of {shape.length} tokens")
+    if not rows:
+        print(
+            f"warning: no document has more than {shape.shortest - shape.reserved} tokens "
+            "(--min-sequence-length); the files are empty",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _dashed(word: str) -> str:
+    """The argument with dashes in the name of its option."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("preprocess", __doc__ or "")
+    parser.usage = "%(prog)s [options]"
+    for row in PREPROCESS:
+        kind = int if isinstance(row.default, int) else str
+        parser.add_argument(
+            _dashed(f"--{row.name}"), type=kind, default=row.default, metavar=kind.__name__.upper(),
+            help=f"{row.text} ({row.default})",
+        )  # fmt: skip
+    parser.add_argument("--num-shards", type=int, default=1, metavar="INT", help="number of files (1)")
+    parser.add_argument(
+        "--mask-by-position", action="store_true",
+        help="padding is what is behind a window; default as the original: every id 0, a token of its own in GPT-2",
+    )  # fmt: skip
+    return parser
+
+
+def _workers(args: argparse.Namespace) -> int:
+    if args.direct_running_mode not in _MODES:
+        raise UserError(
+            f"[preprocess] --direct_running_mode: expected one of {', '.join(_MODES)}, got '{args.direct_running_mode}'"
+        )
+    if not 0 <= args.direct_num_workers <= 1024:
+        raise UserError(
+            f"[preprocess] --direct_num_workers: expected 0 (one for each core) to 1024, got {args.direct_num_workers}"
+        )
+    return int(args.direct_num_workers) or cores()
+
+
+def _write(
+    source: Source, vocabulary: Vocabulary, shape: Shape, shards: Shards, workers: int
+) -> tuple[int, int]:
+    """(documents, rows) that were written."""
+    total, count = source.count(), len(shards.files)
+    bar, opened, documents, made = _Bar(total), -1, 0, 0
+    for chunk, rows in rows_in_order(chunks_of(source.texts(), total, count), vocabulary, shape, workers):
+        while opened < chunk.shard:
+            opened += 1
+            shards.begin(opened)
+        shards.add(rows)
+        documents, made = documents + len(chunk.texts), made + len(rows)
+        bar.show(documents, made)
+    for shard in range(opened + 1, count):  # more files than documents
+        shards.begin(shard)
+    bar.close()
+    return documents, made
+
+
+class _Bar:
+    """Documents, rate and time left: rewritten in place on a terminal, elsewhere a line for each tenth."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total, self._stream = total, stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._begin, self._shown, self._drawn = time.monotonic(), 0, 0.0
+
+    def show(self, done: int, rows: int) -> None:
+        """After some more documents."""
+        now = time.monotonic()
+        tenth = 10 * done // max(self._total, 1)
+        if not (now - self._drawn >= 0.1 or done == self._total if self._live else tenth > self._shown):
+            return
+        self._drawn, self._shown = now, tenth
+        rate = done / max(now - self._begin, 1e-9)
+        text = (
+            f"preprocess: {done:,}/{self._total:,} documents, {rows:,} rows, {rate:,.0f} documents/s, "
+            f"ETA {duration((self._total - done) / rate)}"
+        )
+        self._stream.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """End the line that is rewritten."""
+        if self._live and self._drawn:
+            self._stream.write("\n")
