@@ -19,7 +19,7 @@ function(mudd_module name)
 endfunction()
 if(NOT SKBUILD_STATE STREQUAL "editable")  # an editable install reads configs/ of the checkout
   install(DIRECTORY configs/ DESTINATION mudd_core/configs COMPONENT configs
-          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+          FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN "*.yml" PATTERN "*.json" PATTERN __pycache__ EXCLUDE)
 endif()
 
 file(GLOB bind_sources CONFIGURE_DEPENDS cpp/bind/*.cc)

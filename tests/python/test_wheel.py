@@ -107,7 +107,10 @@ def test_the_wheel_holds_modules_stubs_and_configs(wheel: Path) -> None:
     built = sorted(f"mudd_core/{file.name.split('.')[0]}" for file in TREE.glob("_*.so"))
     assert modules == built and {"mudd_core/_core", "mudd_core/_h5"} <= set(modules)
     assert {"mudd_core/_core.pyi", "mudd_core/_h5.pyi", "mudd_core/py.typed"} <= set(names)
-    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.py")}
+    kinds = (".py", ".yaml", ".yml", ".json")
+    configs = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.*") if path.suffix in kinds
+    }
     assert configs == {
         name.removeprefix("mudd_core/") for name in names if name.startswith("mudd_core/configs/")
     }

@@ -22,7 +22,9 @@ class Resolved:
 
     command: ours (train, validate, sample). workdir: where the run is, if the grammar decides it; empty = as usual.
     origins: by path of our fields. notes: lines for the user, about keys that do nothing here. files: what was read.
-    style: value of log.style=auto.
+    style: value of log.style=auto. answer: text to print in place of running anything. writes: texts by path that the
+    run leaves when it starts, beside its own files. imports: folder of Hugging Face's weights, and the work directory
+    into which they are imported first (start.load_parameters_path).
     """
 
     grammar: str
@@ -33,3 +35,6 @@ class Resolved:
     notes: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     style: str = "ours"
+    answer: str = ""
+    writes: dict[str, str] = field(default_factory=dict)
+    imports: tuple[str, str] | None = None
