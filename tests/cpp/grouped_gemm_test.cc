@@ -1,11 +1,13 @@
 // levels, units: grouped_gemm against its reference, slopes by complex step, empty and overfull experts, shards
 // and threads bit-equal, slots in order.
+#include <algorithm>
 #include <complex>
 #include <cstring>
 
 #include "compare.h"
 #include "moe_runner.h"
 #include "mudd/base/parallel.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
 #include "mudd/ops/grouped_gemm/reference.h"
 #include "mudd/ops/grouped_gemm/slots.h"
@@ -35,9 +37,10 @@ struct Experts {
     for (int64_t i = 0; i < rows() * k; ++i) chosen.push_back(static_cast<int32_t>((i * 7 + i / 5) % e));
   }
   int64_t rows() const { return samples * tokens; }
-  Runner runner(Shards cut, const char* full_drop = "passthrough", DType compute = DType::f32,
-                bool narrow = false) const {
-    return Runner("grouped_gemm", attributes({{"full_drop", std::string(full_drop)}}),
+  Runner runner(Shards cut, const char* full_drop = "passthrough", DType compute = DType::f32, bool narrow = false,
+                int64_t packed_at_once = 1 << 28) const {
+    return Runner("grouped_gemm",
+                  attributes({{"full_drop", std::string(full_drop)}, {"packed_at_once", packed_at_once}}),
                   {{{{samples, tokens, d}, narrow ? DType::bf16 : DType::f32}, x.data()},
                    {{{samples, tokens, k}}, gates.data()},
                    {{{samples, tokens, k}, DType::i32}, chosen.data()},
@@ -217,6 +220,28 @@ TEST_CASE("grouped_gemm: the same bits for any thread count, and for rows and sh
     for (size_t j = 0; j < sums[i].size(); ++j) CHECK(sums[i][j] + sums[i + 3][j] == first[i + 3][j]);
 }
 
+TEST_CASE(
+    "grouped_gemm: experts packed one by one or two at a time have the bits of all at once, in less scratch") {
+  Experts c(4, 20, 24, 40, 5, 2);
+  c.chosen[7] = c.chosen[8] = -1;
+  std::replace(c.chosen.begin(), c.chosen.end(), 3, 1);  // an expert without rows
+  const Floats dy = numbers(9, c.rows() * c.d);
+  for (DType compute : {DType::f32, DType::bf16}) {
+    const int64_t one = 3 * std::max(packed_bytes(c.d, c.f, compute), packed_bytes(c.f, c.d, compute));
+    std::vector<std::vector<Floats>> results;
+    std::vector<int64_t> scratch;
+    for (int64_t packed_at_once : {int64_t{1} << 28, int64_t{0}, 2 * one}) {
+      Runner run = c.runner(Shards::cut(4, 4), "passthrough", compute, false, packed_at_once);
+      run.node->forward(run.run);
+      results.push_back(run.backward({dy.data()}));
+      results.back().push_back(run.out(0));
+      scratch.push_back(run.needs.scratch_forward_);
+      CHECK(results.back() == results.front());
+    }
+    CHECK((scratch[1] <= scratch[0] - 4 * one && scratch[2] <= scratch[0] - 3 * one + 3 * 64));
+  }
+}
+
 TEST_CASE("slots are sorted by expert, in order of tokens, cut by shards") {
   const Ints experts = {1, 0, 2, 1, -1, 1, 0, 2, 2, 1};
   const Floats gates = numbers(1, 10);
@@ -231,5 +256,6 @@ TEST_CASE("slots are sorted by expert, in order of tokens, cut by shards") {
   CHECK(std::vector<int64_t>(slots.cuts_of(1), slots.cuts_of(1) + 6) == std::vector<int64_t>{2, 3, 4, 5, 5, 6});
   CHECK(slots.begin(3) == slots.end(3));
   CHECK(slots.place[4] == -1);
-  CHECK((slots.blocks(2) == 5 && slots.block(2, 2).expert == 1 && slots.block(2, 2).begin == 4));
+  CHECK((slots.blocks(2, 1, 3) == 4 && slots.block(3, 2, 1).expert == 2 && slots.block(3, 2, 1).begin == 8));
+  CHECK((slots.blocks(2, 0, 4) == 5 && slots.block(2, 2, 0).expert == 1 && slots.block(2, 2, 0).begin == 4));
 }

@@ -76,6 +76,30 @@ def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, 
     assert "lower train.micro_batch_size" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "have"), [("mixtral/mixtral80.py", 14 << 30), ("muddformer/2_8b.py", 12 << 30)]
+)
+def test_a_smaller_model_is_named_where_the_state_alone_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, name: str, have: int
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: (have, "free memory"))
+    config = mc.load_config(name)
+    with pytest.raises(UserError, match="this trains a smaller model") as caught:
+        check_memory(resolved_model(config, 32_000), config)
+    named = str(caught.value).partition("; set ")[2].partition(":")[0].split()
+    smaller = mc.load_config(name, named)
+    check_memory(resolved_model(smaller, 32_000), smaller)
+
+
+def test_the_dry_run_of_the_benchmark_fits_into_30_gib() -> None:
+    config = mc.load_config("mixtral/mixtral80.py")
+    shape = resolved_model(config, 32_000)
+    report = planned_bytes(shape, config)
+    assert sum(report.values()) < 30 << 30
+    # Packed experts are counted in the scratch: those of one expert, not of a layer.
+    assert report["arena"] < 2 << 30
+
+
 def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: (2 << 20, "free memory"))
     config = mc.load_config("tiny.py")

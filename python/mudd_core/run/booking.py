@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mudd_core.config import Config, ModelConfig, mesh_of
+from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.dist import Comm
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
@@ -102,18 +102,30 @@ def memory_advice(
     place: Place = ALONE,
 ) -> str:
     """Return what to change so that a run, whose ranks need what planned_bytes reports, fits into `have` bytes."""
-    from mudd_core.run.memory_advice import advice
-
     _, trained = _counted(
         shape, config, checkpoints
     )  # the gradients are at least as large as the weights that train
     settled = (report["weights"] + 4 * trained + report["moments"]) * place.on_a_node
-    return advice(
-        config,
-        lambda changed: place.on_a_node * sum(planned_bytes(shape, changed, checkpoints, place).values()),
-        have,
-        settled,
-    )
+    return _advice(shape, config, settled, have, checkpoints, place)
+
+
+def _advice(
+    shape: ModelConfig, config: Config, settled: int, have: int, checkpoints: Path | None, place: Place
+) -> str:
+    """As memory_advice; settled: bytes of a node that no batch changes."""
+    from mudd_core.run.memory_advice import advice
+
+    def needed(changed: Config) -> int:
+        check_config(changed)
+        own = dataclasses.replace(changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len)
+        least = _least_bytes(own, changed, checkpoints, place)
+        return (
+            least
+            if least > have
+            else place.on_a_node * sum(planned_bytes(own, changed, checkpoints, place).values())
+        )
+
+    return advice(config, needed, have, settled)
 
 
 def _counted(shape: ModelConfig, config: Config, checkpoints: Path | None) -> tuple[int, int]:
@@ -126,6 +138,15 @@ def _counted(shape: ModelConfig, config: Config, checkpoints: Path | None) -> tu
     return model.store.plane_bytes, model.store.trained_elements
 
 
+def _least_bytes(shape: ModelConfig, config: Config, checkpoints: Path | None, place: Place) -> int:
+    """Bytes of a node's weights, gradients and one moment alone.
+
+    Planning the updates of a model far too large takes seconds; counting its weights does not.
+    """
+    weights, trained = _counted(shape, config, checkpoints)
+    return weights + (4 * place.on_a_node + 2) * trained if place.world > 1 else weights + 6 * trained
+
+
 def check_memory(
     shape: ModelConfig,
     config: Config,
@@ -134,12 +155,9 @@ def check_memory(
     place: Place = ALONE,
 ) -> None:
     """Raise UserError, with advice, if the ranks of a node do not fit into its memory; takes no memory itself."""
-    from mudd_core.run.memory_advice import SMALLER
-
-    # Planning the updates of a model far too large takes seconds; counting its weights does not.
-    weights, trained = _counted(shape, config, checkpoints)
-    least = weights + (4 * place.on_a_node + 2) * trained if place.world > 1 else weights + 6 * trained
-    memory.require(least, f"{what} (weights, gradients and one moment alone)", lambda _: SMALLER)
+    least = _least_bytes(shape, config, checkpoints, place)
+    part = f"{what} (weights, gradients and one moment alone)"
+    memory.require(least, part, lambda have: _advice(shape, config, least, have, checkpoints, place))
     report = planned_bytes(shape, config, checkpoints, place)
     memory.require(
         place.on_a_node * sum(report.values()),

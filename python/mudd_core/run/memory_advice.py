@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from mudd_core.base.errors import UserError
@@ -52,6 +53,19 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
 
 
+def _smaller_models(config: Config) -> Iterator[Changes]:
+    """Changes that make another, smaller model: fewer blocks, then narrower ones."""
+    spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
+    batches: list[Changes] = [
+        {}, {"train.micro_batch_size": 1, **spare}, {"train.batch_size": 1, "train.micro_batch_size": 0, **spare}
+    ]  # fmt: skip
+    sizes: list[Changes] = [{"model.n_layer": blocks} for blocks in _halves(config.model.n_layer)]
+    least = sizes[-1] if sizes else {}
+    if "d_ff" in {field.name for field in dataclasses.fields(config.model)}:
+        sizes += [{**least, "model.d_ff": width} for width in _halves(config.model.d_ff) if width >= 64]
+    yield from ({**size, **batch} for size in sizes for batch in batches)
+
+
 def _changed(config: Config, changes: Changes) -> Config:
     for path, value in changes.items():
         config = replace_path(config, path, value)
@@ -66,7 +80,9 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
     """
     candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
     candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
-    for changes, remark in candidates if settled <= have else []:
+    candidates = candidates if settled <= have else []
+    candidates += [(changes, "this trains a smaller model") for changes in _smaller_models(config)]
+    for changes, remark in candidates:
         try:
             need = bytes_of(_changed(config, changes))
         except UserError:  # settings that do not go together

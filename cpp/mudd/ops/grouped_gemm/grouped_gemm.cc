@@ -18,11 +18,13 @@ std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows() {
 
 GroupedGemm::GroupedGemm(const Attributes& a)
     : activation_(parse_activation(a.word("activation", "silu"), "grouped_gemm")) {
-  a.only("activation,full_drop");
+  a.only("activation,full_drop,packed_at_once");
   const std::string full_drop = a.word("full_drop", "passthrough");
   passthrough_ = full_drop == "passthrough";
   check(passthrough_ || full_drop == "zero", "grouped_gemm", "full_drop: expected passthrough or zero, got '",
         full_drop, "'");
+  packed_at_once_ = a.integer("packed_at_once", int64_t{256} << 20);
+  check(packed_at_once_ >= 0, "grouped_gemm", "packed_at_once: expected at least 0, got ", packed_at_once_);
 }
 
 void GroupedGemm::check_inputs(const Inference& io) {
@@ -70,15 +72,18 @@ void GroupedGemm::infer(Inference& io) {
     check(io.input_is_parameter(i) == io.input_is_parameter(kGate), "grouped_gemm",
           "weights: expected all three to be parameters of a model, or none");
   // Rows of an expert where the load is even.
-  packs_ = io.packs_when_used(kGate, slots_ / experts_);
+  const int64_t rows = slots_ / experts_, expert_bytes = kMatrices * one_packed();
+  packs_ =
+      io.packs_when_used(kGate, rows) || (rows >= Inference::kManyRows && experts_ * expert_bytes > kMostKept);
+  group_ = packs_ ? std::clamp(packed_at_once_ / expert_bytes, int64_t{1}, experts_) : experts_;
   if (!packs_) {
     for (int i : {kGate, kUp, kDown}) io.pack(i, Pack::plain);
     if (saves_) io.pack(kDown, Pack::transposed);
     if (io.wants_gradient(kX))
       for (int i : {kGate, kUp}) io.pack(i, Pack::transposed);
   }
-  // Forward: [packed weights][h][results of the slots, fp32]. Backward: the same with dx of the slots, then
-  // [dgate][scratch of the weight gradients].
+  // Forward: [packed weights of a group][h][results of the slots, fp32]. Backward: the same with dx of the slots,
+  // then [dgate][scratch of the weight gradients].
   inner_at_ = packs_ ? kMatrices * packed_bytes() : 0;
   rows_at_ = inner_at_ + aligned(slots_ * f_ * size_of(compute_));
   dgate_at_ = rows_at_ + aligned(slots_ * d_ * kFloat);

@@ -8,7 +8,9 @@
 //
 // Inputs: x_BTD, gates fp32 [B, T, k], experts i32 [B, T, k] (-1: no expert), Wg and Wu fp32 [E, D, F], Wd
 //   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). Output: y_BTD; it may take over the residual.
-// Attributes: activation (silu, ...), full_drop passthrough | zero.
+// Attributes: activation (silu, ...), full_drop passthrough | zero, packed_at_once (bytes of weights that are
+// packed at
+//   a time where the node packs them, at least one expert; 256 MiB: no cache holds more. It changes no bit).
 // Rows are B T k at most; how many an expert has is read at run time, none included.
 // In bf16 the three products are of bf16 operands; the results of a token's slots are added in fp32.
 // Saved: x Wg and x Wu of every slot (2 F numbers of the compute type each), the order of the slots.

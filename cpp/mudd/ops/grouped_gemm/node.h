@@ -36,16 +36,26 @@ class GroupedGemm : public Node {
   enum Saved { kSlots, kSavedGate, kSavedUp };
   static constexpr int64_t kFloat = sizeof(float);
   static constexpr int kMatrices = 3;
+  // Bytes of a layer's packed weights above which the store keeps none for many rows: Mixtral-8x7B would have
+  // 5.3 GiB a layer in bf16, both directions.
+  static constexpr int64_t kMostKept = int64_t{1} << 30;
   static constexpr int64_t kMaxChoices = 64;
 
-  // The panels of the weights for one direction: the store's, or made here at the start of the scratch.
+  // Experts whose weights are packed together.
+  struct Group {
+    int64_t begin, end;
+  };
+  // The panels of a group's weights for one direction: the store's, or made here at the start of the scratch.
   struct Weights {
     const GroupedGemm& op;
+    Group group;
     const char* panels[kMatrices] = {};
     int64_t stride[kMatrices] = {};  // bytes
 
-    Weights(const GroupedGemm& node, const Run& run, Pack how, std::initializer_list<int> wanted);
-    const void* of(int i, int64_t expert) const { return panels[i - kGate] + expert * stride[i - kGate]; }
+    Weights(const GroupedGemm& node, const Run& run, Group experts, Pack how, std::initializer_list<int> wanted);
+    const void* of(int i, int64_t expert) const {
+      return panels[i - kGate] + (expert - (op.packs_ ? group.begin : 0)) * stride[i - kGate];
+    }
   };
 
   static float* at(const Run& run, int64_t bytes) { return reinterpret_cast<float*>(run.scratch() + bytes); }
@@ -53,7 +63,13 @@ class GroupedGemm : public Node {
   int64_t out_of(int i) const { return i == kDown ? d_ : f_; }
   int64_t panel_bytes(int64_t k, int64_t n) const { return mudd::packed_bytes(k, n, compute_); }
   Cells saved_rows(const Run& run, int i) const { return {run.saved(i), compute_}; }
-  int64_t packed_bytes() const { return aligned(experts_ * std::max(panel_bytes(d_, f_), panel_bytes(f_, d_))); }
+  int64_t one_packed() const { return std::max(panel_bytes(d_, f_), panel_bytes(f_, d_)); }
+  int64_t packed_bytes() const { return aligned(group_ * one_packed()); }
+  // Calls work(group) for every group of experts, in order.
+  template <class Work>
+  void for_each_group(const Work& work) const {
+    for (int64_t e = 0; e < experts_; e += group_) work(Group{e, std::min(e + group_, experts_)});
+  }
   // Rows of a task: a cache block of the product, halved while there would be few tasks.
   int64_t step() const { return slots_ >= 96 * 32 ? 96 : 48; }
   ExpertSlots slots_of(const Run& run) const {
@@ -63,6 +79,8 @@ class GroupedGemm : public Node {
   void check_inputs(const Inference& io);
   GemmBlock product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                     const void* panels, int64_t k, int64_t n) const;
+  void forward_of(const Run& run, const ExpertSlots& slots, Group group) const;
+  void backward_of(const Run& run, const ExpertSlots& slots, Group group) const;
   void block_gradients(const ExpertSlots::Block& b, const ExpertSlots& slots, Cells gate, Cells up, float* d,
                        Cells inner, float* dgate) const;
   Tensor rows_of(Cells c) const { return {c.data, slots_, f_, f_, c.type}; }
@@ -74,7 +92,8 @@ class GroupedGemm : public Node {
   Activation activation_;
   DType compute_ = DType::f32;
   bool passthrough_ = true, has_residual_ = false, saves_ = false, packs_ = true;
-  int64_t d_ = 0, f_ = 0, experts_ = 0, slots_ = 0;
+  int64_t d_ = 0, f_ = 0, experts_ = 0, group_ = 1, slots_ = 0;  // group_: experts in a Group
+  int64_t packed_at_once_ = 0;                                   // bytes
   int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, products_at_ = 0, product_bytes_ = 0;  // bytes
   std::vector<GradBlock> blocks_;
   std::vector<const float*> adds_;

@@ -10,8 +10,9 @@
 
 namespace mudd {
 
-GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how, std::initializer_list<int> wanted)
-    : op(node) {
+GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Group experts, Pack how,
+                              std::initializer_list<int> wanted)
+    : op(node), group(experts) {
   std::array<Unpacked, kMatrices> unpacked;
   for (int i : wanted) {
     const int m = i - kGate;
@@ -22,7 +23,8 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Pack how,
     const RightOperand all("grouped_gemm", run, i, how, to);
     panels[m] = static_cast<const char*>(all.panels());
     Unpacked& stack = unpacked[static_cast<size_t>(m)] = all.pack;
-    stack.rows = rows, stack.count = op.experts_;
+    stack.rows = rows, stack.count = group.end - group.begin;
+    if (op.packs_) stack.w += group.begin * rows * cols;
   }
   pack_weights(unpacked, op.compute_);
 }
@@ -70,13 +72,20 @@ void GroupedGemm::forward(const Run& run) {
     slots.sort(run.shards(), run.in(kExperts),
                {const_cast<float*>(wide.base()), gates.rows, gates.cols, wide.stride()});
   }
-  Weights w(*this, run, Pack::plain, {kGate, kUp, kDown});
+  for_each_group([&](Group group) { forward_of(run, slots, group); });
+  const Tensor& x = run.in(kX);
+  combine(slots, at(run, rows_at_), passthrough_ ? x : Tensor{},
+          run.has_in(kResidual) ? run.in(kResidual) : Tensor{}, run.out(0));
+}
+
+void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, Group group) const {
+  const Weights w(*this, run, group, Pack::plain, {kGate, kUp, kDown});
   const Tensor& x = run.in(kX);
   const Cells inner(run.scratch() + inner_at_, compute_);
   float* rows = at(run, rows_at_);
   const GemmKernels& gemm = gemm_kernels(compute_);
-  parallel_for(slots.blocks(step()), [&](int64_t task, int) {
-    const ExpertSlots::Block b = slots.block(task, step());
+  parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
+    const ExpertSlots::Block b = slots.block(task, step(), group.begin);
     const Cells h = inner + b.begin * f_;
     GemmBlock g = product(x.cells(), x.stride, slots.token + b.begin, b, w.of(kGate, b.expert), d_, f_);
     g.c = saves_ ? saved_rows(run, kSavedGate) + b.begin * f_ : h;
@@ -96,8 +105,6 @@ void GroupedGemm::forward(const Run& run) {
     g.c = rows + b.begin * d_;
     gemm.multiply(g);
   });
-  combine(slots, rows, passthrough_ ? x : Tensor{}, run.has_in(kResidual) ? run.in(kResidual) : Tensor{},
-          run.out(0));
 }
 
 // x Wg and x Wu of a block become da and db, d (of the block alone) gives h: the rows of `inner`, or d itself.
@@ -165,13 +172,26 @@ void GroupedGemm::backward(const Run& run) {
   const ExpertSlots slots = slots_of(run);
   const Tensor& dy = run.dout(0);
   const Cells inner(run.scratch() + inner_at_, compute_);
+  const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
+  for_each_group([&](Group group) { backward_of(run, slots, group); });
+  if (run.wants(kGates)) gate_gradient(run, slots, at(run, dgate_at_));
+  if (run.wants(kX))
+    combine(slots, at(run, rows_at_), passthrough_ ? dy : Tensor{}, run.accumulate(kX) ? run.din(kX) : Tensor{},
+            run.din(kX));
+  weight_gradients_of(run, slots, inner, gate, up);
+}
+
+// dx of the slots, da, db, h and dgate of a group's experts.
+void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, Group group) const {
+  const Tensor& dy = run.dout(0);
+  const Cells inner(run.scratch() + inner_at_, compute_);
+  const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
   float *rows = at(run, rows_at_), *dgate = at(run, dgate_at_);
   const bool wants_x = run.wants(kX);
-  Weights w(*this, run, Pack::transposed, {kDown, wants_x ? kGate : kDown, wants_x ? kUp : kDown});
-  const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
+  const Weights w(*this, run, group, Pack::transposed, {kDown, wants_x ? kGate : kDown, wants_x ? kUp : kDown});
   const GemmKernels& gemm = gemm_kernels(compute_);
-  parallel_for(slots.blocks(step()), [&](int64_t task, int) {
-    const ExpertSlots::Block b = slots.block(task, step());
+  parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
+    const ExpertSlots::Block b = slots.block(task, step(), group.begin);
     GemmBlock g = product(dy.cells(), dy.stride, slots.token + b.begin, b, w.of(kDown, b.expert), d_, f_);
     const WorkerFloats wide(compute_ == DType::f32 ? 0 : (b.end - b.begin) * f_);
     g.c = wide.data() ? Cells(wide.data()) : inner + b.begin * f_;
@@ -186,10 +206,6 @@ void GroupedGemm::backward(const Run& run) {
     g.accumulate = true;
     gemm.multiply(g);
   });
-  if (run.wants(kGates)) gate_gradient(run, slots, dgate);
-  if (wants_x)
-    combine(slots, rows, passthrough_ ? dy : Tensor{}, run.accumulate(kX) ? run.din(kX) : Tensor{}, run.din(kX));
-  weight_gradients_of(run, slots, inner, gate, up);
 }
 
 }  // namespace mudd

@@ -58,14 +58,14 @@ void ExpertSlots::sort(const Shards& cut, const Tensor& experts, const Tensor& g
   }
 }
 
-int64_t ExpertSlots::blocks(int64_t step) const {
+int64_t ExpertSlots::blocks(int64_t step, int64_t first, int64_t last) const {
   int64_t n = 0;
-  for (int64_t e = 0; e < n_experts; ++e) n += (end(e) - begin(e) + step - 1) / step;
+  for (int64_t e = first; e < last; ++e) n += (end(e) - begin(e) + step - 1) / step;
   return n;
 }
 
-ExpertSlots::Block ExpertSlots::block(int64_t number, int64_t step) const {
-  for (int64_t e = 0;; ++e) {
+ExpertSlots::Block ExpertSlots::block(int64_t number, int64_t step, int64_t first) const {
+  for (int64_t e = first;; ++e) {
     const int64_t n = (end(e) - begin(e) + step - 1) / step;
     if (number < n) return {e, begin(e) + number * step, std::min(end(e), begin(e) + (number + 1) * step)};
     number -= n;

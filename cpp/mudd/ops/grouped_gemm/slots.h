@@ -29,12 +29,12 @@ struct ExpertSlots {
   // Fills everything from experts and gates [tokens, k]; an Error names an expert that does not exist.
   void sort(const Shards& cut, const Tensor& experts, const Tensor& gates) const;
 
-  // A block of at most `step` rows of one expert, counted over all experts in order.
+  // A block of at most `step` rows of one expert, counted over the experts [first, last) in order.
   struct Block {
     int64_t expert, begin, end;
   };
-  int64_t blocks(int64_t step) const;
-  Block block(int64_t number, int64_t step) const;
+  int64_t blocks(int64_t step, int64_t first, int64_t last) const;
+  Block block(int64_t number, int64_t step, int64_t first) const;
 };
 
 }  // namespace mudd
