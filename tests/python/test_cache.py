@@ -23,7 +23,7 @@ from text_settings import Settings, age, quiet, watched_opens
 
 def test_settings_that_name_no_tokenizer(folder: Path, tmp_path: Path) -> None:
     base = Settings(str(folder), str(tmp_path))
-    with pytest.raises(UserError, match="or the path of a tokenizer"):
+    with pytest.raises(UserError, match=r"expected bpe, bytes, a tokenizer.json, .* got 'bppe'"):
         prepare(replace(base, tokenizer="bppe"), progress=quiet)
     with pytest.raises(UserError, match="at least 257"):
         prepare(replace(base, vocab_size=256), progress=quiet)

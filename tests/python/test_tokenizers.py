@@ -21,9 +21,9 @@ from mudd_core.data.tokenize import (
     JsonTokenizer,
     Tokenizer,
     byte_alphabet,
-    read_tokenizer_json,
     train_bpe,
 )
+from mudd_core.data.tokenizer_source import read_tokenizer_json
 
 TEXTS = [synthetic.text(3000, seed).encode() for seed in range(8)]
 TRAINED = train_bpe(TEXTS, len(TEXTS), 400)

@@ -87,11 +87,12 @@ def sample(request: Request) -> int:
 def data(request: Request) -> int:
     """Build the token cache if it is missing, and say what is in it."""
     from mudd_core import data as corpus_data
+    from mudd_core.data.access import Access
 
     config = _saved_run(request)[0] if request.config is None else request.config
     if note := recipe_note(config):
         print(note)
-    cache = corpus_data.prepare(config.data)
+    cache = corpus_data.prepare(config.data, access=Access.of(config))
     print(f"cache       {cache.path}")
     print(f"corpus      SHA-256 {cache.corpus_hash}")
     print(f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids")

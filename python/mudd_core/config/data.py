@@ -20,7 +20,11 @@ class DataConfig:
         "",
         "file, folder, glob, several with commas, or URL; empty = the sources of Python's standard library",
     )
-    tokenizer: str = opt("bpe", "bpe = trained once on the corpus, bytes, or a path of a tokenizer.json")
+    tokenizer: str = opt(
+        "bpe",
+        "bpe = trained once on the corpus, bytes, a tokenizer.json, a *.model of sentencepiece, a folder with one of "
+        "them, or a name of the Hugging Face hub",
+    )
     vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
     cache_dir: str = opt("", "folder of the token caches; empty = runs/cache", free=True)
     recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)

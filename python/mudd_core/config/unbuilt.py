@@ -17,7 +17,7 @@ _UNBUILT = frozenset(
             for name in ("files_per_group", "epochs", "zero_loss", "repeat_batch", "retries", "cache")
         ),
         *(f"train.{name}" for name in ("epochs", "keep_every", "save", "save_policy", "profile")),
-        *("optim.schedule_steps", "sample.window", "hub.online", "storage.map"),
+        *("optim.schedule_steps", "sample.window", "storage.map"),
         *(f"eval.{name}" for name in ("protocol", "documents", "at_start", "every_tokens", "target_loss")),
         *(f"log.{name}" for name in ("style", "compat", "weights", "flush_every", "metrics_file", "mllog")),
         *(f"log.wandb{name}" for name in ("", "_project", "_entity", "_dir", "_run")),

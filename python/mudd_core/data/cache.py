@@ -6,7 +6,7 @@
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
                      attributes, written last: format, tokenizer, vocabulary, totals, hashes, and the
                                               seal, a SHA-256 over all of these (cache_seal.py)
-    tokenizer.json   unless the tokenizer is `bytes`
+    tokenizer.json   unless the tokenizer is `bytes`; tokenizer.model for one of sentencepiece
     cache.json       the same totals for people; its commit is what makes the folder appear
 
 Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in
@@ -28,7 +28,8 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.cache_seal import block_crcs, seal_of
 from mudd_core.data.corpus import Split
-from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer
 
 FORMAT = "mudd_core token cache 2"
 FORMAT_UNSEALED = (
@@ -94,8 +95,9 @@ class TokenCache:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """encode, decode and stream; made at first use. FormatError if it is not the one of the ids."""
-        file = self.path / "tokenizer.json"
-        made = ByteTokenizer() if self.tokenizer_name == "bytes" else JsonTokenizer(_read(file), str(file))
+        name = stored_file(self.tokenizer_name)
+        data = b"" if name is None else _read(self.path / name)
+        made = stored_tokenizer(self.tokenizer_name, data, str(self.path / (name or "")))
         if (made.vocab_size, made.eos_id) != (self.vocab_size, self.eos_id):
             raise FormatError(
                 str(self.file),
@@ -179,8 +181,8 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
         raise FormatError(path, 0, f"{cache.fingerprint} is not the name of its corpus and tokenizer")
     if not 0 <= cache.eos_id < cache.vocab_size <= 2**31 - 1:
         raise FormatError(path, 0, f"vocabulary of {cache.vocab_size} with end-of-document id {cache.eos_id}")
-    if cache.tokenizer_name != "bytes":
-        file = folder / "tokenizer.json"
+    if (name := stored_file(cache.tokenizer_name)) is not None:
+        file = folder / name
         if hashlib.sha256(_read(file)).hexdigest() != tokenizer_hash:
             raise FormatError(str(file), 0, "it is not the tokenizer this cache was built with")
     if (cache.train.count + cache.valid.count) * cache.train.width <= EAGER_BYTES:

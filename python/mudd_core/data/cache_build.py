@@ -22,21 +22,20 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.data.corpus import Corpus, Document, Progress, Split
-from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, read_tokenizer_json, train_bpe
+from mudd_core.data.tokenize import Tokenizer, train_bpe
+from mudd_core.data.tokenizer_source import TokenizerSource, stored_file, stored_tokenizer
 
 ENCODE_BYTES = 2**22  # text given to the tokenizer at once
 
 
-def build_cache(
-    root: Path, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
-) -> TokenCache:
+def build_cache(root: Path, corpus: Corpus, source: TokenizerSource, progress: Progress) -> TokenCache:
     """Builds the cache of a corpus below `root`. The caller holds the lock of its fingerprint.
 
     SaveError if the disk is full or refuses; nothing half-made stays.
     """
-    name = fingerprint_of(corpus.hash, identity)
+    name = fingerprint_of(corpus.hash, source.identity)
     try:
-        _build(root, name, corpus, tokenizer, vocab_size, identity, progress)
+        _build(root, name, corpus, source, progress)
     except OSError as e:
         raise SaveError(
             f"[data.cache_dir] the token cache {root / name} cannot be written: {e.strerror or e}; "
@@ -45,17 +44,13 @@ def build_cache(
     return open_cache(root / name)
 
 
-def _build(
-    root: Path, name: str, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
-) -> None:
+def _build(root: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress) -> None:
     from mudd_core import _core
 
     _core.remove_dead_temporaries(str(root), name)  # whose lock we hold
     folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
     try:
-        summary = _fill(
-            root / f"{name}.tmp-{os.getpid()}", name, corpus, tokenizer, vocab_size, identity, progress
-        )
+        summary = _fill(root / f"{name}.tmp-{os.getpid()}", name, corpus, source, progress)
         text = json.dumps(summary, indent=1, ensure_ascii=True) + "\n"
         if (root / name).is_dir():  # of an earlier version
             folder.seal("cache.json", text)
@@ -67,19 +62,20 @@ def _build(
 
 
 def _fill(
-    work: Path, name: str, corpus: Corpus, tokenizer: str, vocab_size: int, identity: str, progress: Progress
+    work: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress
 ) -> dict[str, Any]:
-    data = _tokenizer_data(corpus, tokenizer, vocab_size, progress)
-    if data is not None:
-        _write_synced(work / "tokenizer.json", data)
-    maker = ByteTokenizer() if data is None else JsonTokenizer(data, tokenizer)
+    identity = source.identity
+    data = _trained(corpus, source.vocab_size, progress) if source.kind == "bpe" else source.data
+    if (file := stored_file(identity)) is not None:
+        _write_synced(work / file, data)
+    maker = stored_tokenizer(identity, data, source.file)
     dtype = np.dtype(np.uint16 if maker.vocab_size <= 65536 else np.uint32)
     spools = {s: _spool(work / f"{s}.spool", corpus.documents(s), maker, dtype, s, progress) for s in SPLITS}
     facts: dict[str, str | int] = {
         "fingerprint": name,
         "corpus_hash": corpus.hash,
         "tokenizer": identity,
-        "tokenizer_hash": hashlib.sha256(data or b"").hexdigest(),
+        "tokenizer_hash": hashlib.sha256(data).hexdigest(),
         "vocab_size": maker.vocab_size,
         "eos_id": maker.eos_id,
     }
@@ -89,12 +85,7 @@ def _fill(
     return {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
 
 
-def _tokenizer_data(corpus: Corpus, tokenizer: str, vocab_size: int, progress: Progress) -> bytes | None:
-    if tokenizer == "bytes":
-        return None
-    if tokenizer != "bpe":
-        return read_tokenizer_json(tokenizer)
-
+def _trained(corpus: Corpus, vocab_size: int, progress: Progress) -> bytes:
     def texts() -> Iterator[bytes]:
         for i, document in enumerate(corpus.train):
             progress("training the tokenizer", i, len(corpus.train))

@@ -7,22 +7,13 @@ import fcntl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.regular_files import open_to_append
 from mudd_core.data.cache import SPLITS, TokenCache, is_unsealed, open_cache, way_out
 from mudd_core.data.cache_build import build_cache
 from mudd_core.data.corpus import Corpus, Progress
-
-
-class TokenizerSettings(Protocol):
-    """The fields that decide the tokenizer of a cache."""
-
-    @property
-    def tokenizer(self) -> str: ...
-    @property
-    def vocab_size(self) -> int: ...
+from mudd_core.data.tokenizer_source import TokenizerSource
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
@@ -42,9 +33,7 @@ def is_current(folder: Path) -> bool:
     return folder.is_dir() and not is_unsealed(folder)
 
 
-def built(
-    root: Path, name: str, corpus: Corpus, settings: TokenizerSettings, tokenizer: str, told: Progress
-) -> TokenCache:
+def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, told: Progress) -> TokenCache:
     """The cache built under its lock, unless another process was faster; one of an earlier version is replaced."""
     old = is_unsealed(root / name)
     try:
@@ -57,7 +46,7 @@ def built(
                     "totals; it is built anew from the same text",
                     file=sys.stderr,
                 )
-            return build_cache(root, corpus, settings.tokenizer, settings.vocab_size, tokenizer, told)
+            return build_cache(root, corpus, source, told)
     except (UserError, SaveError) as e:
         if not old:
             raise

@@ -22,12 +22,13 @@ from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.data import corpus as corpora
+from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache, way_out
 from mudd_core.data.cache_folder import as_it_is, built, compare, is_current
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.tokenize import identity
+from mudd_core.data.tokenizer_source import find_tokenizer
 
 Int32 = npt.NDArray[np.int32]
 
@@ -51,21 +52,22 @@ def prepare(
     fingerprint: str | None = None,
     progress: Progress | None = None,
     before_build: Callable[[], None] | None = None,
+    access: Access = LOCAL,
 ) -> TokenCache:
     """The token cache of `settings`, built if it does not exist.
 
     fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now;
     if it must be built again and the text has changed meanwhile, UserError. progress: called with (phase,
     done, total); default is the terminal. before_build: called before text is read for a new cache; it may
-    raise. UserError for a missing path and an empty or too small corpus; FormatError for a damaged cache or
-    tokenizer.json.
+    raise. access: how far names may reach. UserError for a missing path and an empty or too small corpus;
+    FormatError for a damaged cache or tokenizer.
     """
     for field in ("path", "tokenizer", "cache_dir"):
         if (fault := url_fault(getattr(settings, field))) is not None:
             raise UserError(f"[data.{field}] {fault}")
     root = Path(settings.cache_dir or "runs/cache").absolute()
     try:
-        return _prepare(root, settings, fingerprint, progress, before_build)
+        return _prepare(root, settings, fingerprint, progress, before_build, access)
     except PermissionError as e:  # of a folder above: others know what they could not do
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
 
@@ -76,16 +78,17 @@ def _prepare(
     fingerprint: str | None,
     progress: Progress | None,
     before_build: Callable[[], None] | None,
+    access: Access,
 ) -> TokenCache:
     if fingerprint is None:
-        return _from_text(root, settings, None, progress, before_build)
+        return _from_text(root, settings, None, progress, before_build, access)
     _check_name(fingerprint)
     if not is_unsealed(root / fingerprint):
         if (root / fingerprint).is_dir():
             return open_cache(root / fingerprint)
-        return _from_text(root, settings, fingerprint, progress, before_build)
+        return _from_text(root, settings, fingerprint, progress, before_build, access)
     try:
-        return _from_text(root, settings, fingerprint, progress, None)
+        return _from_text(root, settings, fingerprint, progress, None, access)
     except UserError as e:  # the text has changed or is gone, and the run shall go on
         return as_it_is(root / fingerprint, e)
 
@@ -96,9 +99,11 @@ def _from_text(
     fingerprint: str | None,
     progress: Progress | None,
     before_build: Callable[[], None] | None,
+    access: Access,
 ) -> TokenCache:
     """The cache of the text that is there now."""
-    tokenizer = identity(settings.tokenizer, settings.vocab_size)
+    source = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
+    tokenizer = source.identity
     listing = list_files(settings.path, root)
     settled = listing.is_settled()
     corpus_hash = _noted_hash(root, listing)
@@ -113,7 +118,7 @@ def _from_text(
     if fingerprint is not None and name != fingerprint:
         raise UserError(_changed(fingerprint, name))
     current = is_current(root / name)  # then only the note was missing or out of date
-    cache = open_cache(root / name) if current else built(root, name, corpus, settings, tokenizer, told)
+    cache = open_cache(root / name) if current else built(root, name, corpus, source, told)
     compare(cache, corpus)
     if settled:
         _note_hash(root, listing, corpus.hash)

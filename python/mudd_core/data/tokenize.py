@@ -1,9 +1,9 @@
-"""Tokenizers: text to ids and back. Three kinds behind one face.
+"""Tokenizers: text to ids and back. Kinds behind one face; tokenizer_source.py finds the one that a config names.
 
 `bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training
-documents (end of document is id 0). A path of a tokenizer.json: any other, checked first. The `tokenizers`
-library is imported only when text is encoded or a vocabulary trained; decoding a byte-level vocabulary needs
-no library.
+documents (end of document is id 0). A tokenizer.json: any other, checked first. sentencepiece_tokenizer.py has a
+fourth. The `tokenizers` library is imported only when text is encoded or a vocabulary trained; decoding a byte-level
+vocabulary needs no library.
 
 The end-of-document token never comes out of text: `<|endoftext|>` written in a document is encoded as
 ordinary bytes.
@@ -12,40 +12,36 @@ ordinary bytes.
 from __future__ import annotations
 
 import codecs
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.regular_files import open_binary
-from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
+from mudd_core.data.special_tokens import END_NAMES, END_OF_TEXT, SpecialIds, usual_begin, usual_end
+from mudd_core.data.tokenizer_check import check_tokenizer_json
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
 
-END_OF_TEXT = "<|endoftext|>"
-# Names under which other families keep their end-of-document token, best first.
-END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|im_end|>")
 LOWEST_BPE_SIZE = 257  # 256 bytes and the end of a document
 
 Ids = npt.NDArray[np.int64]
 
 
 class Tokenizer(Protocol):
-    """What the rest of the code knows of a tokenizer."""
+    """What the rest of the code knows of a tokenizer. bos_id, pad_id: None where it has none."""
 
     vocab_size: int
+    bos_id: int | None
     eos_id: int
+    pad_id: int | None
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without the end of a document."""
 
-    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
-        """Ids of UTF-8 documents, without their ends."""
+    def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
+        """Ids of UTF-8 documents, without their ends; template: with what the tokenizer's own template adds."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; what is not UTF-8 becomes U+FFFD, the end of a document `<|endoftext|>`."""
@@ -58,7 +54,9 @@ class _ByteVocabulary:
     """Decoding for vocabularies whose tokens are byte strings."""
 
     vocab_size: int
+    bos_id: int | None
     eos_id: int
+    pad_id: int | None
     _pieces: list[bytes]
 
     def token_bytes(self, token: int) -> bytes:
@@ -79,7 +77,9 @@ class ByteTokenizer(_ByteVocabulary):
     """Plain bytes and one end-of-document id."""
 
     vocab_size = 257
+    bos_id: int | None = 256
     eos_id = 256
+    pad_id: int | None = None
 
     def __init__(self) -> None:
         self._pieces = [bytes([b]) for b in range(256)] + [END_OF_TEXT.encode()]
@@ -87,21 +87,26 @@ class ByteTokenizer(_ByteVocabulary):
     def encode(self, text: str) -> list[int]:
         return list(text.encode("utf-8"))
 
-    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
+    def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         return [np.frombuffer(t, np.uint8).astype(np.int64) for t in texts]
 
 
 class JsonTokenizer(_ByteVocabulary):
-    """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages."""
+    """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages.
 
-    def __init__(self, data: bytes, file: str) -> None:
+    special: ids that tokenizer_config.json names; others follow from the names of tokens.
+    """
+
+    def __init__(self, data: bytes, file: str, special: SpecialIds | None = None) -> None:
         content = check_tokenizer_json(data, file)
         self._data = data
         self._file = file
         self._library: Any = None
-        ids = _vocabulary(content)
+        ids, special = vocabulary(content), special or SpecialIds()
         self.vocab_size = max(ids.values()) + 1
-        self.eos_id = _end_of_document(content, ids, file)
+        self.eos_id = _end_of_document(ids, file) if special.eos is None else special.eos
+        self.bos_id = usual_begin(ids) if special.bos is None else special.bos
+        self.pad_id = special.pad
         self._is_byte_level = _is_byte_level(content)
         self._needs_trial = not has_own_form(content)
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
@@ -136,10 +141,10 @@ class JsonTokenizer(_ByteVocabulary):
         ids: list[int] = self._guard(lambda: library.encode(text, add_special_tokens=False).ids)
         return ids
 
-    def encode_documents(self, texts: Sequence[bytes]) -> list[Ids]:
+    def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         library = self._loaded()
         lines = [t.decode("utf-8") for t in texts]
-        encoded = self._guard(lambda: library.encode_batch_fast(lines, add_special_tokens=False))
+        encoded = self._guard(lambda: library.encode_batch_fast(lines, add_special_tokens=template))
         return [np.array(e.ids, np.int64) for e in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -153,13 +158,13 @@ class JsonTokenizer(_ByteVocabulary):
         return text
 
     def stream(self) -> Callable[[int], str]:
-        return super().stream() if self._is_byte_level else _Growing(self).add
+        return super().stream() if self._is_byte_level else Growing(self).add
 
 
-class _Growing:
+class Growing:
     """Streaming for decoders that look at neighbours: the text of all ids, minus what was given out."""
 
-    def __init__(self, tokenizer: JsonTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._given = 0
@@ -181,7 +186,8 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(b): b for b in own} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
+def vocabulary(content: dict[str, Any]) -> dict[str, int]:
+    """Token to id of a checked tokenizer.json, added tokens included."""
     vocab = content["model"]["vocab"]
     ids = dict(vocab) if isinstance(vocab, dict) else {item[0]: i for i, item in enumerate(vocab)}
     ids.update({t["content"]: t["id"] for t in content.get("added_tokens") or []})
@@ -205,13 +211,14 @@ def _pieces_of(content: dict[str, Any], ids: dict[str, int], size: int) -> list[
     return pieces
 
 
-def _end_of_document(content: dict[str, Any], ids: dict[str, int], file: str) -> int:
-    for name in END_NAMES:
-        if name in ids:
-            return ids[name]
-    raise UserError(
-        f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}"
-    )
+def _end_of_document(ids: dict[str, int], file: str) -> int:
+    end = usual_end(ids)
+    if end is None:
+        raise UserError(
+            f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}, or a "
+            "tokenizer_config.json beside it with eos_token, and the folder in data.tokenizer"
+        )
+    return end
 
 
 def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:
@@ -237,27 +244,3 @@ def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:
     library.train_from_iterator((t.decode("utf-8") for t in texts), trainer, length=n_texts)
     # The library's own text differs between its versions in white space only; ours is fixed.
     return json.dumps(json.loads(library.to_str()), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-
-
-def read_tokenizer_json(path: str) -> bytes:
-    """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
-    try:
-        with open_binary(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MAX_BYTES:
-                raise FormatError(path, 0, f"{size} bytes: a tokenizer.json has at most {MAX_BYTES}")
-            return file.read()
-    except (OSError, ValueError) as e:
-        reason = e.strerror if isinstance(e, OSError) else str(e)
-        raise UserError(
-            f"[data.tokenizer] expected bpe, bytes or the path of a tokenizer.json, got {path!r}: {reason}"
-        ) from None
-
-
-def identity(tokenizer: str, vocab_size: int) -> str:
-    """What decides a tokenizer besides the corpus: its kind, size and trainer, or the SHA-256 of its file."""
-    if tokenizer == "bytes":
-        return "bytes"
-    if tokenizer == "bpe":  # another version of the library might train another vocabulary
-        return f"bpe:{vocab_size}, tokenizers {metadata.version('tokenizers')}"
-    return "json:" + hashlib.sha256(read_tokenizer_json(tokenizer)).hexdigest()

@@ -128,6 +128,10 @@ class _Checker:
             raise self.bad(f"model.unk_token {str(unknown)[:80]!r} is not in the vocabulary")
         if kind == "BPE":
             self.merges(model, ids)
+            if model.get("dropout"):
+                raise self.bad(
+                    f"model.dropout is {model['dropout']!r}: it would give other ids at every call; make it null"
+                )
         return ids
 
     def unigram(self, model: dict[str, Any]) -> dict[str, int]:

@@ -109,7 +109,8 @@ def _tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
 
     asked: of --tokenizer. Text through another tokenizer would be noise to the model, so nothing is assumed.
     """
-    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, read_tokenizer_json
+    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer
+    from mudd_core.data.tokenizer_source import read_tokenizer_json
 
     file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
     if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):

@@ -67,9 +67,10 @@ def expected_vocabulary(config: Config) -> int:
         return config.data.vocab_size
     if config.data.tokenizer == "bytes":
         return 257
-    from mudd_core.data.tokenize import JsonTokenizer, read_tokenizer_json
+    from mudd_core.data.access import Access
+    from mudd_core.data.tokenizer_source import find_tokenizer
 
-    return JsonTokenizer(read_tokenizer_json(config.data.tokenizer), config.data.tokenizer).vocab_size
+    return find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config)).make().vocab_size
 
 
 def with_model_of(model: Any, config: Config) -> Config:
@@ -148,9 +149,17 @@ def _shared_cache(
     before_build: Callable[[], None] | None = None,
 ) -> Any:
     """The token cache: built by one rank, found by those that see its files, and the same for all."""
+    from mudd_core.data.access import Access
+
     shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
     cache = ranks.in_turn(
-        lambda: prepare(config.data, fingerprint=fingerprint, progress=shown, before_build=before_build)
+        lambda: prepare(
+            config.data,
+            fingerprint=fingerprint,
+            progress=shown,
+            before_build=before_build,
+            access=Access.of(config),
+        )
     )
     ranks.agree({"text and tokenizer": cache.fingerprint, "token cache": cache.seal})
     return cache

@@ -72,6 +72,7 @@ def _saved_with(
 def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
     """(token cache, model, step) of the newest checkpoint of a run, or of one step."""
     from mudd_core import _core, checkpoint, data
+    from mudd_core.data.access import Access
     from mudd_core.engine.model import Model
     from mudd_core.run.components import resolved_model
     from mudd_core.run.files import read_facts
@@ -81,7 +82,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
-    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT))
+    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT), access=Access.of(config))
     if facts.get(SEAL_FACT, cache.seal) != cache.seal:
         raise UserError(
             f"[data] the token cache {cache.path} is not the one that {path} was trained with: saved seal "

@@ -84,6 +84,7 @@ def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
     from mudd_core import _core, data
+    from mudd_core.data.access import Access
     from mudd_core.engine.model import Model
     from mudd_core.run.booking import check_memory
     from mudd_core.run.components import expected_vocabulary, resolved_model
@@ -93,7 +94,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     grow.check_start(config)
     _core.set_num_threads(config.train.threads)
     check_memory(resolved_model(config, expected_vocabulary(config)), config)
-    cache = data.prepare(config.data)
+    cache = data.prepare(config.data, access=Access.of(config))
     new = resolved_model(config, cache.vocab_size)
     assert isinstance(new, TokenFormerConfig)
     source = grow.read_source(config.start.load_parameters_path)

@@ -1,0 +1,78 @@
+"""Names of the Hugging Face hub: the folder of one on this machine, or over the network where that is allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.access import Access
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+# Short names that the hub has moved below their owners.
+_OWNERS = {"gpt2": "openai-community", "distilgpt2": "distilbert", "t5": "google-t5", "bert": "google-bert"}
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether it may be a name of the hub: NAME or OWNER/NAME, without the ending of a file."""
+    return (
+        bool(_NAME.fullmatch(text))
+        and not text.endswith((".json", ".model", ".txt", ".gz"))
+        and ".." not in text
+    )
+
+
+def hub_cache() -> Path:
+    """The folder in which huggingface_hub keeps what it has fetched: HF_HUB_CACHE, else below HF_HOME."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache).expanduser()
+    cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("HF_HOME", f"{cache_home}/huggingface")).expanduser() / "hub"
+
+
+def _names(name: str) -> list[str]:
+    owner = _OWNERS.get(name) or _OWNERS.get(name.partition("-")[0])
+    return [name, f"{owner}/{name}"] if owner and "/" not in name else [name]
+
+
+def hub_folder(name: str, files: Sequence[str], access: Access, argument: str, wanted: str) -> Path:
+    """The folder that holds at least one of the files of a hub name.
+
+    It is looked for below HF_HOME, then, with hub.online, over the network. UserError with what was looked at and the
+    command that fetches it elsewhere. argument: [place] name of the field; wanted: what else it may be.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    cache = hub_cache()
+    for known in _names(name):
+        for file in files:
+            found = try_to_load_from_cache(known, file, cache_dir=cache)
+            if isinstance(found, str):
+                return Path(found).parent
+    if access.online:
+        return _fetched(name, files, cache, argument)
+    raise UserError(
+        f"{argument}: expected {wanted} or a name of the hub that is on this machine, got '{name}': neither the folder "
+        f"{Path(name).absolute()} nor {cache / ('models--' + name.replace('/', '--'))} has it. Where there is a "
+        f"network, fetch it with `hf download {_names(name)[-1]} {' '.join(files[:2])} --local-dir {name}` and copy "
+        "that folder here; or set hub.online=true"
+    )
+
+
+def _fetched(name: str, files: Sequence[str], cache: Path, argument: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(_names(name)[-1], allow_patterns=list(files), cache_dir=cache))
+    except Exception as error:  # of the network or the hub, of many types
+        raise UserError(
+            f"{argument}: '{name}' cannot be fetched from the hub: {without_token(str(error))[:500]}"
+        ) from None
+
+
+def without_token(text: str) -> str:
+    """The text without the value of HF_TOKEN, which is neither printed nor saved."""
+    token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    return text.replace(token, "***") if token else text

@@ -1,0 +1,98 @@
+"""Tokenizers of sentencepiece: a tokenizer.model as LLaMA, Mixtral and T5 have, run by its own library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.packages import needed
+from mudd_core.data.special_tokens import END_OF_TEXT, SpecialIds, flag_of, named_ids
+from mudd_core.data.tokenize import Growing, Ids
+
+_BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # programs whose template adds the begin of a document
+_ENDS = ("T5Tokenizer", "T5TokenizerFast")
+
+
+def _loaded(data: bytes, file: str) -> Any:
+    library = needed("sentencepiece", "[data] tokenizer", f"to read {file}")
+    try:
+        model = library.SentencePieceProcessor()
+        model.LoadFromSerializedProto(data)
+        if not data or model.get_piece_size() < 1:
+            raise ValueError("it has no pieces")
+        return model
+    except Exception as error:
+        raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
+
+
+def special_of_model(data: bytes, file: str, config: Mapping[str, Any], config_file: str) -> SpecialIds:
+    """Ids and template that tokenizer_config.json gives a model; the model's own where it names none."""
+    model = _loaded(data, file)
+    named = named_ids(config, {model.id_to_piece(i): i for i in range(model.get_piece_size())}, config_file)
+    kind = config.get("tokenizer_class")
+    return SpecialIds(
+        named.bos,
+        named.eos,
+        named.pad,
+        int(flag_of(config, "add_bos_token", kind in _BEGINS, config_file)),
+        int(flag_of(config, "add_eos_token", kind in _ENDS, config_file)),
+    )
+
+
+class SentencePieceTokenizer:
+    """A sentencepiece model. `file` names it in messages."""
+
+    def __init__(self, data: bytes, file: str, special: SpecialIds | None = None) -> None:
+        self._model, self._file = _loaded(data, file), file
+        special = special or SpecialIds()
+        self.vocab_size = int(self._model.get_piece_size())
+        self.bos_id = self._one(special.bos, self._model.bos_id())
+        self.pad_id = self._one(special.pad, self._model.pad_id())
+        end = self._one(special.eos, self._model.eos_id())
+        if end is None:
+            raise UserError(
+                f"[data.tokenizer] {file}: no end-of-document token; name eos_token in a tokenizer_config.json beside "
+                "it, and the folder in data.tokenizer"
+            )
+        self.eos_id: int = end
+        self._begin = [self.bos_id] if special.begins and self.bos_id is not None else []
+        self._end = [self.eos_id] if special.ends else []
+
+    def _one(self, named: int | None, own: int) -> int | None:
+        if named is None:
+            return own if own >= 0 else None
+        if not 0 <= named < self.vocab_size:
+            raise FormatError(self._file, 0, f"id {named} is outside its vocabulary of {self.vocab_size}")
+        return named
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without the end of a document."""
+        text.encode("utf-8")
+        ids: list[int] = self._model.encode(text)
+        return ids
+
+    def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
+        """Ids of UTF-8 documents; template: between the begin and the end that its program adds."""
+        begin, end = (self._begin, self._end) if template else ([], [])
+        encoded = self._model.encode([text.decode("utf-8") for text in texts])
+        return [np.array([*begin, *ids, *end], np.int64) for ids in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; the end of a document becomes `<|endoftext|>`."""
+        wanted = [int(i) for i in ids]
+        if any(not 0 <= i < self.vocab_size for i in wanted):
+            raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {wanted[:16]}")
+        parts: list[list[int]] = [[]]
+        for token in wanted:
+            if token == self.eos_id:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        return END_OF_TEXT.join(self._model.decode(part) for part in parts)
+
+    def stream(self) -> Callable[[int], str]:
+        """A function that takes one id after the other and gives the text that is complete with it."""
+        return Growing(self).add

@@ -1,0 +1,99 @@
+"""Begin, end and padding of a document: which ids they are, by tokenizer_config.json or by their usual names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mudd_core.base.errors import FormatError
+
+END_OF_TEXT = "<|endoftext|>"
+# Names under which families keep their end-of-document token, best first, and their begin.
+END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|im_end|>")
+BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[BOS]")
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids that tokenizer_config.json names, None where it names none.
+
+    begins, ends: whether the template of a model without one of its own (tokenizer.model) adds them.
+    """
+
+    bos: int | None = None
+    eos: int | None = None
+    pad: int | None = None
+    begins: int | None = None
+    ends: int | None = None
+
+    def text(self) -> str:
+        """As part of a tokenizer's identity: ` bos=1 eos=2`; empty where nothing is named."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return "".join(f" {name}={value}" for name, value in values if value is not None)
+
+    @classmethod
+    def of_text(cls, text: str) -> SpecialIds:
+        """What `text` was made of; ValueError for anything else."""
+        found = dict(word.split("=") for word in text.split())
+        if set(found) - {field.name for field in fields(cls)}:
+            raise ValueError(f"expected ids of bos, eos and pad, got {text!r}")
+        return cls(**{name: int(value) for name, value in found.items()})
+
+
+def read_config(data: bytes, file: str) -> dict[str, Any]:
+    """The object in a JSON file beside the vocabulary, of at most 64 MiB; FormatError where it is none."""
+    if len(data) > 2**26:
+        raise FormatError(file, 0, f"{len(data)} bytes: expected at most {2**26}")
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(file, 0, f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise FormatError(file, 0, "expected a JSON object")
+    return content
+
+
+def token_of(config: Mapping[str, Any], name: str, file: str) -> str | None:
+    """The token under a name such as eos_token: a string, or an object whose `content` is one."""
+    token = config.get(name)
+    if isinstance(token, dict):
+        token = token.get("content")
+    if token is not None and not isinstance(token, str):
+        raise FormatError(file, 0, f"{name}: expected a string or null, got {str(token)[:80]}")
+    return token
+
+
+def flag_of(config: Mapping[str, Any], name: str, default: bool, file: str) -> bool:
+    """A true or false member."""
+    value = config.get(name, default)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise FormatError(file, 0, f"{name}: expected true or false, got {str(value)[:80]}")
+    return value
+
+
+def named_ids(config: Mapping[str, Any], ids: Mapping[str, int], file: str) -> SpecialIds:
+    """The ids of bos_token, eos_token and pad_token; FormatError where one is not in the vocabulary."""
+    found: dict[str, int | None] = {}
+    for name in ("bos", "eos", "pad"):
+        token = token_of(config, f"{name}_token", file)
+        if token is not None and token not in ids:
+            if name == "eos":
+                raise FormatError(file, 0, f"eos_token: {token[:80]!r} is not in the vocabulary")
+            continue  # LLaMA folders name padding that no vocabulary has
+        found[name] = None if token is None else ids[token]
+    return SpecialIds(**found)
+
+
+def usual_end(ids: Mapping[str, int]) -> int | None:
+    """The end of a document by its usual names."""
+    return next((ids[name] for name in END_NAMES if name in ids), None)
+
+
+def usual_begin(ids: Mapping[str, int]) -> int | None:
+    """The begin by its usual names; GPT-2's family begins a document with the token that ends one."""
+    begin = next((ids[name] for name in BEGIN_NAMES if name in ids), None)
+    return ids.get(END_OF_TEXT) if begin is None else begin

@@ -1,0 +1,120 @@
+"""Tokenizers as folders: tokenizer.json, else vocab.json with merges.txt, else a sentencepiece model."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import open_binary
+from mudd_core.data.special_tokens import SpecialIds, flag_of, named_ids, read_config, token_of
+from mudd_core.data.tokenize import vocabulary
+from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
+
+CONFIG = "tokenizer_config.json"
+MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json")
+# Programs whose vocab.json and merges.txt are byte-level as GPT-2's are.
+_GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast")
+_BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+
+
+def read_limited(path: str, wanted: str) -> bytes:
+    """A file of at most 100 MiB; UserError where it cannot be read, FormatError where it is larger.
+
+    wanted: what data.tokenizer may be, for the message.
+    """
+    try:
+        with open_binary(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise FormatError(path, 0, f"{size} bytes: a tokenizer's file has at most {MAX_BYTES}")
+            return file.read()
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise UserError(f"[data.tokenizer] expected {wanted}, got {path!r}: {reason}") from None
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json of a folder; empty where there is none."""
+    file = folder / CONFIG
+    return (
+        read_config(read_limited(str(file), "a tokenizer_config.json"), str(file)) if file.is_file() else {}
+    )
+
+
+def special_of_json(data: bytes, config: dict[str, Any], folder: Path) -> SpecialIds:
+    """Ids that the config of a folder names in the vocabulary of its tokenizer.json."""
+    if not any(f"{name}_token" in config for name in ("bos", "eos", "pad")):
+        return SpecialIds()
+    ids = vocabulary(check_tokenizer_json(data, str(folder / "tokenizer.json")))
+    return named_ids(config, ids, str(folder / CONFIG))
+
+
+def joined(folder: Path, config: dict[str, Any]) -> bytes:
+    """The tokenizer.json of a byte-level vocab.json and merges.txt; FormatError where they are not."""
+    kind = config.get("tokenizer_class")
+    if kind not in _GPT2_CLASSES:
+        raise UserError(
+            f"[data.tokenizer] {folder}: expected vocab.json and merges.txt of GPT2Tokenizer, got those of {kind}; "
+            "save the folder with a tokenizer.json (tokenizers or transformers write one)"
+        )
+    vocab = read_config(_read(folder / "vocab.json"), str(folder / "vocab.json"))
+    added = _added(folder, config, vocab)
+    prefix = {
+        **_BYTE_LEVEL,
+        "add_prefix_space": flag_of(config, "add_prefix_space", False, str(folder / CONFIG)),
+    }
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "vocab": vocab, "merges": _merges(folder / "merges.txt"),
+    }  # fmt: skip
+    content = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": prefix, "post_processor": None, "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
+        "model": model,
+    }  # fmt: skip
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _read(path: Path) -> bytes:
+    return read_limited(str(path), "a folder with vocab.json and merges.txt")
+
+
+def _merges(file: Path) -> list[list[str]]:
+    try:
+        lines = _read(file).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise FormatError(str(file), error.start, "not UTF-8") from None
+    pairs, offset = [], 0
+    for number, line in enumerate(lines):
+        words = line.rstrip("\r").split(" ")
+        if line.strip() and not (number == 0 and line.startswith("#version")):
+            if len(words) != 2:
+                raise FormatError(
+                    str(file), offset, f"line {number + 1} is not a pair of tokens: {line[:80]!r}"
+                )
+            pairs.append(words)
+        offset += len(line.encode()) + 1
+    return pairs
+
+
+def _added(folder: Path, config: dict[str, Any], vocab: dict[str, Any]) -> list[dict[str, Any]]:
+    """The special tokens of the folder: added_tokens.json, those of the config, <|endoftext|>."""
+    file = folder / "added_tokens.json"
+    found = read_config(_read(file), str(file)) if file.is_file() else {}
+    decoder = config.get("added_tokens_decoder")
+    for number, entry in (decoder if isinstance(decoder, dict) else {}).items():
+        token = token_of({"token": entry}, "token", str(folder / CONFIG))
+        if token is not None and number.isdecimal():
+            found.setdefault(token, int(number))
+    named = [token_of(config, f"{name}_token", str(folder / CONFIG)) for name in ("bos", "eos", "pad")]
+    for token in (*named, "<|endoftext|>"):
+        if token is not None and token in vocab:
+            found.setdefault(token, vocab[token])
+    form = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    ordered = sorted(found.items(), key=lambda item: (str(type(item[1])), item[1]))
+    return [{"id": number, "content": token, **form} for token, number in ordered]

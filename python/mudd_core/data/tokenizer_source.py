@@ -1,0 +1,119 @@
+"""Finding the tokenizer that data.tokenizer names, and keeping it in a token cache.
+
+bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (tokenizer_folder.py) | a name of the hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data import tokenizer_folder
+from mudd_core.data.access import LOCAL, Access
+from mudd_core.data.hub_names import hub_folder, is_hub_name
+from mudd_core.data.special_tokens import SpecialIds
+from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
+from mudd_core.data.tokenizer_folder import read_limited
+
+_WANTED = "bpe, bytes or the path of a tokenizer.json"
+_NAMED = "bpe, bytes, a tokenizer.json, a *.model, a folder with one of them"
+_STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "tokenizer.model"}
+
+
+@dataclass(frozen=True)
+class TokenizerSource:
+    """What decides a tokenizer. kind: bytes, bpe (trained on the corpus: no data yet), json or sentencepiece."""
+
+    kind: str
+    data: bytes = b""
+    file: str = ""
+    special: SpecialIds = field(default_factory=SpecialIds)
+    vocab_size: int = 0
+
+    @property
+    def identity(self) -> str:
+        """What a cache keeps of it besides the corpus: kind, size and trainer, or the SHA-256 of its file."""
+        if self.kind == "bytes":
+            return "bytes"
+        if self.kind == "bpe":  # another version of the library might train another vocabulary
+            return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}"
+        return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
+
+    def make(self) -> Tokenizer:
+        """The tokenizer; not for a bpe that is still to be trained."""
+        return _made(self.kind, self.data, self.file, self.special)
+
+
+def _made(kind: str, data: bytes, file: str, special: SpecialIds) -> Tokenizer:
+    if kind == "bytes":
+        return ByteTokenizer()
+    if kind == "sentencepiece":
+        from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
+
+        return SentencePieceTokenizer(data, file, special)
+    return JsonTokenizer(data, file, special)
+
+
+def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> TokenizerSource:
+    """The tokenizer of a config; UserError where there is none, FormatError where its files are damaged."""
+    if name in ("bpe", "bytes"):
+        return TokenizerSource(name, vocab_size=vocab_size)
+    path = Path(name).expanduser() if "\0" not in name else Path("")
+    if path.is_dir():
+        return _in_folder(path)
+    if not path.exists() and is_hub_name(name):
+        return _in_folder(hub_folder(name, tokenizer_folder.FILES, access, "[data.tokenizer]", _NAMED))
+    data = read_tokenizer_json(name)
+    if name.endswith(".model"):
+        return _of_model(data, name, {}, "")
+    return TokenizerSource("json", data, name)
+
+
+def read_tokenizer_json(path: str) -> bytes:
+    """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
+    return read_limited(path, _WANTED)
+
+
+def _in_folder(folder: Path) -> TokenizerSource:
+    config = tokenizer_folder.config_of(folder)
+    whole = folder / "tokenizer.json"
+    if whole.is_file():
+        data = read_tokenizer_json(str(whole))
+        special = tokenizer_folder.special_of_json(data, config, folder)
+        return TokenizerSource("json", data, str(whole), special)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        data = tokenizer_folder.joined(folder, config)
+        special = tokenizer_folder.special_of_json(data, config, folder)
+        return TokenizerSource("json", data, str(folder / "vocab.json"), special)
+    for name in (*tokenizer_folder.MODELS, *sorted(path.name for path in folder.glob("*.model"))):
+        if (folder / name).is_file():
+            data = read_limited(str(folder / name), _WANTED)
+            return _of_model(data, str(folder / name), config, str(folder / tokenizer_folder.CONFIG))
+    raise UserError(
+        f"[data.tokenizer] {folder}: expected tokenizer.json, vocab.json with merges.txt, or a *.model, got a folder "
+        "without them"
+    )
+
+
+def _of_model(data: bytes, file: str, config: dict[str, object], config_file: str) -> TokenizerSource:
+    from mudd_core.data.sentencepiece_tokenizer import special_of_model
+
+    return TokenizerSource("sentencepiece", data, file, special_of_model(data, file, config, config_file))
+
+
+def stored_file(identity: str) -> str | None:
+    """Name of the file that a cache keeps for this tokenizer; None for bytes."""
+    return _STORED.get(identity.partition(":")[0])
+
+
+def stored_tokenizer(identity: str, data: bytes, file: str) -> Tokenizer:
+    """The tokenizer of a cache from the file it keeps; FormatError where the identity is damaged."""
+    kind, _, rest = identity.partition(":")
+    try:
+        special = SpecialIds() if kind == "bpe" else SpecialIds.of_text(rest.partition(" ")[2])
+    except ValueError as error:
+        raise FormatError(file, 0, f"its tokenizer is {identity[:80]!r}: {error}") from None
+    return _made(kind, data, file, special)
