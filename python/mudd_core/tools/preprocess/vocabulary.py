@@ -11,8 +11,9 @@ from typing import Any
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
-from mudd_core.data.tokenize import END_NAMES, read_tokenizer_json
+from mudd_core.data.special_tokens import END_NAMES
 from mudd_core.data.tokenizer_check import check_tokenizer_json
+from mudd_core.data.tokenizer_source import read_tokenizer_json
 
 _BEGIN_NAMES = ("<s>", "<bos>", "<|bos|>", "<|begin_of_text|>", "[BOS]", "<|startoftext|>")
 
