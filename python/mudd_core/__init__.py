@@ -8,8 +8,6 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from mudd_core.base.launcher_cores import unbound
-
 if TYPE_CHECKING:
     from mudd_core import interop as interop
     from mudd_core import nn as nn
@@ -41,8 +39,13 @@ def _load_openmp() -> None:
     """
     if os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         return
+    launcher: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" in os.environ:
+        from mudd_core.base.launcher_cores import unbound
+
+        launcher = unbound()
     os.environ["GOMP_SPINCOUNT"] = "2000"
-    with contextlib.suppress(OSError), unbound():  # a build with another runtime
+    with contextlib.suppress(OSError), launcher:  # OSError: a build with another runtime
         ctypes.CDLL("libgomp.so.1")
     del os.environ["GOMP_SPINCOUNT"]
 

@@ -124,6 +124,42 @@ TEST_CASE("attention node equals the reference: grouped heads, given scale, segm
   }
 }
 
+TEST_CASE(
+    "a ring of rows: each token sees the last Tmax ones, with the bits of a full pass where they lie in order") {
+  const int64_t time = 50, room = 16, width = kHeads * kDim;
+  const Data data(time);
+  const int64_t size = kBatch * kGroups * room * kDim;
+  Value k_cache({kBatch, kGroups, room, kDim}, std::vector<float>(static_cast<size_t>(size), kPoison));
+  Value v_cache = k_cache;
+  auto ring = options(true);
+  ring["ring"] = true;
+  for (int64_t done = 0; done < time; ++done) {
+    const auto values = [&](const Data& d, int64_t begin, int64_t n) {
+      return std::vector<Value>{Value({kBatch, n, width}, rows_of(d.q, time, begin, begin + n)),
+                                Value({kBatch, n, kGroups * kDim}, rows_of(d.k, time, begin, begin + n)),
+                                Value({kBatch, n, kGroups * kDim}, rows_of(d.v, time, begin, begin + n))};
+    };
+    auto one = values(data, done, 1);
+    one.insert(one.end(), {Value(), Value(), k_cache, v_cache});
+    HeadNode node("attention", ring, one, false);
+    const auto o = node.forward(done);
+    k_cache = node.input(5), v_cache = node.input(6);
+    const int64_t first = std::max<int64_t>(0, done + 1 - room), n = done + 1 - first;
+    HeadNode full("attention", options(false), values(data, first, n));
+    const auto all = full.forward();
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t i = 0; i < width; ++i) {
+        const float got = o[static_cast<size_t>(b * width + i)];
+        const float want = all[static_cast<size_t>((b * n + n - 1) * width + i)];
+        if (done < room || (done + 1) % room == 0) CHECK(got == want);
+        CHECK(std::fabs(got - want) <= tolerance("attention.sums"));
+      }
+  }
+  auto two = data.values(time, 0);
+  two.insert(two.end(), {Value(), Value(), k_cache, v_cache});
+  CHECK_THROWS_AS(HeadNode("attention", ring, two, false).forward(0), Error);  // more rows than the ring has
+}
+
 TEST_CASE("decoding through a cache gives the bits of the full pass, however the rows come") {
   for (const bool masked : {false, true}) {
     const int64_t time = 150;

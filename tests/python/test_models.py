@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mudd_core import interop, ops
+from mudd_core import _core, interop, ops
 from mudd_core.config import SampleConfig
 from mudd_core.engine.model import Model
 from mudd_core.run.sample import write_text
@@ -106,6 +107,41 @@ def test_generation_stops_at_the_window() -> None:
     assert len(list(model.generate(np.ones(38, np.int32), max_tokens=10))) == 3
 
 
+@pytest.mark.parametrize(
+    "name", ["llama_gqa", "mudd", "tokenformer_neox", "mixtral", "mup", "mup_swiglu_mqa", "mup_elu"]
+)
+def test_a_ring_of_keys_goes_on_behind_the_longest_sequence(name: str) -> None:
+    """With one block a key depends on its token alone, so a pass over the last tokens gives the same logits."""
+    larger = make(name)[0]
+    config = dataclasses.replace(
+        larger.config, n_layer=1, **({"ffn_realloc": False} if name == "mudd" else {})
+    )
+    model = Model(config, seed=3)
+    for view in model.parameters:  # initial ones tell tokens hardly apart
+        if model.parameters[view].shape == larger.parameters[view].shape:
+            model.set_parameter(view, larger.parameters[view])
+    longest, prompt, draw = model.config.max_seq_len, [1, 5, 9], {"temperature": 5.0, "seed": 4}
+    written = list(model.generate(prompt, max_tokens=2 * longest, window="ring", **draw))
+    assert len(written) == 2 * longest and len(set(written)) > 10
+    assert written[: longest - 2] == list(model.generate(prompt, max_tokens=longest - 2, **draw))
+    tokens = np.array(prompt + written, np.int32)
+    for end in range(longest + 1, 2 * longest + 3):
+        logits = model.logits(tokens[None, end - longest : end])[0, -1]
+        assert _core.sample(logits, top_k=0, top_p=1.0, position=end, **draw) == tokens[end], end
+    assert written == list(model.generate(prompt, max_tokens=2 * longest, window="ring", **draw))
+
+
+def test_a_ring_needs_rotary_positions_and_room() -> None:
+    gpt2, llama = make("gpt2")[0], make("llama_gqa")[0]
+    assert len(list(gpt2.generate([1], max_tokens=39, window="ring"))) == 39  # no ring is needed
+    with pytest.raises(ValueError, match="window=ring: needs rotary positions; those of this gpt2 end at 40"):
+        gpt2.generate([1], max_tokens=41, window="ring")
+    with pytest.raises(ValueError, match=r"window=ring: expected at most 1600000 tokens in all"):
+        llama.generate([1], max_tokens=1_600_000, window="ring")
+    with pytest.raises(ValueError, match="window: expected stop or ring, got 'round'"):
+        llama.generate([1], window="round")
+
+
 def test_a_sample_that_the_window_ends_says_so() -> None:
     tokenizer = SimpleNamespace(
         encode=lambda prompt: [ord(c) % 61 for c in prompt], eos_id=-1, vocab_size=61, stream=lambda: chr
@@ -116,7 +152,10 @@ def test_a_sample_that_the_window_ends_says_so() -> None:
         settings = SampleConfig(max_tokens=asked)
         text = write_text(model, tokenizer, "a" * 36, settings, lambda piece: None, notes.append)
         assert len(text) == written and len(notes) == (asked > written)
-        assert not notes or "window of 40 tokens is full: 4 tokens behind a prompt of 36" in notes[0]
+        assert not notes or "sequence of 40 tokens is full: 4 tokens behind a prompt of 36" in notes[0]
+    model, _, _ = make("llama_gqa")
+    settings = SampleConfig(max_tokens=50, window="ring")
+    assert len(write_text(model, tokenizer, "a" * 36, settings, lambda piece: None, pytest.fail)) == 50
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,50 @@ from __future__ import annotations
 from mudd_core.config.fields import walk
 from mudd_core.config.schema import Config
 
+# One a line: two changes of neighbours are no conflict.
 _UNBUILT = frozenset(
     {
-        *(f"data.{name}" for name in ("pipeline", "format", "eval_path", "eval_match", "dataset")),
-        *(
-            f"data.{name}"
-            for name in ("dataset_config", "split", "column", "seed", "shuffle", "buffer", "workers")
-        ),
-        *(
-            f"data.{name}"
-            for name in ("files_per_group", "epochs", "zero_loss", "repeat_batch", "retries", "cache")
-        ),
-        *(f"train.{name}" for name in ("epochs", "keep_every", "save", "save_policy", "profile")),
-        *("optim.schedule_steps", "sample.window", "storage.map"),
-        *(f"eval.{name}" for name in ("protocol", "documents", "at_start", "every_tokens", "target_loss")),
-        *(f"log.{name}" for name in ("style", "compat", "weights", "flush_every", "metrics_file", "mllog")),
-        *(f"log.wandb{name}" for name in ("", "_project", "_entity", "_dir", "_run")),
+        "data.buffer",
+        "data.cache",
+        "data.column",
+        "data.dataset",
+        "data.dataset_config",
+        "data.epochs",
+        "data.eval_match",
+        "data.eval_path",
+        "data.files_per_group",
+        "data.format",
+        "data.pipeline",
+        "data.repeat_batch",
+        "data.retries",
+        "data.seed",
+        "data.shuffle",
+        "data.split",
+        "data.workers",
+        "data.zero_loss",
+        "eval.at_start",
+        "eval.documents",
+        "eval.every_tokens",
+        "eval.protocol",
+        "eval.target_loss",
+        "log.compat",
+        "log.flush_every",
+        "log.metrics_file",
+        "log.mllog",
+        "log.style",
+        "log.wandb",
+        "log.wandb_dir",
+        "log.wandb_entity",
+        "log.wandb_project",
+        "log.wandb_run",
+        "log.weights",
+        "optim.schedule_steps",
+        "storage.map",
+        "train.epochs",
+        "train.keep_every",
+        "train.profile",
+        "train.save",
+        "train.save_policy",
     }
 )
 _DEFAULTS = {info.path: info.value for info in walk(Config()) if info.path in _UNBUILT}

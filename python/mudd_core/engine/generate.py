@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.config.families import head_width, kv_heads
+from mudd_core.config.fields import LONGEST
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, Cache, model_function
 
@@ -19,14 +20,34 @@ Caches = dict[str, npt.NDArray[np.float32]]  # name of the graph's input to [1, 
 _PIECES = (64, 8, 1)  # a prompt is cut into these lengths: exact, nothing padded
 
 
+def ring_positions(config: Any, needed: int, window: str) -> int:
+    """Positions of a Generator for so many tokens in all, rounded up so that calls share it; 0: no ring is needed.
+
+    ValueError where the model's positions end.
+    """
+    if window not in ("stop", "ring"):
+        raise ValueError(f"[generate] window: expected stop or ring, got {window!r}")
+    if window == "stop" or needed <= config.max_seq_len:
+        return 0
+    if config.family == "gpt2" or getattr(config, "positions", "rotary") != "rotary":
+        raise ValueError(
+            f"[generate] window=ring: needs rotary positions; those of this {config.family} end at {config.max_seq_len}"
+        )
+    if needed > LONGEST:
+        raise ValueError(f"[generate] window=ring: expected at most {LONGEST} tokens in all, got {needed}")
+    return min(LONGEST, 1 << (needed - 1).bit_length())
+
+
 class Generator:
     """The decoding graphs of a model, one per piece length; every run has a cache of its own.
 
-    in_use: of the model. A run that ends leaves its cache to the next one.
+    in_use: of the model. A run that ends leaves its cache to the next one. positions: 0, or how many tokens a run may
+    have in all, in a ring of the model's max_seq_len.
     """
 
-    def __init__(self, config: Any, store: Any, in_use: InUse) -> None:
+    def __init__(self, config: Any, store: Any, in_use: InUse, positions: int = 0) -> None:
         self.config = config
+        self.positions = positions
         self.store = store
         self.in_use = in_use
         self._spare: Caches | None = None
@@ -52,9 +73,11 @@ class Generator:
                 for name, array in caches.items()
             }
             layers = range(self.config.n_layer)
-            cache = Cache([values[f"k_cache.{i}"] for i in layers], [values[f"v_cache.{i}"] for i in layers])
+            keys, rows = ([values[f"{which}_cache.{i}"] for i in layers] for which in "kv")
+            cache = Cache(keys, rows, ring=self.positions > 0)
+            batch = Batch(inputs, known_positions=self.positions)
             with running(recorder):
-                logits = model_function(self.config)(self.config, Batch(inputs), cache).logits()
+                logits = model_function(self.config)(self.config, batch, cache).logits()
             executor = _core.Executor(recorder.graph, self.store, losses=[], keep=[logits.number])
             self._plans[length] = (executor, logits.number)
         executor, number = self._plans[length]
@@ -88,7 +111,7 @@ class Generator:
         seed: int,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yields up to max_tokens tokens; ends early when the model's window is full."""
+        """Yields up to max_tokens tokens; ends early where all positions are taken."""
         if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
             raise ValueError("[generate] expected temperature >= 0, top_k >= 0 and top_p in (0, 1]")
         return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
@@ -119,7 +142,7 @@ class Generator:
                     )
                 )
                 yield token
-                if cached >= self.config.max_seq_len or count + 1 == max_tokens:
+                if cached >= max(self.positions, self.config.max_seq_len) or count + 1 == max_tokens:
                     return
                 row = self.feed(np.array([token], np.int32), cached, caches)[0]
                 cached += 1

@@ -16,7 +16,7 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import checked_batch, checked_ids
 from mudd_core.engine.frozen import Weights, set_weight
-from mudd_core.engine.generate import Generator
+from mudd_core.engine.generate import Generator, ring_positions
 from mudd_core.engine.planned import Planned, plan_graph, tree_sum
 from mudd_core.graph import tape
 from mudd_core.graph.recording import Immediate, Recorder, running
@@ -244,23 +244,26 @@ class Model:
         top_p: float = 1.0,
         seed: int = 0,
         ids_below: int = 0,
+        window: str = "stop",
     ) -> Iterator[int]:
         """Yields the tokens that follow `tokens` [T], one by one, with a KV cache of their own.
 
         temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
         likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
-        for a vocabulary that is larger than its tokenizer's. Ends early where the window is full: max_seq_len tokens
-        with the prompt, and one more (the cache is no ring, as mu-Transformer's is). A Mixtral with a capacity_factor
+        for a vocabulary that is larger than its tokenizer's. window="stop" ends early at max_seq_len tokens with the
+        prompt, and one more; "ring" goes on: each token then takes the place of the oldest one in the cache, which
+        needs rotary positions (docs/maths/mup.md). A Mixtral with a capacity_factor
         drops nothing here, so its tokens may differ from that argmax; a UserWarning says so.
         """
-        if self._generator is None:
-            self._generator = Generator(self.config, self.store, self.in_use)
-            note = getattr(self.config, "decoding_note", "")
-            if note:
-                warnings.warn(f"[generate] {note}", stacklevel=3)
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
+        positions = ring_positions(self.config, ids.size + max_tokens, window)
+        if self._generator is None or self._generator.positions != positions:
+            self._generator = Generator(self.config, self.store, self.in_use, positions)
+            note = getattr(self.config, "decoding_note", "")
+            if note:
+                warnings.warn(f"[generate] {note}", stacklevel=3)
         return self._generator.run(
             ids[0],
             max_tokens=max_tokens,

@@ -13,7 +13,8 @@ class Batch:
     """Token ids [B, T] and optional arrays beside them (contracts 14). Without those, ops take a cheaper path.
 
     inputs: int32 ids. targets: int32 ids, negative = ignored. positions: int32, 0..T-1 where absent. segments: int32,
-    attention stays inside one; 0 = padding. key_mask: int32 0/1, keys that may be seen.
+    attention stays inside one; 0 = padding. key_mask: int32 0/1, keys that may be seen. known_positions: those that
+    rotations know, where a ring of keys takes more tokens than max_seq_len.
     """
 
     inputs: Any
@@ -21,14 +22,23 @@ class Batch:
     positions: Any = None
     segments: Any = None
     key_mask: Any = None
+    known_positions: Any = 0  # an int; Any, as batches come as dicts of arrays
+
+    def max_positions(self, config: Any) -> int:
+        """Positions that rotations are to know in a model of this config."""
+        return max(int(self.known_positions), int(config.max_seq_len))
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the tokens so far: per layer k and v [B, G, Tmax, hd], written in place."""
+    """Keys and values of the tokens so far: per layer k and v [B, G, Tmax, hd], written in place.
+
+    ring: a token behind Tmax others takes the place of the oldest one.
+    """
 
     k: list[Any]
     v: list[Any]
+    ring: bool = False
 
 
 @dataclass(frozen=True)

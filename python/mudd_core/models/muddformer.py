@@ -221,7 +221,7 @@ def rotated(config: Config, x: Any, name: str, heads: int, batch: Batch) -> Any:
         n_head=heads,
         base=config.rope_base,
         fraction=config.rope_fraction,
-        max_positions=config.max_seq_len,
+        max_positions=batch.max_positions(config),
     )
 
 

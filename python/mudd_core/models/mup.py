@@ -72,7 +72,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         if config.qk_norm:
             q, k = norm(config, q, "q_norm", heads), norm(config, k, "k_norm", groups)
         if config.rotary_base:
-            base, longest = config.rotary_base, config.max_seq_len
+            base, longest = config.rotary_base, batch.max_positions(config)
             q = ops.rope(q, batch.positions, n_head=heads, base=base, max_positions=longest)
             k = ops.rope(k, batch.positions, n_head=groups, base=base, max_positions=longest)
         nn.sow("aqr", q)

@@ -101,7 +101,7 @@ def rotated(config: Config, u: Any, batch: Batch) -> Any:
         n_head=config.n_head,
         base=config.rope_base,
         fraction=config.rope_fraction,
-        max_positions=config.max_seq_len,
+        max_positions=batch.max_positions(config),
     )
 
 

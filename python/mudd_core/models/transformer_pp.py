@@ -39,10 +39,14 @@ def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer:
         k = nn.linear(a_BTD, "k", groups * width, std=std, bias=biased)
         v = nn.linear(a_BTD, "v", groups * width, std=std, bias=biased)
         q = ops.rope(
-            q, batch.positions, n_head=heads, base=config.rope_base, max_positions=config.max_seq_len
+            q, batch.positions, n_head=heads, base=config.rope_base, max_positions=batch.max_positions(config)
         )
         k = ops.rope(
-            k, batch.positions, n_head=groups, base=config.rope_base, max_positions=config.max_seq_len
+            k,
+            batch.positions,
+            n_head=groups,
+            base=config.rope_base,
+            max_positions=batch.max_positions(config),
         )
         o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
         return nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=x_BTD)
@@ -52,7 +56,7 @@ def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
     """The optional inputs of attention: who may see whom, and the cache while decoding."""
     if cache is None:
         return {"segments": batch.segments, "key_mask": batch.key_mask}
-    return {"k_cache": cache.k[layer], "v_cache": cache.v[layer]}
+    return {"k_cache": cache.k[layer], "v_cache": cache.v[layer], "ring": cache.ring}
 
 
 def feed_forward(config: Config, x_BTD: Any) -> Any:

@@ -23,6 +23,7 @@ def attention(
     activation: str = "softmax",
     divisor: int = 0,
     eps: float = 1e-5,
+    ring: bool = False,
 ) -> Any:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
@@ -30,6 +31,7 @@ def attention(
     query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
     gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
     are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
+    ring: a single token behind Tmax others takes the place of the oldest one.
     activation of the scores s: softmax; sqrelu relu(s)^2 / divisor, elu (elu(s) + 1) / divisor, divisor 0 meaning T;
     norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
     """
@@ -46,6 +48,7 @@ def attention(
         activation=activation,
         divisor=divisor,
         eps=eps,
+        ring=ring,
     )
 
 

@@ -19,8 +19,8 @@ def write_text(
 ) -> str:
     """Generate behind the prompt, streaming through `write`; returns what was generated.
 
-    An empty prompt begins a new document: the end-of-text token stands before it. Stops at end-of-text, and where the
-    model's window is full; if that is before settings.max_tokens, `note` is told.
+    An empty prompt begins a new document: the end-of-text token comes before it. Stops at end-of-text, and without
+    settings.window=ring at the model's longest sequence; `note` gets a line where that is before settings.max_tokens.
     """
     try:
         prompt.encode()
@@ -31,19 +31,20 @@ def write_text(
     room = longest - len(tokens)
     if room < 1:
         raise UserError(
-            f"[sample] prompt: expected at most {longest - 1} tokens (the model's window is {longest}), "
+            f"[sample] prompt: expected at most {longest - 1} tokens (the model's longest sequence is {longest}), "
             f"got {len(tokens)}"
         )
     text_of = tokenizer.stream()
     parts: list[str] = []
     generated = model.generate(
         tokens,
-        max_tokens=min(settings.max_tokens, room),
+        max_tokens=settings.max_tokens if settings.window == "ring" else min(settings.max_tokens, room),
         temperature=settings.temperature,
         top_k=settings.top_k,
         top_p=settings.top_p,
         seed=settings.seed,
         ids_below=tokenizer.vocab_size,
+        window=settings.window,
     )
     for token in generated:
         if token == tokenizer.eos_id:
@@ -51,9 +52,9 @@ def write_text(
         parts.append(text_of(int(token)))
         write(parts[-1])
     else:
-        if room < settings.max_tokens:
+        if room < settings.max_tokens and settings.window == "stop":
             note(
-                f"the model's window of {longest} tokens is full: {room} tokens behind a prompt of {len(tokens)}, "
-                f"sample.max_tokens asked for {settings.max_tokens}"
+                f"the model's longest sequence of {longest} tokens is full: {room} tokens behind a prompt of "
+                f"{len(tokens)}, sample.max_tokens asked for {settings.max_tokens}; sample.window=ring goes on"
             )
     return "".join(parts)

@@ -41,14 +41,16 @@ Attention::Attention(const Attributes& a)
       scale_(a.number("scale", 0.0)),
       causal_(a.flag("causal", true)),
       cached_(a.flag("cache", false)),
+      ring_(a.flag("ring", false)),
       activation_(parse_scores(a.word("activation", "softmax"))),
       divisor_(a.integer("divisor", 0)),
       eps_(a.number("eps", 1e-5)) {
-  a.only("n_head,n_kv_head,scale,causal,cache,activation,divisor,eps");
+  a.only("n_head,n_kv_head,scale,causal,cache,ring,activation,divisor,eps");
   check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
   check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
   check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
   check(causal_ || !cached_, "attention", "cache: expected causal attention");
+  check(cached_ || !ring_, "attention", "ring: needs option cache=True");
 }
 
 void Attention::check_masks(const Inference& io) const {

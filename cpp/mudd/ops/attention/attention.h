@@ -8,12 +8,14 @@
 //   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
 //   With option cache: k_cache, v_cache [B, G, Tmax, hd] fp32, contiguous, instead of segments a key_mask [B,
 //   Tmax]; k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length + t.
+//   With option ring too, the key of a single query behind Tmax others takes the row cache_length mod Tmax, that
+//   of the oldest one, and the query sees all rows.
 // Output: o, shape of q. Saved per row, f32 [B, H, T] (not with cache): softmax: log2 of its sum of
 // 2^(score log2 e); the others: the factor f of P = A(s) f.
 // Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0.
 // A row that sees nothing has zero output and gradient.
-// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false),
-// activation
+// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false), ring
+// (false), activation
 // ("softmax"), divisor (0: T; with a cache, give the model's longest sequence, because T changes while decoding),
 // eps (1e-5).
 //

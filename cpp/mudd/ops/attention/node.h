@@ -39,7 +39,7 @@ class Attention : public Node {
 
   int64_t heads_, kv_heads_;
   double scale_;
-  bool causal_, cached_;
+  bool causal_, cached_, ring_;
   Scores activation_;
   int64_t divisor_;
   double eps_;

@@ -38,7 +38,7 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.o = o.cells() + b * q_.time * s.o_row + g * s.group * s.o_head;
   if (cached_) {
     const Tensor &kc = run.in(kKeyCache), &vc = run.in(kValueCache);
-    s.first_query = run.step().cache_length;
+    s.first_query = std::min(run.step().cache_length, cache_rows_ - q_.time);  // less only in a full ring
     s.keys = s.first_query + q_.time;
     s.k_row = kc.stride, s.v_row = vc.stride;
     s.k = kc.f32() + (b * k_.heads + g) * cache_rows_ * kc.stride;
@@ -56,9 +56,11 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
 
 // Rows cache_length .. cache_length + T - 1 of the caches become the new keys and values.
 void Attention::extend_cache(const Run& run) const {
-  const int64_t begin = run.step().cache_length;
-  check(begin >= 0 && begin + q_.time <= cache_rows_, "attention", "cache_length: expected at most ",
-        cache_rows_ - q_.time, " (Tmax - T), got ", begin);
+  const int64_t length = run.step().cache_length;
+  const bool fits = length >= 0 && length + q_.time <= cache_rows_;
+  check(fits || (ring_ && q_.time == 1 && length >= 0), "attention", "cache_length: expected at most ",
+        cache_rows_ - q_.time, " (Tmax - T), got ", length);
+  const int64_t begin = fits ? length : length % cache_rows_;
   const auto copy = [&](Input from, Input to, int64_t slice_index) {
     const Tensor &x = run.in(from), &cache = run.in(to);
     const int64_t row = k_.row_stride(x), b = slice_index / k_.heads, g = slice_index % k_.heads;
