@@ -1,0 +1,195 @@
+"""The MLPerf log of a run: lines of `:::MLLOG {...}` on stdout and in a file, as the benchmark's checker reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core
+from mudd_core.base.errors import SaveError
+from mudd_core.base.regular_files import open_to_append, read_bytes
+from mudd_core.config import Config
+from mudd_core.run.metrics import plain
+from mudd_core.run.mllog_settings import settings_of
+from mudd_core.run.records import StepRecord, Summary, Validation
+
+NAME = "mlperf_compliance.log"
+TOKEN = ":::MLLOG "
+_POINT, _START, _STOP = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
+_OF_EVALUATION = ("train_loss", "block_stop", "eval_start", "eval_accuracy")
+_Line = dict[str, Any]
+
+
+class BenchmarkLog:
+    """The events of one run in their order; one run_stop, whatever happens. samples_count counts tokens.
+
+    say: prints a line. workdir: of the file; the variable COMPLIANCE_FILE names another one. A file that cannot be
+    opened is a SaveError at once; a disk that is full later costs no line: they wait in memory, and `close` asks again.
+    """
+
+    def __init__(self, config: Config, workdir: Path, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        named = os.environ.get("COMPLIANCE_FILE")
+        self._path = Path(named) if named else workdir / NAME
+        self._require_writable()
+        self._waiting: list[_Line] = []
+        self._file: Any = None
+        self._unwritten = b""
+        self._running = self._in_block = self._reached = False
+        self._step, self._loss = 0, 0.0
+        self._emit("cache_clear", True)
+        self._emit("init_start", None, _START)
+
+    def started(self, documents: tuple[int, int], step: int = 0, ranks: int = 1) -> None:
+        """The first update comes next. documents: of training and validation. step: that a run goes on from."""
+        kept = self._kept(step) if step else []
+        self._open(kept)
+        self._step = step
+        self._running = any(line["key"] == "run_start" for line in kept)
+        if not self._running:
+            for line in self._waiting:
+                self._write(line)
+            for key, value in settings_of(self._config, documents, ranks).items():
+                self._emit(key, value)
+            self._emit("init_stop", None, _STOP)
+            self._emit("run_start", None, _START)
+            self._running = True
+        keys = [line["key"] for line in kept if line["key"] in ("block_start", "block_stop")]
+        self._in_block = keys[-1:] == ["block_start"]
+        self._waiting = []
+
+    def took_step(self, record: StepRecord) -> None:
+        """An update."""
+        self._begin_block()
+        self._step, self._loss = record.step, record.loss
+
+    def evaluating(self, step: int) -> None:
+        """A validation comes next."""
+        self._step = step
+        if self._in_block:
+            self._emit("train_loss", self._loss, samples=step)
+            self._emit("block_stop", None, _STOP, samples=step)
+            self._in_block = False
+        self._emit("eval_start", None, _START, samples=step)
+
+    def validated(self, result: Validation) -> None:
+        """A validation that was due has ended."""
+        self._step = result.step
+        self._emit("eval_accuracy", result.val_loss, samples=result.step)
+        self._emit("eval_stop", None, _STOP, samples=result.step)
+        target = self._config.eval.target_loss
+        self._reached = self._reached or (target > 0 and result.val_loss <= target)
+        if not self._reached and result.step < self._config.train.steps:
+            self._begin_block()
+
+    def ended(self, summary: Summary) -> None:
+        """The run is done or stopped: success where a validation has reached eval.target_loss."""
+        self._step = summary.step
+        self._end()
+
+    def close(self) -> None:
+        """End a run that did not come to its end, and write the rest; SaveError if that fails."""
+        self._end()
+        if self._file is not None:
+            try:
+                self._flush()
+            except OSError as error:
+                raise SaveError(f"[mllog] {self._path}: {error.strerror}") from error
+            finally:
+                self._file.close()
+                self._file = None
+
+    def _begin_block(self) -> None:
+        if not self._in_block:
+            self._emit("block_start", None, _START, samples=self._step)
+            self._in_block = True
+
+    def _end(self) -> None:
+        if not self._running:
+            return
+        if self._in_block:
+            self._emit("block_stop", None, _STOP, samples=self._step)
+            self._in_block = False
+        self._emit(
+            "run_stop", None, _STOP, samples=self._step, status="success" if self._reached else "aborted"
+        )
+        self._running = False
+
+    def _emit(
+        self, key: str, value: object, event: str = _POINT, *, samples: int | None = None, **metadata: object
+    ) -> None:
+        frame = sys._getframe(1)
+        place: _Line = {"file": Path(frame.f_code.co_filename).name, "lineno": frame.f_lineno}
+        if samples is not None:
+            train = self._config.train
+            place["samples_count"] = samples * train.batch_size * train.seq_len
+        line = {
+            "namespace": "",
+            "time_ms": int(time.time() * 1000),
+            "event_type": event,
+            "key": key,
+            "value": plain(value),
+            "metadata": place | metadata,
+        }
+        self._say(TOKEN + json.dumps(line))
+        if self._file is None:
+            self._waiting.append(line)
+        else:
+            self._write(line)
+
+    def _write(self, line: _Line) -> None:
+        self._unwritten += (TOKEN + json.dumps(line) + "\n").encode()
+        try:
+            self._flush()
+        except OSError:  # they wait
+            return
+
+    def _flush(self) -> None:
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+    def _require_writable(self) -> None:
+        """SaveError before anything is trained; leaves no file behind."""
+        new = not os.path.lexists(self._path)
+        try:
+            open_to_append(self._path, buffering=0).close()
+            if new:
+                self._path.unlink()
+        except OSError as error:
+            raise SaveError(
+                f"[mllog] {self._path}: {error.strerror}; COMPLIANCE_FILE names another file"
+            ) from error
+
+    def _open(self, kept: list[_Line]) -> None:
+        try:
+            text = "".join(TOKEN + json.dumps(line) + "\n" for line in kept)
+            _core.replace_file(str(self._path), text.encode())
+            self._file = open_to_append(self._path, buffering=0)
+            weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
+        except OSError as error:
+            raise SaveError(f"[mllog] {self._path}: {error.strerror}") from error
+
+    def _kept(self, step: int) -> list[_Line]:
+        """The lines of an earlier part of the run up to the step that it goes on from."""
+        if not os.path.lexists(self._path):
+            return []
+        most = step * self._config.train.batch_size * self._config.train.seq_len
+        lines = []
+        for raw in read_bytes(self._path).decode("utf-8", "replace").split("\n"):
+            try:
+                line = json.loads(raw.removeprefix(TOKEN)) if raw.startswith(TOKEN) else None
+                if line and line["key"] != "run_stop" and line["metadata"].get("samples_count", 0) <= most:
+                    lines.append(line)
+            except (ValueError, KeyError, AttributeError, TypeError):
+                continue  # torn
+        while lines and lines[-1]["key"] in _OF_EVALUATION:  # broken off: it is made again
+            lines.pop()
+        while lines and lines[-1]["key"] == "block_start" and lines[-1]["metadata"]["samples_count"] == most:
+            lines.pop()  # written again behind the next update
+        return lines
