@@ -98,6 +98,11 @@ def _train_faults(config: Config) -> list[str]:
             f"train.micro_batch_size: needs logical shards of equal size, but train.batch_size {train.batch_size} "
             f"is no multiple of the {shards} shards; take another batch size or train.micro_batch_size=0"
         )
+    if 0 < optim.schedule_steps < optim.warmup_steps:
+        faults.append(
+            f"optim.schedule_steps: expected 0 or at least optim.warmup_steps ({optim.warmup_steps}), "
+            f"got {optim.schedule_steps}"
+        )
     if optim.rule != "sp" and not hasattr(config.model, "d_base"):
         faults.append(
             f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"

@@ -59,7 +59,7 @@ class OptimConfig:
         0, "updates of warm-up and decay together; behind them the last rate holds; 0 = train.steps", "steps", low=0,
         later=True,
     )  # fmt: skip
-    decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of train.steps", "steps", low=0)
+    decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of the schedule", "steps", low=0)
     muon_momentum: float = opt(
         0.95, "muon: fraction of its moment that stays (Nesterov)", low=0.0, high=1.0, later=True
     )

@@ -106,3 +106,13 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     hub: HubConfig = field(default_factory=HubConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the data order: data.seed, or train.seed where that is -1."""
+        return self.train.seed if self.data.seed < 0 else self.data.seed
+
+    @property
+    def schedule_steps(self) -> int:
+        """Updates of warm-up and decay together."""
+        return self.optim.schedule_steps or self.train.steps

@@ -36,7 +36,11 @@ class TrainConfig:
         choices=("fp32", "bf16"), flags=("dtype",),
     )  # fmt: skip
     seed: int = opt(
-        0, "seed of the initial weights and of the data order", low=0, high=_SEEDS, flags=("random_seed",)
+        0,
+        "seed of the initial weights and of draws; of the data order too unless data.seed is set",
+        low=0,
+        high=_SEEDS,
+        flags=("random_seed",),
     )
     save_every: int = opt(
         0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,

@@ -24,7 +24,7 @@ def learning_rate(config: Config, t: int) -> float:
         optim.schedule,
         t,
         peak=optim.lr,
-        steps=config.train.steps,
+        steps=config.schedule_steps,
         warmup_steps=optim.warmup_steps,
         final_ratio=optim.final_lr_ratio,
         decay_steps=optim.decay_steps,

@@ -47,7 +47,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
             scale=config.score_scale(layer),
             **seen(batch, cache, layer),
         )
-        return nn.linear(o, "o", config.d_model, std=std, bias=True, residual=x_BTD)
+        return nn.linear(o, "o", config.d_model, std=config.residual_std(), bias=True, residual=x_BTD)
 
 
 def feed_forward(config: Config, x_BTD: Any) -> Any:
@@ -57,4 +57,4 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
         u_BTF = nn.linear(
             f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation=config.activation
         )
-        return nn.linear(u_BTF, "down", config.d_model, std=config.init_std, bias=True, residual=x_BTD)
+        return nn.linear(u_BTF, "down", config.d_model, std=config.residual_std(), bias=True, residual=x_BTD)

@@ -115,7 +115,7 @@ def assemble(
         cache = _shared_cache(data.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, cache.vocab_size)
         ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
-        batcher = data.Batcher(cache, "train", train.seq_len, train.seed)
+        batcher = data.Batcher(cache, "train", train.seq_len, config.order_seed)
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
@@ -178,7 +178,7 @@ def add_text(
             f"[train] model: expected a vocabulary of at least the tokenizer's {cache.vocab_size}, got {have}; "
             "give each step its batch, or set data.tokenizer to the model's own"
         )
-    components.engine.batcher = data.Batcher(cache, "train", config.train.seq_len, config.train.seed)
+    components.engine.batcher = data.Batcher(cache, "train", config.train.seq_len, config.order_seed)
     return _with_text(components, config, cache)
 
 

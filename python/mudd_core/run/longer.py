@@ -41,14 +41,14 @@ def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequenc
     steps = asked.train.steps
     if steps <= saved.train.steps or not done:
         return ""
-    replaced = ("--workdir", "train.steps", "--config.train.steps")
+    replaced = ("--workdir", "train.steps", "--config.train.steps", "train.seed", "data.seed")
     kept = [word for word in command if word.partition("=")[0] not in replaced]
     new = shlex.join(
         [
             *kept,
             f"--workdir={path}-to-{steps}",
             f"train.steps={steps - done}",
-            f"train.seed={(saved.train.seed + 1) % 2**64}",  # the old one would repeat the old batches
+            _other_order(saved),
             f"start.load_parameters_path={path}",
             "start.keep_optimizer=true",
         ]
@@ -59,3 +59,10 @@ def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequenc
             f"\nIts schedule allows to go on in place, too:\n  {shlex.join([*command, 'train.extend=true'])}"
         )
     return text
+
+
+def _other_order(saved: Config) -> str:
+    """The argument that gives a run other batches: the saved seed would repeat the old ones."""
+    if saved.data.seed < 0:
+        return f"train.seed={(saved.train.seed + 1) % 2**64}"
+    return f"data.seed={(saved.data.seed + 1) % 2**63}"

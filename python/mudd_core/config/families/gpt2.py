@@ -31,6 +31,9 @@ class GPT2Config:
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
     tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
     init_std: float = opt(0.02, "standard deviation of the initial matrices and embeddings", low=0.0)
+    scale_residual_init: bool = opt(
+        False, "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)", later=True
+    )
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token."""
@@ -40,6 +43,10 @@ class GPT2Config:
         """The factor of query times key in a block, counted from 0."""
         scale = 1.0 / math.sqrt(head_width(self)) if self.scale_scores else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
+
+    def residual_std(self) -> float:
+        """Standard deviation of the matrices that write to the residual stream."""
+        return self.init_std / math.sqrt(2 * self.n_layer) if self.scale_residual_init else self.init_std
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
