@@ -76,20 +76,31 @@ py::tuple step_flops(const Executor& e) {
   return py::make_tuple(computed, all);
 }
 
+const char* name_of(Phase phase) {
+  return phase == Phase::remake ? "remake" : phase == Phase::forward ? "forward" : "backward";
+}
+
+py::list taken_calls(Executor& e) {
+  const Busy busy = bind::in_use(e.store());
+  py::list rows;
+  for (const Executor::Call& call : e.take_calls()) {
+    const PlanStep& step = e.plan().schedule[call.position];
+    rows.append(py::make_tuple(e.graph().nodes()[step.node].label, name_of(step.phase), call.begin, call.end));
+  }
+  return rows;
+}
+
 py::list profile_table(const Executor& e) {
   py::list rows;
   for (size_t i = 0; i < e.spans().size(); ++i) {
     const PlanStep& step = e.plan().schedule[i];
     const GraphNode& node = e.graph().nodes()[step.node];
     const Run& run = e.bound(i);
-    const bool forward = step.phase != Phase::backward, again = step.phase == Phase::remake;
+    const bool forward = step.phase != Phase::backward;
     const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
     const Executor::Span& span = e.spans()[i];
-    rows.append(py::make_tuple(node.label,
-                               again     ? "remake"
-                               : forward ? "forward"
-                                         : "backward",
-                               span.calls, span.seconds, span.least, span.begin, span.end, e.flops(i), bytes));
+    rows.append(py::make_tuple(node.label, name_of(step.phase), span.calls, span.seconds, span.least, span.begin,
+                               span.end, e.flops(i), bytes));
   }
   return rows;
 }
@@ -165,11 +176,13 @@ void bind_executor(py::module_& m) {
            })
       .def(
           "profile",
-          [](Executor& e, bool on) {
+          [](Executor& e, bool on, bool keep_calls) {
             const Busy busy = bind::in_use(e.store());
-            e.profile(on);
+            e.profile(on, keep_calls);
           },
-          py::arg("on"), "Times every node of the runs that follow.")
+          py::arg("on"), py::arg("keep_calls") = false, "Times every node of the runs that follow.")
+      .def("take_calls", &taken_calls,
+           "(label, phase, begin, end) of every call since the last time, with profile(True, keep_calls=True).")
       .def("profile_table", &profile_table,
            "(label, phase, calls, seconds, seconds of the shortest call, last begin, last end, FLOPs a call, "
            "bytes a call) in running order.")

@@ -298,7 +298,7 @@ class Executor:
         """
         (what, kind, bytes, first, last, offset) per buffer.
         """
-    def profile(self, on: bool) -> None:
+    def profile(self, on: bool, keep_calls: bool = False) -> None:
         """
         Times every node of the runs that follow.
         """
@@ -316,6 +316,10 @@ class Executor:
         """
     def set(self, arg0: str, arg1: typing.Any) -> None:
         ...
+    def take_calls(self) -> list[typing.Any]:
+        """
+        (label, phase, begin, end) of every call since the last time, with profile(True, keep_calls=True).
+        """
     def text(self) -> str:
         ...
     @property

@@ -152,6 +152,7 @@ void Executor::time_position(Workspace& workspace, size_t position) {
   span.seconds += seconds;
   span.least = span.calls == 0 ? seconds : std::min(span.least, seconds);
   ++span.calls;
+  if (keeps_calls_) calls_.push_back({position, span.begin, span.end});
 }
 
 void Executor::run_position(Workspace& workspace, size_t position) {
@@ -169,8 +170,10 @@ void Executor::run_position(Workspace& workspace, size_t position) {
   if (options_.check_finite && first_non_finite_.empty()) note_non_finite(step, bound);
 }
 
-void Executor::profile(bool on) {
+void Executor::profile(bool on, bool keep_calls) {
   profiling_ = on;
+  keeps_calls_ = on && keep_calls;
+  calls_.clear();
   if (on) spans_.assign(plan_.schedule.size(), {});
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mudd/graph/gradient_sums.h"
@@ -67,8 +68,15 @@ class Executor {
     double least = 0;           // of the shortest call
     double begin = 0, end = 0;  // of the last call, on the steady clock
   };
-  void profile(bool on);
+  // One call of a position, on the steady clock.
+  struct Call {
+    size_t position;
+    double begin, end;
+  };
+  // keep_calls: every call is kept until it is taken, for a trace.
+  void profile(bool on, bool keep_calls = false);
   const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
+  std::vector<Call> take_calls() { return std::exchange(calls_, {}); }
   const Run& bound(size_t position) const { return workspace_.bound(position); }
   double flops(size_t position) const;  // of the matmuls there; 0 for what is recomputed
 
@@ -91,7 +99,8 @@ class Executor {
   std::vector<std::vector<int>> first_reads_;  // by position of forward: parameters that no earlier one reads
   std::string first_non_finite_;
   std::vector<Span> spans_;
-  bool profiling_ = false;
+  std::vector<Call> calls_;
+  bool profiling_ = false, keeps_calls_ = false;
 };
 
 // to += from, element by element (a residual's gradient that could not be handed on in place).

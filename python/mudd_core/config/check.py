@@ -11,6 +11,7 @@ from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.schema import Config
+from mudd_core.config.train import profile_window
 from mudd_core.config.unbuilt import unbuilt_faults
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
@@ -125,6 +126,14 @@ def _train_faults(config: Config) -> list[str]:
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
+    if train.profile:
+        try:
+            if profile_window(train.profile)[0] >= train.steps:
+                faults.append(
+                    f"train.profile: expected FROM below train.steps ({train.steps}), got {train.profile!r}"
+                )
+        except ValueError as fault:
+            faults.append(f"train.profile: {fault}")
     try:
         parse_groups(optim.groups)
     except ValueError as fault:

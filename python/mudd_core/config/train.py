@@ -9,6 +9,14 @@ from mudd_core.config.fields import LONGEST, opt
 _SEEDS = 2**64 - 1
 
 
+def profile_window(text: str) -> tuple[int, int]:
+    """FROM and TO of train.profile; ValueError for another form."""
+    first, _, last = text.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise ValueError(f"expected FROM:TO, two steps in order, got {text!r}")
+    return int(first), int(last)
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Length and shape of the training, and what happens during it."""
@@ -102,7 +110,9 @@ class TrainConfig:
         0, "length as passes over the data, in place of train.steps; 0 = train.steps counts", "epochs", low=0,
         later=True,
     )  # fmt: skip
-    profile: str = opt("", "FROM:TO, the steps whose trace is written; empty = none", free=True)
+    profile: str = opt(
+        "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True
+    )
     # The same in logical shards: the field's name and unit in earlier versions.
     micro_batch: InitVar[int] = -1
 

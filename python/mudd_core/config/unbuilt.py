@@ -44,7 +44,6 @@ _UNBUILT = frozenset(
         "storage.map",
         "train.epochs",
         "train.keep_every",
-        "train.profile",
         "train.save",
         "train.save_policy",
     }

@@ -33,6 +33,7 @@ from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
+from mudd_core.run.trace import Trace
 from mudd_core.run.watch import Watch
 
 
@@ -65,6 +66,7 @@ class Trainer:
         world = self._ranks.world
         mesh = self._ranks.together(lambda: mesh_of(config, world))
         self._store = open_store(workdir, self._ranks)
+        self._trace: Trace | None = None
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
@@ -91,6 +93,8 @@ class Trainer:
             self._watch = Watch(
                 self._ranks, self.config.dist.hang_timeout, self._components.ideal_step(self.config)
             )
+            folder = self._store.path if self._store and self._ranks.first else None
+            self._trace = Trace(self.config.train.profile, folder, self.engine, self._log.say)
             if not self._resume() and model is None and self.config.start.load_parameters_path:
                 self._log.say(start_from(self.config, self.engine))
         except BaseException:
@@ -187,6 +191,8 @@ class Trainer:
     def _fit(self) -> Summary:
         train = self.config.train
         self._requests.begin()
+        trace = self._trace
+        assert trace is not None
         while True:
             if (
                 self._requests.stop(self.step_done)
@@ -194,7 +200,8 @@ class Trainer:
                 or self.step_done >= train.steps
             ):
                 break
-            record = self._step(settle=False)
+            with trace.step(self.step_done):
+                record = self._step(settle=False)
             if record is None:  # dropped; the reason is found above
                 continue
             if record.step > self.step_done:  # gone back to a checkpoint
@@ -202,7 +209,9 @@ class Trainer:
             if self._log.took_step(record, self._state.clock.seconds_left(record.step)):
                 self._state.logged(record)
             if self._requests.take_save() or self._state.save_due():
-                self.save()
+                with trace.span("save"):
+                    self.save()
+            trace.reached(self.step_done)
         return self._end(self._requests.decided)
 
     def _validate_if_due(self) -> bool:
@@ -212,7 +221,9 @@ class Trainer:
             last is not None and last.step == self.step_done
         ):
             return True
-        result = self._validate(stop=self._stops_validation)
+        assert self._trace is not None
+        with self._trace.span("evaluation"):
+            result = self._validate(stop=self._stops_validation)
         if result is None:
             return False
         self._state.validated(result)
@@ -225,6 +236,8 @@ class Trainer:
         return self._requests.stop(self.step_done) is not None
 
     def _end(self, stopped: str | None) -> Summary:
+        if self._trace is not None:
+            self._trace.close()
         if self._state.saved_step != self.step_done:
             self.save()
         if self._store is not None and self._store.save_error is not None:
@@ -300,6 +313,8 @@ class Trainer:
 
     def close(self) -> None:
         """Close the logs and give the work directory's lock back."""
+        if self._trace is not None:
+            self._trace.close()
         if self._store is not None:
             self._store.close()
 
