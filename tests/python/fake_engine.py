@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Report:
     spike: bool = False
     spoilt: bool = False
     flags: int = 0
+    weight_sum: float = 0.0
 
 
 @dataclass
@@ -111,7 +113,7 @@ def fake_assembly(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
     ) -> Components:
         return Components(
-            model=model,
+            model=model or SimpleNamespace(parameters={"w": engine.w}),
             tokenizer=object(),
             engine=engine,
             facts={"data": "fake", **facts},

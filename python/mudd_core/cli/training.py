@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
+from mudd_core.cli.log_text import copied_output
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.run.progress import Progress, duration
@@ -28,10 +30,12 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     from mudd_core.run import signals
     from mudd_core.run.rank_cores import widen
     from mudd_core.run.ranks import Ranks
+    from mudd_core.run.tracker import require_tracker
 
     ranks = ranks or Ranks()
     config, world = request.required_config(), ranks.world
     ranks.together(lambda: mesh_of(config, world))
+    ranks.together(lambda: require_tracker(config.log))
     if world == 1 and (note := widen(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     signals.take_for_good()
@@ -43,7 +47,8 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
         return 75
     store = _store(request, ranks)
     try:
-        return _train(request, store, ranks)
+        with copied_output(store.path / "log.txt") if ranks.first else contextlib.nullcontext():
+            return _train(request, store, ranks)
     finally:
         store.close()
 

@@ -19,7 +19,13 @@ class LogConfig:
         False, "give the original programs' odd numbers where docs/maths marks them", free=True
     )
     weights: bool = opt(False, "log norms of weights and activations too", free=True)
-    flush_every: int = opt(10, "write buffered log rows every so many steps", "steps", low=1, free=True)
+    flush_every: int = opt(
+        10,
+        "hand TensorBoard rows to the system every so many steps; metrics.jsonl never waits",
+        "steps",
+        low=1,
+        free=True,
+    )
     metrics_file: str = opt("", "a second file of metrics rows; empty = none", free=True)
     mllog: bool = opt(False, "write an MLPerf log", free=True)
     wandb: str = opt(

@@ -3,7 +3,8 @@
 A library for this exists, but it brings protobuf and imports PyTorch where that is installed (three seconds and
 190 MiB). Format: each record is its length (u64), the masked CRC-32C of those eight bytes, the message, the masked
 CRC-32C of the message. Message fields used, of tensorflow.Event: wall_time 1 (double), step 2 (varint),
-file_version 3 (text), summary 5 {value 1 {tag 1 (text), simple_value 2 (float)}}, session_log 7 {status 1 (varint)}.
+file_version 3 (text), summary 5 {value 1 {tag 1 (text), simple_value 2 (float)}}, session_log 7 {status 1 (varint)};
+of a value that is a text: tensor 8 {dtype 1 (varint), string_val 8 (bytes)}, metadata 9 {plugin_data 1 {name 1}}.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mudd_core import _core
 from mudd_core.base.regular_files import open_to_append
 
 _SESSION_START = 1
+_STRING = 7  # DT_STRING
 
 
 def _varint(value: int) -> bytes:
@@ -59,6 +61,13 @@ class EventFile:
             for tag, value in values.items()
         )
         self._write(step, _block(5, summary))
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        """A text summary."""
+        tensor = b"\x08" + _varint(_STRING) + _block(8, text.encode())
+        metadata = _block(1, _block(1, b"text"))
+        value = _block(1, tag.encode()) + _block(8, tensor) + _block(9, metadata)
+        self._write(step, _block(5, _block(1, value)))
 
     def _write(self, step: int | None, content: bytes) -> None:
         event = b"\x09" + struct.pack("<d", time.time())

@@ -13,6 +13,8 @@ from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import StepRecord, Summary, Validation
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.store import RunStore
+from mudd_core.run.styles import RunFacts, Style, style_of
+from mudd_core.run.tracker import Tracker, tracker_mode
 from mudd_core.run.update_guard import Rewind
 
 
@@ -31,6 +33,12 @@ class RunLog:
         self._speaks = ranks.first
         self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
+        self._style: Style | None = None
+        self._tracker: Tracker | None = None
+
+    def use(self, facts: RunFacts) -> None:
+        """Speak in the style of the run's config from here on."""
+        self._style = style_of(facts) if self._speaks else None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -53,6 +61,19 @@ class RunLog:
         if self._store is not None:
             self._store.event("started", **self._job)
             self._log_warnings(self._store)
+            if self._style is not None and (texts := self._style.texts()):
+                self._store.add_to_board(0, {}, texts)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What a start and a resume have in common."""
+        if self._style is None:
+            return
+        for line in self._style.started():
+            self.say(line)
+        facts = self._style.facts
+        if isinstance(self._store, RunStore | SharedStore) and tracker_mode(facts.config.log) != "off":
+            self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
 
     def found(self, checkpoint: Checkpoint) -> None:
         """What a run will go on from, and what it could not."""
@@ -68,14 +89,27 @@ class RunLog:
                 "resumed", step=found.step, changed=[str(change) for change in changed], **self._job
             )
             self._log_warnings(self._store)
+        if self._style is not None:
+            for line in self._style.restored(found.step, found.path):
+                self.say(line)
+        self._begin()
 
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:
         """An update, drawn, and logged where it is a step to log; whether it was."""
         train = self._train
         logged = record.step % train.log_every == 0 or record.step == train.steps
-        self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
+        style = self._style
+        if style is None or style.ours:
+            self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
         if logged and self._store is not None:
             self._store.log(record.row())
+        if style is not None:
+            for line in style.step(record):
+                self.say(line)
+            if self._store is not None and (tags := style.scalars(record)):
+                self._store.add_to_board(record.step, tags)
+            if logged and self._tracker is not None:
+                self._tracker.log(style.tracked(record), record.step)
         return logged
 
     def skipped(self, step: int, reason: str, where: str) -> None:
@@ -98,10 +132,26 @@ class RunLog:
         """A validation that was due."""
         if self._store is not None:
             self._store.log(result.row())
+        style = self._style
+        if style is not None:
+            for line in style.validated(result):
+                self.say(line)
+            if self._store is not None and (tags := style.eval_scalars(result)):
+                self._store.add_to_board(result.step, tags)
+            if self._tracker is not None:
+                self._tracker.log(style.eval_tracked(result), result.step)
+            if not style.ours:
+                return
         self.say(
             f"step {result.step}: validation loss {result.val_loss:.4f}, "
             f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
         )
+
+    def saved(self, step: int) -> None:
+        """A checkpoint was committed."""
+        if self._style is not None and self._store is not None:
+            for line in self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"):
+                self.say(line)
 
     def save_failed(self) -> None:
         """The run goes on, and tries again when the next save is due."""
@@ -115,4 +165,13 @@ class RunLog:
                 "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
             )
             self._store.finish(summary)
+        if self._tracker is not None:
+            self._tracker.finish(asdict(summary))
+            self._tracker = None
         self._progress.close()
+
+    def close(self) -> None:
+        """End the tracking of a run that did not reach its end."""
+        if self._tracker is not None:
+            self._tracker.close()
+            self._tracker = None

@@ -32,13 +32,17 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+def numbers_of(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """The numbers in a value of a row; those of lists are named name/0, name/1 and so on."""
     if isinstance(value, int | float):
         yield name, float(value)
+    elif isinstance(value, Mapping):
+        for member, entry in value.items():
+            if member != "step":
+                yield from numbers_of(f"{name}/{member}", entry)
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _numbers(f"{name}/{index}", entry)
+            yield from numbers_of(f"{name}/{index}", entry)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -130,18 +134,34 @@ class MetricsLog(LineFile):
 class Board:
     """The rows as TensorBoard events; the file is made with the first row."""
 
-    def __init__(self, folder: Path, *, resumed_step: int = 0) -> None:
+    def __init__(self, folder: Path, *, resumed_step: int = 0, flush_every: int = 1) -> None:
+        """flush_every: steps after which rows are handed to the system; a save does it too."""
         self._folder = folder
+        self._flush_every, self._flushed = flush_every, resumed_step
         self._resumed_step = resumed_step
         self._file: EventFile | None = None
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Every number of the row under its name; `step` is the abscissa."""
+    def _opened(self) -> EventFile:
         if self._file is None:
             self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
+        return self._file
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Every number of the row under its name; `step` is the abscissa."""
+        opened = self._opened()
         group = "valid" if "val_loss" in row else "train"
-        numbers = [pair for name, value in row.items() if name != "step" for pair in _numbers(name, value)]
-        self._file.scalars(row["step"], {f"{group}/{name}": value for name, value in numbers})
+        opened.scalars(row["step"], dict(numbers_of(group, row)))
+        if row["step"] // self._flush_every != self._flushed // self._flush_every:
+            self.flush()
+            self._flushed = row["step"]
+
+    def add(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
+        """Further tags of a step."""
+        opened = self._opened()
+        if scalars:
+            opened.scalars(step, dict(scalars))
+        for tag, text in (texts or {}).items():
+            opened.text(step, tag, text)
 
     def flush(self) -> None:
         """Hand everything to the system."""

@@ -41,6 +41,10 @@ class StepReport(Protocol):
         """True: a stop was asked for and nothing has changed."""
 
     @property
+    def weight_sum(self) -> float:
+        """Targets that count in the batch."""
+
+    @property
     def flags(self) -> int:
         """Those that any rank gave to the step."""
 
@@ -97,7 +101,8 @@ class Engine(Evaluator, Protocol):
 class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
 
-    figures: what the model tells beside its loss; its entries stand in the row like the other fields.
+    figures: what the model tells beside its loss; its entries stand in the row like the other fields. targets: that
+    counted; no part of the row.
     """
 
     step: int
@@ -110,6 +115,7 @@ class StepRecord:
     seconds: float
     skipped: bool = False
     rewinds: int = 0
+    targets: int = 0
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -121,6 +127,7 @@ class StepRecord:
         """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
         row |= row.pop("figures")
+        row.pop("targets")
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}
 

@@ -134,6 +134,13 @@ class SharedStore:
         if self._store is not None:
             self._store.log(row)
 
+    def add_to_board(
+        self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Further tags of TensorBoard."""
+        if self._store is not None:
+            self._store.add_to_board(step, scalars, texts)
+
     def event(self, name: str, **facts: Any) -> None:
         """Something that happened."""
         if self._store is not None:

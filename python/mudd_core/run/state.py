@@ -67,6 +67,7 @@ class RunState:
             seconds=self.seconds,
             skipped=not kept(report),
             rewinds=len(self.guard.rewinds),
+            targets=int(report.weight_sum),
             figures=figures,
         )
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import secrets
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
     Config,
     Difference,
+    LogConfig,
     differences,
     merge_for_resume,
     to_dict,
@@ -25,8 +24,9 @@ from mudd_core.config import (
 from mudd_core.run import config_source
 from mudd_core.run.config_source import ConfigSource
 from mudd_core.run.files import read_facts, read_object, read_saved_config
+from mudd_core.run.logs import Logs
 from mudd_core.run.longer import extended
-from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row, read_rows
+from mudd_core.run.metrics import Row, read_rows
 from mudd_core.run.records import Summary, Validation
 from mudd_core.run.saved_state import Saver, load_newest
 from mudd_core.run.take_over import locked
@@ -44,10 +44,7 @@ class RunStore:
         self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
         self.run_id = ""
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
-        self._metrics: MetricsLog | None = None
-        self._board: Board | None = None
-        self._events: LineFile | None = None
-        self._warned: set[str] = set()
+        self._logs = Logs(self.path)
 
     @property
     def path(self) -> Path:
@@ -139,13 +136,7 @@ class RunStore:
 
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""
-        try:
-            self._metrics = MetricsLog(self.dir.metrics_file, resumed_step=step)
-            self._board = Board(self.dir.board_folder, resumed_step=step)
-            if self._events is None:
-                self._events = LineFile(self.path / "events.jsonl")
-        except OSError as error:
-            raise SaveError(f"[save] the logs in {self.path}: {error.strerror}") from error
+        self._logs.open(step, self.config.log if self.config is not None else LogConfig())
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Go back to the checkpoint of this step, or to the newest before it that verifies.
@@ -162,12 +153,10 @@ class RunStore:
 
     def drop_after(self, step: int) -> None:
         """The second part of `rewind`: later checkpoints go, and rows."""
-        assert self._metrics is not None and self._board is not None
         try:
             # Checkpoints before rows: a resume from one of these needs its rows.
             checkpoint.drop_after(self.dir.checkpoint_folder, step, run_id=self.run_id)
-            self._metrics.close()
-            self._board.close()
+            self._logs.close_rows()
         except OSError as error:
             raise SaveError(f"[save] {self.path}: {error.strerror}") from error
         self.open_logs(step)
@@ -180,28 +169,17 @@ class RunStore:
 
     def log(self, row: Row) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
-        assert self._metrics is not None and self._board is not None
-        with self._going_on("metrics.jsonl"):
-            self._metrics.append(row)
-        with self._going_on("tensorboard"):
-            self._board.append(row)
+        self._logs.row(row)
+
+    def add_to_board(
+        self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Further tags of TensorBoard."""
+        self._logs.add_to_board(step, scalars, texts or {})
 
     def event(self, name: str, **facts: Any) -> None:
-        """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
-        assert self._events is not None
-        with self._going_on("events.jsonl"):
-            self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
-
-    @contextlib.contextmanager
-    def _going_on(self, name: str) -> Iterator[None]:
-        """Makes an OSError of a log one warning for each log: rows wait, and `save` and `finish` ask for them again."""
-        try:
-            yield
-        except OSError as error:
-            if name not in self._warned:
-                self._warned.add(name)
-                with contextlib.suppress(OSError):  # the same disk may hold the output
-                    print(f"warning: {self.path / name}: {error.strerror}; the run goes on", file=sys.stderr)
+        """Something that happened, to events.jsonl."""
+        self._logs.event(name, facts)
 
     def save(
         self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
@@ -219,13 +197,8 @@ class RunStore:
 
     def sync_logs(self) -> None:
         """Before a step is committed, its rows are on disk; SaveError where that fails."""
-        assert self._metrics is not None and self._board is not None
         self.dir.beat()
-        try:
-            self._metrics.sync()
-            self._board.flush()
-        except OSError as error:
-            raise SaveError(f"[save] {error}") from error
+        self._logs.sync()
 
     def save_failed(self, step: int, error: SaveError) -> None:
         """Keep the reason, and tell it to events.jsonl."""
@@ -234,21 +207,13 @@ class RunStore:
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""
-        assert self._metrics is not None
-        try:
-            self._metrics.sync()
-        except OSError as error:
-            raise SaveError(f"[save] {self.dir.metrics_file}: {error.strerror}") from error
+        self._logs.sync()
         write_json(self.dir.summary_file, dataclasses.asdict(summary))
         self.ended = True
 
     def close(self) -> None:
         """Close the logs and give the lock back; a log that cannot be written any more is a warning."""
-        logs = {"metrics.jsonl": self._metrics, "tensorboard": self._board, "events.jsonl": self._events}
         try:
-            for name, log in logs.items():
-                if log is not None:
-                    with self._going_on(name):
-                        log.close()
+            self._logs.close()
         finally:
             self.dir.close()

@@ -33,7 +33,9 @@ from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
+from mudd_core.run.styles import RunFacts
 from mudd_core.run.trace import Trace
+from mudd_core.run.tracker import require_tracker
 from mudd_core.run.watch import Watch
 
 
@@ -65,6 +67,7 @@ class Trainer:
         self._ranks = Ranks(comm)
         world = self._ranks.world
         mesh = self._ranks.together(lambda: mesh_of(config, world))
+        self._ranks.together(lambda: require_tracker(config.log))
         self._store = open_store(workdir, self._ranks)
         self._trace: Trace | None = None
         try:
@@ -84,6 +87,7 @@ class Trainer:
             if self._store is not None:
                 self._need_text(fingerprint)
             self.engine = self._components.engine
+            self._log.use(self._facts())
             self.in_use = getattr(self._components.model, "in_use", None) or InUse("trainer")
             self._state = RunState(self.config, self._components)
             self._recovery = Recovery(
@@ -292,7 +296,19 @@ class Trainer:
             self._log.save_failed()
             return False
         self._state.saved(time.perf_counter() - begin)
+        self._log.saved(self.step_done)
         return True
+
+    def _facts(self) -> RunFacts:
+        """What the style of the logs knows of the run."""
+        parts = self._components
+        return RunFacts(
+            self.config,
+            self._store.path if self._store else None,
+            parts.flops_per_token,
+            parts.peak,
+            lambda: parts.model.parameters,
+        )
 
     def _resume(self) -> bool:
         """Go on from the newest checkpoint; False if there is none."""
@@ -315,6 +331,8 @@ class Trainer:
         """Close the logs and give the work directory's lock back."""
         if self._trace is not None:
             self._trace.close()
+        if (log := getattr(self, "_log", None)) is not None:
+            log.close()
         if self._store is not None:
             self._store.close()
 

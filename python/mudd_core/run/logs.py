@@ -1,0 +1,115 @@
+"""The log files of a run: metrics.jsonl, its second copy, TensorBoard, events.jsonl. A full disk ends no run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import open_binary
+from mudd_core.config import LogConfig
+from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row
+
+
+class Logs:
+    """Opened at a step; rows behind it are cut off. Rows that a disk refuses wait, `sync` asks for them again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._metrics: MetricsLog | None = None
+        self._copy: MetricsLog | None = None
+        self._board: Board | None = None
+        self._events: LineFile | None = None
+        self._warned: set[str] = set()
+
+    def open(self, step: int, log: LogConfig) -> None:
+        """SaveError where one of them cannot be written."""
+        try:
+            self._metrics = MetricsLog(self._folder / "metrics.jsonl", resumed_step=step)
+            self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=log.flush_every)
+            if log.metrics_file:
+                self._copy = _second_log(local(log.metrics_file, "[log] metrics_file"), step)
+            if self._events is None:
+                self._events = LineFile(self._folder / "events.jsonl")
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise SaveError(f"[save] the logs in {self._folder}: {where}{error.strerror}") from error
+
+    def row(self, row: Row) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard."""
+        assert self._metrics is not None and self._board is not None
+        with self._going_on("metrics.jsonl"):
+            self._metrics.append(row)
+        with self._going_on("tensorboard"):
+            self._board.append(row)
+        if self._copy is not None:
+            with self._going_on("log.metrics_file"):
+                self._copy.append(row)
+
+    def add_to_board(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str]) -> None:
+        """Further tags of TensorBoard."""
+        assert self._board is not None
+        with self._going_on("tensorboard"):
+            self._board.add(step, scalars, texts)
+
+    def event(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
+        assert self._events is not None
+        with self._going_on("events.jsonl"):
+            self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
+
+    @contextlib.contextmanager
+    def _going_on(self, name: str) -> Iterator[None]:
+        """Makes an OSError of a log one warning for each log."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                with contextlib.suppress(OSError):  # the same disk may hold the output
+                    print(
+                        f"warning: {self._folder / name}: {error.strerror}; the run goes on", file=sys.stderr
+                    )
+
+    def sync(self) -> None:
+        """Make every row of metrics.jsonl survive a power cut; SaveError where that fails."""
+        assert self._metrics is not None and self._board is not None
+        try:
+            self._metrics.sync()
+            self._board.flush()
+        except OSError as error:
+            raise SaveError(f"[save] {error}") from error
+
+    def close_rows(self) -> None:
+        """Close what `open` opens anew at another step."""
+        for log in (self._metrics, self._board, self._copy):
+            if log is not None:
+                log.close()
+
+    def close(self) -> None:
+        """Close all; a log that cannot be written any more is a warning."""
+        logs = {
+            "metrics.jsonl": self._metrics,
+            "tensorboard": self._board,
+            "events.jsonl": self._events,
+            "log.metrics_file": self._copy,
+        }
+        for name, log in logs.items():
+            if log is not None:
+                with self._going_on(name):
+                    log.close()
+
+
+def _second_log(path: Path, step: int) -> MetricsLog:
+    """log.metrics_file; UserError for a file of something else, which the run must not cut."""
+    if path.exists():
+        with open_binary(path) as file:
+            begin = file.read(1)
+        if begin not in (b"", b"{"):
+            raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
+    return MetricsLog(path, resumed_step=step)

@@ -1,0 +1,15 @@
+"""log.style: lines on stdout and further tags of TensorBoard and the tracker, in the way of an original program."""
+
+from __future__ import annotations
+
+from mudd_core.run.styles.maxtext import MaxTextStyle
+from mudd_core.run.styles.style import RunFacts, Style
+
+__all__ = ["RunFacts", "Style", "style_of"]
+
+STYLES: dict[str, type[Style]] = {"maxtext": MaxTextStyle}
+
+
+def style_of(facts: RunFacts) -> Style:
+    """The style of a run; ours where log.style is auto or ours."""
+    return STYLES.get(facts.config.log.style, Style)(facts)

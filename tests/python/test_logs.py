@@ -1,0 +1,111 @@
+"""log.*: styles, flushing, the second file of rows, text summaries of TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+
+import fake_runs
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.run.metrics import Board
+
+
+def events_of(folder: Path) -> list[Any]:
+    """The messages of all event files, by another library's description of them."""
+    found = []
+    for file in sorted(folder.glob("events.*")):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            length = int.from_bytes(data[at : at + 8], "little")
+            body = data[at + 12 : at + 12 + length]
+            assert masked_crc32c(body) == int.from_bytes(data[at + 12 + length : at + 16 + length], "little")
+            found.append(Event.FromString(body))
+            at += 16 + length
+    return found
+
+
+def tags_of(folder: Path) -> dict[str, dict[int, float]]:
+    tags: dict[str, dict[int, float]] = {}
+    for event in events_of(folder):
+        for value in event.summary.value:
+            tags.setdefault(value.tag, {})[event.step] = value.simple_value
+    return tags
+
+
+def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
+    board = Board(tmp_path, flush_every=4)
+    seen = []
+    for step in range(1, 9):
+        board.append({"step": step, "loss": 1.0})
+        seen.append(len(tags_of(tmp_path).get("train/loss", {})) if any(tmp_path.iterdir()) else 0)
+    assert seen == [0, 0, 0, 4, 4, 4, 4, 8]
+    board.close()
+
+
+def test_the_second_file_of_rows_is_the_first(tmp_path: Path) -> None:
+    word = f"log.metrics_file={tmp_path / 'more.jsonl'}"
+    with fake_runs.make(tmp_path / "run", None, word, "train.stop_at=7") as trainer:
+        trainer.fit()
+    with fake_runs.make(tmp_path / "run", None, word) as trainer:
+        trainer.fit()
+    assert (tmp_path / "more.jsonl").read_bytes() == (tmp_path / "run" / "metrics.jsonl").read_bytes()
+
+
+def test_a_second_file_of_something_else_or_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine\n")
+    with pytest.raises(UserError, match="metrics_file: expected a new file"):
+        fake_runs.make(tmp_path / "run", None, f"log.metrics_file={tmp_path / 'notes.txt'}")
+    assert (tmp_path / "notes.txt").read_text() == "mine\n"
+    with pytest.raises(SaveError, match="no/where"):
+        fake_runs.make(tmp_path / "run2", None, f"log.metrics_file={tmp_path / 'no' / 'where'}")
+
+
+def test_maxtext_has_its_lines_and_every_fifth_step_its_tags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fake_engine import FakeEngine, fake_assembly
+    from mudd_core.run.progress import Progress
+    from mudd_core.run.trainer import Trainer
+
+    config = fake_runs.config_of("log.style=maxtext", "log.weights=true", "optim.clip=1")
+    with Trainer(config, tmp_path, progress=Progress(), assemble=fake_assembly(FakeEngine())) as trainer:
+        trainer.fit()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed step: ")]
+    assert [int(line.split()[2].rstrip(",")) for line in lines] == list(range(1, 21))
+    rows = {
+        row["step"]: row for row in map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    }
+    tags = tags_of(tmp_path / "tensorboard")
+    assert sorted(tags["learning/loss"]) == [5, 10, 15, 20]
+    assert tags["learning/loss"][10] == pytest.approx(rows[10]["loss"], rel=1e-6)
+    assert tags["learning/raw_grad_norm"][10] == pytest.approx(rows[10]["grad_norm"], rel=1e-6)
+    assert tags["learning/grad_norm"][10] == pytest.approx(min(1.0, rows[10]["grad_norm"]), rel=1e-6)
+    assert tags["learning/current_learning_rate"][10] == pytest.approx(rows[10]["lr"], rel=1e-6)
+    norms = [values[20] for name, values in tags.items() if name.startswith("total_params/")]
+    assert norms and tags["learning/param_norm"][20] == pytest.approx(math.hypot(*norms), rel=1e-6)
+    assert "learning/eval_loss" in tags
+
+
+def test_maxtext_writes_its_config_as_texts(tmp_path: Path) -> None:
+    with fake_runs.make(tmp_path, None, "log.style=maxtext") as trainer:
+        trainer.fit()
+    texts = {
+        value.tag: value.tensor.string_val[0].decode()
+        for event in events_of(tmp_path / "tensorboard")
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "text"
+    }
+    assert texts["train.steps"] == "20"
+    assert int(texts["num_model_parameters"]) > 0
+
+
+def test_ours_says_nothing_more(tmp_path: Path) -> None:
+    with fake_runs.make(tmp_path) as trainer:
+        trainer.fit()
+    assert not [tag for tag in tags_of(tmp_path / "tensorboard") if not tag.startswith(("train/", "valid/"))]
