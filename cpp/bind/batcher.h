@@ -1,19 +1,20 @@
-// The batcher as Python holds it, shared by bind_data.cc and bind_step.cc.
+// A source of batches as Python holds it, shared by bind_data.cc, bind_rows.cc and bind_step.cc.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "mudd/base/busy.h"
-#include "mudd/data/batcher.h"
+#include "mudd/data/batch_source.h"
 
 namespace mudd::bind {
 
-struct PyBatcher {
-  Batcher batcher;
+struct PySource {
+  std::unique_ptr<BatchSource> source;
   BusyFlag busy;
 
-  PyBatcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id)
-      : batcher(std::move(file), order, seq_len, seed, pad_id) {}
+  explicit PySource(std::unique_ptr<BatchSource> made) : source(std::move(made)) {}
+  virtual ~PySource() = default;
 };
 
 }  // namespace mudd::bind

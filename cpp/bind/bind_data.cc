@@ -3,7 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "bind/batcher.h"
 #include "mudd/base/check.h"
@@ -15,16 +18,23 @@ namespace py = pybind11;
 
 namespace {
 
+using mudd::Batcher;
 using mudd::Busy;
 using mudd::check;
-using mudd::bind::PyBatcher;
+using mudd::bind::PySource;
+
+// The windows of a token file.
+struct PyBatcher final : PySource {
+  using PySource::PySource;
+  Batcher& batcher() const { return static_cast<Batcher&>(*source); }
+};
 
 std::unique_ptr<PyBatcher> make_batcher(std::string path, int64_t offset, int64_t count, int width,
                                         int64_t vocab_size, std::vector<uint32_t> block_crcs, bool shuffled,
                                         int64_t seq_len, uint64_t seed, int32_t pad_id) {
-  return std::make_unique<PyBatcher>(
+  return std::make_unique<PyBatcher>(std::make_unique<Batcher>(
       mudd::TokenFileSpec{std::move(path), offset, count, width, vocab_size, std::move(block_crcs)},
-      shuffled ? mudd::BatchOrder::shuffled : mudd::BatchOrder::sequential, seq_len, seed, pad_id);
+      shuffled ? mudd::BatchOrder::shuffled : mudd::BatchOrder::sequential, seq_len, seed, pad_id));
 }
 
 int32_t* rows_of(py::array& array, const char* name, int64_t seq_len) {
@@ -38,15 +48,33 @@ int32_t* rows_of(py::array& array, const char* name, int64_t seq_len) {
   return static_cast<int32_t*>(array.mutable_data());
 }
 
-int64_t fill(PyBatcher& self, int64_t first_sample, py::array inputs, py::array targets) {
-  int32_t* inputs_BT = rows_of(inputs, "inputs", self.batcher.seq_len());
-  int32_t* targets_BT = rows_of(targets, "targets", self.batcher.seq_len());
-  check(inputs.shape(0) == targets.shape(0), "batcher", "targets: expected ", inputs.shape(0), " rows, got ",
+int64_t fill(PySource& self, int64_t first_sample, py::array inputs, py::array targets, const py::dict& parts) {
+  const int64_t length = self.source->seq_len(), n_samples = inputs.shape(0);
+  mudd::BatchRows rows{rows_of(inputs, "inputs", length), rows_of(targets, "targets", length)};
+  check(targets.shape(0) == n_samples, "batcher", "targets: expected ", n_samples, " rows, got ",
         targets.shape(0));
-  const int64_t n_samples = inputs.shape(0);
+  const std::map<std::string, int32_t**> places = {
+      {"positions", &rows.positions}, {"segments", &rows.segments}, {"key_mask", &rows.key_mask}};
+  for (const auto& [key, given] : parts) {
+    const auto name = py::cast<std::string>(key);
+    const auto place = places.find(name);
+    check(place != places.end(), "batcher", "part: expected positions, segments or key_mask, got ", name);
+    auto array = py::cast<py::array>(given);
+    *place->second = rows_of(array, name.c_str(), length);
+    check(array.shape(0) == n_samples, "batcher", name, ": expected ", n_samples, " rows, got ", array.shape(0));
+  }
   const Busy busy(self.busy, "batcher");
   const py::gil_scoped_release release;
-  return self.batcher.fill(first_sample, n_samples, inputs_BT, targets_BT);
+  return self.source->fill(first_sample, n_samples, rows);
+}
+
+std::vector<std::string> part_names(const PySource& self) {
+  const mudd::BatchParts parts = self.source->parts();
+  std::vector<std::string> names;
+  if (parts.positions) names.emplace_back("positions");
+  if (parts.segments) names.emplace_back("segments");
+  if (parts.key_mask) names.emplace_back("key_mask");
+  return names;
 }
 
 py::array_t<float> random_array(int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, bool normal,
@@ -67,28 +95,34 @@ py::array_t<float> random_array(int64_t begin, int64_t end, uint64_t seed, const
 }  // namespace
 
 void bind_data(py::module_& m) {
-  py::class_<PyBatcher>(m, "Batcher", "Batches of token windows by sample index; see data/batcher.h.")
+  py::class_<PySource>(m, "BatchSource", "Rows by global sample number; see data/batch_source.h.")
+      .def("fill", &fill, py::arg("first_sample"), py::arg("inputs"), py::arg("targets"),
+           py::arg("parts") = py::dict(),
+           "Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.")
+      .def(
+          "repeat", [](PySource& self, int64_t samples) { self.source->repeat(samples); }, py::arg("samples"),
+          "Gives the first samples again and again; 0 ends that.")
+      .def_property_readonly(
+          "rows", [](const PySource& self) { return self.source->rows(); },
+          "Rows of an epoch; for validation in all.")
+      .def_property_readonly("parts", &part_names, "Names of the inputs beside inputs and targets.")
+      .def_property_readonly("seq_len", [](const PySource& self) { return self.source->seq_len(); });
+  py::class_<PyBatcher, PySource>(m, "Batcher", "Batches of token windows; see data/batcher.h.")
       .def(py::init(&make_batcher), py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"),
            py::arg("width"), py::arg("vocab_size"), py::arg("block_crcs"), py::arg("shuffled"), py::arg("seq_len"),
            py::arg("seed"), py::arg("pad_id"))
-      .def("fill", &fill, py::arg("first_sample"), py::arg("inputs"), py::arg("targets"),
-           "Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.")
       .def(
-          "start_of", [](const PyBatcher& self, int64_t sample) { return self.batcher.start_of(sample); },
+          "start_of", [](const PyBatcher& self, int64_t sample) { return self.batcher().start_of(sample); },
           py::arg("sample"), "Position of the first token of a sample.")
       .def(
           "verify",
           [](PyBatcher& self) {
             const Busy busy(self.busy, "batcher");
             const py::gil_scoped_release release;
-            self.batcher.file().verify_all();
+            self.batcher().file().verify_all();
           },
           "Compares every block with its checksum; FormatError names a damaged one.")
-      .def_property_readonly(
-          "windows", [](const PyBatcher& self) { return self.batcher.windows(); },
-          "Windows in an epoch; for validation in all.")
-      .def_property_readonly("tokens", [](const PyBatcher& self) { return self.batcher.tokens(); })
-      .def_property_readonly("seq_len", [](const PyBatcher& self) { return self.batcher.seq_len(); });
+      .def_property_readonly("tokens", [](const PyBatcher& self) { return self.batcher().tokens(); });
   m.def(
       "verify_tokens",
       [](std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,

@@ -32,18 +32,35 @@ Tensor ids(Executor& e, const char* name) {
   return e.value(v);
 }
 
-// Fills "inputs" and "targets" of a run from global sample `first` on.
-void fill_from(bind::PyBatcher& batcher, Executor& e, int64_t first) {
-  const Tensor inputs = ids(e, "inputs"), targets = ids(e, "targets");
-  for (const Tensor& t : {inputs, targets})
-    check(t.rows == inputs.rows && t.cols == batcher.batcher.seq_len(), "train_step", "batcher: expected [",
-          inputs.rows, ", ", batcher.batcher.seq_len(), "] as the batcher gives, the graph has [", t.rows, ", ",
-          t.cols, "]");
-  const Busy busy(batcher.busy, "batcher");
-  batcher.batcher.fill(first, inputs.rows, inputs.i32(), targets.i32());
+// The memory of an input beside inputs and targets, null if neither graph nor source has it; Error if only one
+// has.
+int32_t* rows_of(Executor& e, const char* name, bool given, const Tensor& inputs) {
+  const bool wanted = e.input(name) != kAbsent;
+  check(given == wanted, "train_step", name, ": the batcher ", given ? "gives it" : "does not give it",
+        ", the graph ", wanted ? "takes it" : "does not take it");
+  if (!wanted) return nullptr;
+  const Tensor t = ids(e, name);
+  check(t.rows == inputs.rows && t.cols == inputs.cols, "train_step", name, ": expected [", inputs.rows, ", ",
+        inputs.cols, "], the graph has [", t.rows, ", ", t.cols, "]");
+  return t.i32();
 }
 
-StepReport run_batcher(TrainStep& s, bind::PyBatcher& batcher, int64_t step, int64_t updates, double lr,
+// Fills the inputs of a run from global sample `first` on.
+void fill_from(bind::PySource& batcher, Executor& e, int64_t first) {
+  BatchSource& source = *batcher.source;
+  const Tensor inputs = ids(e, "inputs"), targets = ids(e, "targets");
+  for (const Tensor& t : {inputs, targets})
+    check(t.rows == inputs.rows && t.cols == source.seq_len(), "train_step", "batcher: expected [", inputs.rows,
+          ", ", source.seq_len(), "] as the batcher gives, the graph has [", t.rows, ", ", t.cols, "]");
+  const BatchParts parts = source.parts();
+  const BatchRows rows{inputs.i32(), targets.i32(), rows_of(e, "positions", parts.positions, inputs),
+                       rows_of(e, "segments", parts.segments, inputs),
+                       rows_of(e, "key_mask", parts.key_mask, inputs)};
+  const Busy busy(batcher.busy, "batcher");
+  source.fill(first, inputs.rows, rows);
+}
+
+StepReport run_batcher(TrainStep& s, bind::PySource& batcher, int64_t step, int64_t updates, double lr,
                        const Limits& limits, uint32_t flags) {
   const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
@@ -198,7 +215,7 @@ void bind_step(py::module_& m) {
                              "Of the last step: only exchanging with other ranks, or waiting for them.");
   m.def(
       "fill_inputs",
-      [](bind::PyBatcher& batcher, Executor& e, int64_t first) {
+      [](bind::PySource& batcher, Executor& e, int64_t first) {
         const Busy busy(e.store().busy(), "executor");
         fill_from(batcher, e, first);
       },

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -361,16 +361,37 @@ class Call:
         """
     def weight_like(self, i: int) -> bool:
         ...
-class Batcher:
+class BatchSource:
     """
-    Batches of token windows by sample index; see data/batcher.h.
+    Rows by global sample number; see data/batch_source.h.
     """
-    def __init__(self, *, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int], shuffled: bool, seq_len: int, seed: int, pad_id: int) -> None:
-        ...
-    def fill(self, first_sample: int, inputs: numpy.ndarray, targets: numpy.ndarray) -> int:
+    def fill(self, first_sample: int, inputs: numpy.ndarray, targets: numpy.ndarray, parts: dict[str, typing.Any] = {}) -> int:
         """
         Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.
         """
+    def repeat(self, samples: int) -> None:
+        """
+        Gives the first samples again and again; 0 ends that.
+        """
+    @property
+    def parts(self) -> list[str]:
+        """
+        Names of the inputs beside inputs and targets.
+        """
+    @property
+    def rows(self) -> int:
+        """
+        Rows of an epoch; for validation in all.
+        """
+    @property
+    def seq_len(self) -> int:
+        ...
+class Batcher(BatchSource):
+    """
+    Batches of token windows; see data/batcher.h.
+    """
+    def __init__(self, *, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int], shuffled: bool, seq_len: int, seed: int, pad_id: int) -> None:
+        ...
     def start_of(self, sample: int) -> int:
         """
         Position of the first token of a sample.
@@ -380,16 +401,8 @@ class Batcher:
         Compares every block with its checksum; FormatError names a damaged one.
         """
     @property
-    def seq_len(self) -> int:
-        ...
-    @property
     def tokens(self) -> int:
         ...
-    @property
-    def windows(self) -> int:
-        """
-        Windows in an epoch; for validation in all.
-        """
 class StepReport:
     """
     What one update did.
@@ -450,7 +463,7 @@ class TrainStep:
         """
         (begin, end): the elements of a parameter that are updated here, row by row.
         """
-    def run(self, batcher: Batcher, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
+    def run(self, batcher: BatchSource, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
         ...
     def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
         ...
@@ -506,7 +519,7 @@ def detected_isa() -> str:
     """
     Instruction-set level of this CPU.
     """
-def fill_inputs(batcher: Batcher, executor: Executor, first_sample: int) -> None:
+def fill_inputs(batcher: BatchSource, executor: Executor, first_sample: int) -> None:
     """
     Fills the inputs of a graph run from a batcher.
     """

@@ -36,7 +36,7 @@ void run(const Bytes& input, const std::string& scratch) {
                     0);
     const std::size_t ids = static_cast<std::size_t>(2 * seq_len);
     std::vector<std::int32_t> inputs(ids), targets(ids);
-    batcher.fill(first, 2, inputs.data(), targets.data());
+    batcher.fill(first, 2, {inputs.data(), targets.data()});
     for (std::size_t i = 0; i < ids; ++i) {
       require(inputs[i] >= 0 && inputs[i] < vocab_size, "inputs are in the vocabulary");
       require(targets[i] >= -1 && targets[i] < vocab_size, "targets are in the vocabulary, or -1");

@@ -19,12 +19,12 @@ from small_models import make
 def test_corpus_shorter_than_one_window(cache: TokenCache) -> None:
     with pytest.raises(UserError, match="corpus shorter than one window"):
         Batcher(cache, "train", cache.n_train_tokens)
-    assert Batcher(cache, "train", cache.n_train_tokens - 1).windows == 1
+    assert Batcher(cache, "train", cache.n_train_tokens - 1).rows == 1
 
 
 def test_batches_depend_on_the_index_only(cache: TokenCache) -> None:
     a, b = Batcher(cache, "train", 64, seed=3), Batcher(cache, "train", 64, seed=3)
-    n = a.windows
+    n = a.rows
     inputs, targets = a.batch(0, 2 * n)
     assert (inputs[:, 1:] == targets[:, :-1]).all()
     for sample in (2 * n - 1, 0, n, 7):
@@ -46,7 +46,7 @@ def test_batches_depend_on_the_index_only(cache: TokenCache) -> None:
 def test_validation_covers_every_token_once(cache: TokenCache) -> None:
     batches = Batcher(cache, "valid", 50)
     ids = cache.tokens("valid").astype(np.int32)
-    inputs = np.empty((batches.windows + 1, 50), np.int32)
+    inputs = np.empty((batches.rows + 1, 50), np.int32)
     targets = np.empty_like(inputs)
     assert batches.fill(0, inputs, targets) == len(ids) - 1
     assert (inputs.reshape(-1)[: len(ids) - 1] == ids[:-1]).all()
@@ -58,7 +58,7 @@ def test_validation_covers_every_token_once(cache: TokenCache) -> None:
 def test_an_id_outside_the_vocabulary_is_found_at_batch_time(cache: TokenCache) -> None:
     liar = replace(cache, vocab_size=int(cache.tokens("train").max()))
     with pytest.raises(FormatError, match="outside the vocabulary"):
-        Batcher(replace(liar, eos_id=0), "train", 64).batch(0, Batcher(cache, "train", 64).windows)
+        Batcher(replace(liar, eos_id=0), "train", 64).batch(0, Batcher(cache, "train", 64).rows)
 
 
 def test_fill_refuses_wrong_arrays(cache: TokenCache) -> None:

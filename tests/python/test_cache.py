@@ -150,7 +150,7 @@ def test_a_file_that_shrinks_while_open_is_an_error(copy: Path) -> None:
     batches.batch(0, 4)
     os.truncate(copy / "tokens.h5", 4200)
     with pytest.raises(FormatError, match="delete the folder"):
-        batches.batch(0, batches.windows)
+        batches.batch(0, batches.rows)
 
 
 def test_unchanged_text_is_not_read_again_and_changed_text_is(

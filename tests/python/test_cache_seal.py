@@ -169,7 +169,7 @@ def test_commands_that_read_a_run_notice_it_too(cache: TokenCache, folder: Path,
     with Trainer(replace(base, data=data), tmp_path / "run") as trainer:
         trainer.fit()
         config = trainer.config
-    assert load_run(config, tmp_path / "run")[0] == cache
+    assert load_run(config, tmp_path / "run")[0].cache == cache
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data_seal"] == cache.seal
     (tmp_path / "run" / "run.json").write_text(json.dumps({**facts, "data_seal": "0" * 64}))

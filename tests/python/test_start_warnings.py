@@ -32,14 +32,19 @@ def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: 
 @pytest.mark.parametrize(("steps", "warns"), [(400, False), (401, True)])
 def test_epochs_are_counted(steps: int, warns: bool) -> None:
     config = mc.load_config("tiny.py", [f"train.steps={steps}", "train.batch_size=1", "train.seq_len=10"])
-    cache = SimpleNamespace(n_train_tokens=1000, vocab_size=config.data.vocab_size)
+    cache = SimpleNamespace(train_tokens=1000, vocab_size=config.data.vocab_size, tokenizer=object())
     found = start_warnings.of_text(config, cache)
     assert bool(found) == warns and (not warns or "4,010 tokens, the text has 1,000: 4.0 epochs" in found[0])
 
 
 def test_a_vocabulary_of_another_tokenizer_is_not_asked_for() -> None:
     config = mc.load_config("tiny.py", ["data.tokenizer=bytes", "train.steps=1"])
-    assert start_warnings.of_text(config, SimpleNamespace(n_train_tokens=10**9, vocab_size=257)) == []
+    assert (
+        start_warnings.of_text(
+            config, SimpleNamespace(train_tokens=10**9, vocab_size=257, tokenizer=object())
+        )
+        == []
+    )
 
 
 def test_threads_are_compared_with_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,12 @@
 namespace mudd {
 
 Batcher::Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id)
-    : file_(std::move(file)),
+    : BatchSource(seq_len, {}),
+      file_(std::move(file)),
       order_(order),
-      seq_len_(seq_len),
       order_key_(philox_key(seed, "data.order")),
       offset_key_(philox_key(seed, "data.offset")),
       pad_id_(pad_id) {
-  check(seq_len >= 1 && seq_len <= std::numeric_limits<int32_t>::max(), "batcher",
-        "seq_len: expected 1 to 2147483647, got ", seq_len);
   check(pad_id >= 0 && pad_id < file_.vocab_size(), "batcher", "pad_id: expected an id below ", file_.vocab_size(),
         ", got ", pad_id);
   const int64_t count = file_.count();
@@ -37,8 +35,8 @@ Batcher::Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t
 int64_t Batcher::start_of(int64_t sample) const {
   check(sample >= 0, "batcher", "sample: expected at least 0, got ", sample);
   if (order_ == BatchOrder::sequential) {
-    check(sample < std::numeric_limits<int64_t>::max() / seq_len_, "batcher", "sample: got ", sample);
-    return sample * seq_len_;
+    check(sample < std::numeric_limits<int64_t>::max() / seq_len(), "batcher", "sample: got ", sample);
+    return sample * seq_len();
   }
   const int64_t epoch = sample / windows_;
   check(epoch <= std::numeric_limits<uint32_t>::max(), "batcher",
@@ -48,29 +46,19 @@ int64_t Batcher::start_of(int64_t sample) const {
   const uint64_t draw = (uint64_t{words[1]} << 32) | words[0];  // 64 bits: the bias of the modulus is below 2^-32
   const int64_t offset = static_cast<int64_t>(draw % static_cast<uint64_t>(offsets_));
   const Permutation order(static_cast<uint64_t>(windows_), order_key_, e);
-  return offset + static_cast<int64_t>(order(static_cast<uint64_t>(sample % windows_))) * seq_len_;
+  return offset + static_cast<int64_t>(order(static_cast<uint64_t>(sample % windows_))) * seq_len();
 }
 
-int64_t Batcher::fill_one(int64_t sample, int32_t* inputs_T, int32_t* targets_T) {
+int64_t Batcher::fill_row(int64_t sample, const BatchRows& row) {
   const int64_t start = start_of(sample);
   // Behind the last window of a validation nothing is left; ids - 1 of the ids present are targets.
-  const int64_t ids = std::clamp<int64_t>(file_.count() - start, 0, seq_len_ + 1);
+  const int64_t ids = std::clamp<int64_t>(file_.count() - start, 0, seq_len() + 1);
   const int64_t targets = std::max<int64_t>(ids - 1, 0);
   if (targets > 0) file_.read(start, ids, window_.data());
-  std::copy_n(window_.data(), targets, inputs_T);
-  std::fill(inputs_T + targets, inputs_T + seq_len_, pad_id_);
-  if (targets > 0) std::copy_n(window_.data() + 1, targets, targets_T);
-  std::fill(targets_T + targets, targets_T + seq_len_, -1);
-  return targets;
-}
-
-int64_t Batcher::fill(int64_t first_sample, int64_t n_samples, int32_t* inputs_BT, int32_t* targets_BT) {
-  check(first_sample >= 0 && n_samples >= 0 && first_sample <= std::numeric_limits<int64_t>::max() - n_samples,
-        "batcher", "samples: expected non-negative numbers, got ", n_samples, " from ", first_sample);
-  int64_t targets = 0;
-  for (int64_t b = 0; b < n_samples; ++b) {
-    targets += fill_one(first_sample + b, inputs_BT + b * seq_len_, targets_BT + b * seq_len_);
-  }
+  std::copy_n(window_.data(), targets, row.inputs);
+  std::fill(row.inputs + targets, row.inputs + seq_len(), pad_id_);
+  if (targets > 0) std::copy_n(window_.data() + 1, targets, row.targets);
+  std::fill(row.targets + targets, row.targets + seq_len(), -1);
   return targets;
 }
 

@@ -14,35 +14,30 @@
 #include <vector>
 
 #include "mudd/base/rng.h"
+#include "mudd/data/batch_source.h"
 #include "mudd/data/token_file.h"
 
 namespace mudd {
 
 enum class BatchOrder : uint8_t { shuffled, sequential };
 
-class Batcher {
+class Batcher final : public BatchSource {
  public:
   // T = seq_len in [1, 2^31). Error if the file holds fewer than T + 1 ids (shuffled) or 2 ids (sequential).
   Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id);
 
-  // Fills inputs_BT and targets_BT, both [n_samples, T] row by row, with samples first, first + 1, ...
-  // Returns the number of targets that count (not -1). Allocates nothing. One caller at a time.
-  int64_t fill(int64_t first_sample, int64_t n_samples, int32_t* inputs_BT, int32_t* targets_BT);
-
   // Position in the file of the first id of a sample.
   int64_t start_of(int64_t sample) const;
 
-  int64_t windows() const { return windows_; }  // in an epoch; for validation in all
-  int64_t seq_len() const { return seq_len_; }
+  int64_t rows() const override { return windows_; }
   int64_t tokens() const { return file_.count(); }
   TokenFile& file() { return file_; }
 
  private:
-  int64_t fill_one(int64_t sample, int32_t* inputs_T, int32_t* targets_T);
+  int64_t fill_row(int64_t sample, const BatchRows& row) override;  // allocates nothing
 
   TokenFile file_;
   BatchOrder order_;
-  int64_t seq_len_;
   int64_t windows_;
   int64_t offsets_;  // start offsets to choose from
   PhiloxKey order_key_;

@@ -57,7 +57,7 @@ def _saved_run(request: Request) -> tuple[Config, Path]:
 
 
 def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
-    """(config, token cache, model, step) of the newest checkpoint of the run, or of --step."""
+    """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     config, path = _saved_run(request)
     step = request.options.get("--step")
     return config, *load_run(config, path, None if step is None else _step_number(step))
@@ -73,11 +73,15 @@ def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
     from mudd_core.run.sample import write_text
 
-    config, cache, model, _ = _loaded(request)
+    config, text, model, _ = _loaded(request)
+    if text.tokenizer is None:
+        raise UserError(
+            "[sample] the data of this run are ids without a tokenizer; set data.tokenizer and train again"
+        )
     prompt = request.options.get("--prompt", "")
     write_now(prompt)
     notes: list[str] = []
-    write_text(model, cache.tokenizer, prompt, config.sample, write_now, notes.append)
+    write_text(model, text.tokenizer, prompt, config.sample, write_now, notes.append)
     write_now("\n")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
@@ -86,22 +90,13 @@ def sample(request: Request) -> int:
 
 def data(request: Request) -> int:
     """Build the token cache if it is missing, and say what is in it."""
-    from mudd_core import data as corpus_data
-    from mudd_core.data.access import Access
+    from mudd_core.data.pipelines import prepare
 
     config = _saved_run(request)[0] if request.config is None else request.config
     if note := recipe_note(config):
         print(note)
-    cache = corpus_data.prepare(config.data, access=Access.of(config))
-    print(f"cache       {cache.path}")
-    print(f"corpus      SHA-256 {cache.corpus_hash}")
-    print(f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids")
-    for name, place in (("train", cache.train), ("valid", cache.valid)):
-        ratio = place.text_bytes / max(1, place.count)
-        print(
-            f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens "
-            f"({ratio:.2f} bytes a token)"
-        )
+    for line in prepare(config).describe():
+        print(line)
     return 0
 
 
@@ -143,15 +138,15 @@ def _shown(row: Row, name: str, form: str) -> str:
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
-    from mudd_core.run.components import validation_batches, validation_size
+    from mudd_core.run.components import validation_batches
     from mudd_core.run.evaluate import evaluate
 
-    config, cache, model, step = _loaded(request)
+    config, text, model, step = _loaded(request)
     result = evaluate(
         model,
-        validation_batches(config, cache),
+        validation_batches(config, text),
         step=step,
-        bytes_per_target=validation_size(cache)[1],
+        bytes_per_target=text.valid_bytes_per_target,
     )
     assert result is not None
     print(

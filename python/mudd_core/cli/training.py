@@ -126,6 +126,8 @@ def _show_sample(trainer: Any, config: Config) -> None:
     """A run that is done and saved ends well, whatever its sample does."""
     from mudd_core.run.sample import write_text
 
+    if trainer.tokenizer is None:  # data that are ids alone
+        return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     try:

@@ -198,7 +198,7 @@ def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
 class Batcher:
     """Windows of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
 
-    train: sample numbers run on for ever, `windows` of them in an epoch. valid: samples 0 .. windows - 1
+    train: sample numbers run on for ever, `rows` of them in an epoch. valid: samples 0 .. rows - 1
     predict every token after the first once; samples behind them are padding only. UserError if the split is
     shorter than a window.
     """
@@ -224,9 +224,14 @@ class Batcher:
         )  # fmt: skip
 
     @property
-    def windows(self) -> int:
+    def rows(self) -> int:
         """Windows in an epoch (train), or in all (valid)."""
-        return int(self.core.windows)
+        return int(self.core.rows)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the rows have beside inputs and targets: nothing."""
+        return ()
 
     def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
         """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""
@@ -241,3 +246,8 @@ class Batcher:
         targets = np.empty((n_samples, self.seq_len), np.int32)
         self.fill(first_sample, inputs, targets)
         return inputs, targets
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        """The same by name."""
+        inputs, targets = self.batch(first_sample, n_samples)
+        return {"inputs": inputs, "targets": targets}

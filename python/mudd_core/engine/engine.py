@@ -27,11 +27,13 @@ Array = npt.NDArray[Any]
 class Engine:
     """Trains a model on batches of a batcher (or on given ones).
 
-    config: the whole run's config. batcher: has `.core`, the batcher of the core; None if each step brings its batch.
+    config: the whole run's config. batcher: the rows of training (data.pipelines.Rows); None if each step brings its
+    batch. parts: the inputs beside inputs and targets that the batcher will have, where there is none yet.
     """
 
-    def __init__(self, config: Any, model: Any, batcher: Any = None) -> None:
+    def __init__(self, config: Any, model: Any, batcher: Any = None, parts: tuple[str, ...] = ()) -> None:
         self.config, self.model, self.batcher = config, model, batcher
+        self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         train = config.train
         self._comm: Comm = model.comm or alone_rank()
         self._part = BatchPart.of(train.batch_size, train.shard_count(), self._comm.rank, self._comm.world)
@@ -51,10 +53,10 @@ class Engine:
             )
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
-        self._planned = self._plan()
+        self._planned = self._plan(self._parts)
         self._step = self._train_step(self._planned)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
-        self._steps: dict[tuple[str, ...], Any] = {(): self._step}
+        self._steps: dict[tuple[str, ...], Any] = {self._parts: self._step}
         self._aux_loss = 0.0
         self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
         self._state = EngineState(model.store, self._step.moment_planes, self._load)
@@ -126,18 +128,16 @@ class Engine:
         reads it.
         """
         where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits, "flags": flags}
-        taken = self._step
         self._given = None
-        if batch is None:
+        if batch is None and self.batcher.core is not None:
+            taken = self._step_with(tuple(self.batcher.parts))
             report = taken.run(self.batcher.core, **where)
         else:
-            arrays, optional = self.model.checked(self.model.adapt(batch))
-            if optional:
-                self.settle()  # another step's weights
-            if optional not in self._steps:  # another graph over the same weights and moments
-                self._steps[optional] = self._train_step(self._plan(optional), self._step.moment_planes)
-            taken, self._given = self._steps[optional], arrays
-            report = taken.run_on(arrays, **where, batch_size=self.config.train.batch_size)
+            size = self.config.train.batch_size
+            given = self.batcher.arrays(step * size, size) if batch is None else self.model.adapt(batch)
+            arrays, optional = self.model.checked(given)
+            taken, self._given = self._step_with(optional), arrays
+            report = taken.run_on(arrays, **where, batch_size=size)
         if settle or taken is not self._step:
             taken.settle()
         if self._load is not None and not report.stopped:
@@ -146,6 +146,14 @@ class Engine:
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
         return report
+
+    def _step_with(self, parts: tuple[str, ...]) -> Any:
+        """The step over graphs with these inputs beside inputs and targets."""
+        if parts != self._parts:
+            self.settle()  # another step's weights
+        if parts not in self._steps:  # another graph over the same weights and moments
+            self._steps[parts] = self._train_step(self._plan(parts), self._step.moment_planes)
+        return self._steps[parts]
 
     def settle(self) -> None:
         """Return when all weights of the last step are here; all ranks call it together."""
@@ -159,7 +167,7 @@ class Engine:
 
     @property
     def exposed_seconds(self) -> float:
-        """Of the last step on inputs and targets alone: only exchanging with other ranks, or waiting for them."""
+        """Of the last step on the batcher's rows: only exchanging with other ranks, or waiting for them."""
         return float(self._step.exposed_seconds)
 
     def figures(self) -> dict[str, Any]:
@@ -179,9 +187,11 @@ class Engine:
         """
         self.settle()
         given = self._given
-        optional = tuple(name for name in given or () if name not in ("inputs", "targets"))
+        optional = (
+            self.batcher.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
+        )
         self.executor.release()  # two of them at once were never asked for
-        planned = self._plan(optional, check_finite=True)
+        planned = self._plan(tuple(optional), check_finite=True)
         for run in range(self.runs):
             row = self._part.first + run * self._samples
             first = step * self.config.train.batch_size + row
@@ -217,7 +227,7 @@ class Engine:
 
     @property
     def executor(self) -> Any:
-        """The planned executor of a training run over inputs and targets."""
+        """The planned executor of a training run over the batcher's rows."""
         return self._planned.executor
 
     def flops_per_token(self) -> float:

@@ -29,9 +29,11 @@ def book(
     model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
     ranks that train it; all make this call. checkpoints: of the run, whose types the frozen weights keep.
     """
+    from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine as RealEngine
     from mudd_core.engine.model import Model
 
+    parts = parts_of(config.data)
     if model is None:
         model = Model(
             shape,
@@ -41,9 +43,9 @@ def book(
             comm=comm,
             stored=stored_types(shape, config, checkpoints),
         )
-    engine = RealEngine(config, model, batcher)
+    engine = RealEngine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
-    evaluation = model.plan("evaluate", batch, config.train.seq_len).executor.arena_bytes
+    evaluation = model.plan("evaluate", batch, config.train.seq_len, optional=parts).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 

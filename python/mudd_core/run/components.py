@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig
@@ -19,13 +19,16 @@ from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
 from mudd_core.run.stored_types import require_types, types_note
 
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared, Rows, RowShape
+
 
 @dataclass(frozen=True)
 class Components:
     """What the loop works on.
 
-    facts: what the weights depend on besides the config; compared on resume. n_targets: predictions of a
-    whole validation. bytes_per_target: bytes of validation text over them. peak: of the units that the run uses.
+    facts: what the weights depend on besides the config; compared on resume. n_targets: slots of a whole validation.
+    bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     warnings: for the user, once. notes: lines for the user when a run begins or goes on.
     """
 
@@ -95,14 +98,15 @@ def assemble(
     fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
     checkpoints: the run's folder of them.
     """
-    from mudd_core import _core, data
+    from mudd_core import _core
+    from mudd_core.data import pipelines
     from mudd_core.engine.trainable import trained_note
 
     train, ranks = config.train, ranks or Ranks()
     place = _place(ranks)
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
-        shape, cache = model.config, None
+        shape, text = model.config, None
         require_types(model, config)
         model, engine, report = book(shape, config, model)
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
@@ -112,10 +116,10 @@ def assemble(
             shape = resolved_model(config, expected_vocabulary(config))
             check_memory(shape, config, checkpoints=checkpoints, place=place)
 
-        cache = _shared_cache(data.prepare, config, fingerprint, ranks, check)
-        shape = resolved_model(config, cache.vocab_size)
+        text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
+        shape = resolved_model(config, text.vocab_size)
         ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
-        batcher = data.Batcher(cache, "train", train.seq_len, config.order_seed)
+        batcher = training_rows(config, text)
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
@@ -132,7 +136,7 @@ def assemble(
         warnings=tuple(start_warnings.of_threads(_core.num_threads())),
         notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
     )
-    return _with_text(components, config, cache) if cache else components
+    return _with_text(components, config, text) if text else components
 
 
 def _place(ranks: Ranks) -> Place:
@@ -141,81 +145,75 @@ def _place(ranks: Ranks) -> Place:
     return Place(ranks.world, ranks.comm.node_size)
 
 
-def _shared_cache(
-    prepare: Callable[..., Any],
+def _shared_data(
+    prepare: Callable[..., Prepared],
     config: Config,
     fingerprint: str | None,
     ranks: Ranks,
     before_build: Callable[[], None] | None = None,
-) -> Any:
-    """The token cache: built by one rank, found by those that see its files, and the same for all."""
-    from mudd_core.data.access import Access
-
+) -> Prepared:
+    """The data of a run: a cache is built by one rank, found by those that see its files, and the same for all."""
     shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
-    cache = ranks.in_turn(
-        lambda: prepare(
-            config.data,
-            fingerprint=fingerprint,
-            progress=shown,
-            before_build=before_build,
-            access=Access.of(config),
-        )
+    text: Prepared = ranks.in_turn(
+        lambda: prepare(config, fingerprint=fingerprint, progress=shown, before_build=before_build)
     )
-    ranks.agree({"text and tokenizer": cache.fingerprint, "token cache": cache.seal})
-    return cache
+    ranks.agree({"text and tokenizer": text.fingerprint, "token cache": text.seal})
+    return text
 
 
 def add_text(
     components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
 ) -> Components:
     """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
-    from mudd_core import data
+    from mudd_core.data import pipelines
 
-    cache = _shared_cache(data.prepare, config, fingerprint, ranks or Ranks())
+    text = _shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
     have = components.model.config.vocab_size
-    if cache.vocab_size > have:
+    if text.vocab_size > have:
         raise UserError(
-            f"[train] model: expected a vocabulary of at least the tokenizer's {cache.vocab_size}, got {have}; "
+            f"[train] model: expected a vocabulary of at least the tokenizer's {text.vocab_size}, got {have}; "
             "give each step its batch, or set data.tokenizer to the model's own"
         )
-    components.engine.batcher = data.Batcher(cache, "train", config.train.seq_len, config.order_seed)
-    return _with_text(components, config, cache)
+    components.engine.batcher = training_rows(config, text)
+    return _with_text(components, config, text)
 
 
-def _with_text(components: Components, config: Config, cache: Any) -> Components:
-    n_targets, bytes_per_target = validation_size(cache)
+def _with_text(components: Components, config: Config, text: Prepared) -> Components:
     return dataclasses.replace(
         components,
-        tokenizer=cache.tokenizer,
+        tokenizer=text.tokenizer,
         facts={
-            DATA_FACT: cache.fingerprint,
-            SEAL_FACT: cache.seal,
+            DATA_FACT: text.fingerprint,
+            SEAL_FACT: text.seal,
             "vocab_size": components.model.config.vocab_size,
         },
-        n_targets=n_targets,
-        bytes_per_target=bytes_per_target,
-        validation_batches=lambda: validation_batches(config, cache),
-        warnings=(*components.warnings, *start_warnings.of_text(config, cache)),
+        n_targets=text.rows("valid", row_shape(config)).rows * config.train.seq_len,
+        bytes_per_target=text.valid_bytes_per_target,
+        validation_batches=lambda: validation_batches(config, text),
+        warnings=(*components.warnings, *start_warnings.of_text(config, text)),
     )
 
 
-def validation_size(cache: Any) -> tuple[int, float]:
-    """(predictions of a whole validation, bytes of its text over them); UserError if it has none."""
-    n_targets = cache.n_valid_tokens - 1
-    if n_targets < 1:
-        raise UserError(
-            f"[data] the validation split has {max(0, n_targets + 1)} tokens and needs 2; use more text"
-        )
-    return n_targets, cache.valid_bytes / n_targets
+def row_shape(config: Config) -> RowShape:
+    """What of a config decides the rows of its data."""
+    from mudd_core.data.pipelines import RowShape
+
+    train = config.train
+    return RowShape(train.seq_len, train.batch_size, config.order_seed)
 
 
-def validation_batches(config: Config, cache: Any) -> Iterator[Any]:
-    """Batches (inputs and targets by name) of the held-out text, eval.max_batches of them at most."""
-    from mudd_core import data
+def training_rows(config: Config, text: Prepared) -> Rows:
+    """The rows that training reads."""
+    rows = text.rows("train", row_shape(config))
+    if config.data.repeat_batch and rows.core is not None:
+        rows.core.repeat(config.train.batch_size)
+    return rows
 
-    batcher = data.Batcher(cache, "valid", config.train.seq_len)
+
+def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+    """Batches (arrays by name) of the held-out rows, eval.max_batches of them at most."""
+    rows = text.rows("valid", row_shape(config))
     size = config.eval.batch_size or config.train.batch_size
-    count = -(-batcher.windows // size)
+    count = -(-rows.rows // size)
     for index in range(min(count, config.eval.max_batches or count)):
-        inputs, targets = batcher.batch(index * size, size)
-        yield {"inputs": inputs, "targets": targets}
+        yield rows.arrays(index * size, size)

@@ -70,9 +70,9 @@ def _saved_with(
 
 
 def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
-    """(token cache, model, step) of the newest checkpoint of a run, or of one step."""
-    from mudd_core import _core, checkpoint, data
-    from mudd_core.data.access import Access
+    """(data, model, step) of the newest checkpoint of a run, or of one step."""
+    from mudd_core import _core, checkpoint
+    from mudd_core.data import pipelines
     from mudd_core.engine.model import Model
     from mudd_core.run.components import resolved_model
     from mudd_core.run.files import read_facts
@@ -82,11 +82,11 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
-    cache = data.prepare(config.data, fingerprint=facts.get(DATA_FACT), access=Access.of(config))
-    if facts.get(SEAL_FACT, cache.seal) != cache.seal:
+    text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
+    if facts.get(SEAL_FACT, text.seal) != text.seal:
         raise UserError(
-            f"[data] the token cache {cache.path} is not the one that {path} was trained with: saved seal "
-            f"{facts[SEAL_FACT]!r}, now {cache.seal!r}; bring the old one back"
+            f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
+            f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
         )
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
     folder = path / "checkpoints"
@@ -99,7 +99,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
         found = newest
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
-    shape = resolved_model(config, cache.vocab_size)
+    shape = resolved_model(config, text.vocab_size)
     model = Model(
         shape,
         seed=config.train.seed,
@@ -107,4 +107,4 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
         stored=types_of(shape, config, found.types, resumed=True),
     )
     take_weights(model, found)
-    return cache, model, found.step
+    return text, model, found.step

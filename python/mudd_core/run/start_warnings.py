@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
 from mudd_core.run.cores import usable_cores
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
 
 # Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al., 2023).
 MANY_EPOCHS = 4.0
@@ -22,22 +25,23 @@ def of_threads(threads: int) -> list[str]:
     ]
 
 
-def of_text(config: Config, cache: Any) -> list[str]:
-    """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's.
-
-    cache: has n_train_tokens and vocab_size, as TokenCache.
-    """
+def of_text(config: Config, text: Prepared) -> list[str]:
+    """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
     train, found = config.train, []
     read = train.steps * train.batch_size * train.seq_len
-    epochs = read / max(1, cache.n_train_tokens)
+    epochs = read / text.train_tokens if text.train_tokens else 0.0
     if epochs > MANY_EPOCHS:
         found.append(
-            f"[data] the run reads {read:,} tokens, the text has {cache.n_train_tokens:,}: {epochs:,.1f} epochs over "
+            f"[data] the run reads {read:,} tokens, the text has {text.train_tokens:,}: {epochs:,.1f} epochs over "
             "the same text; use more text or fewer train.steps"
         )
-    if config.data.tokenizer == "bpe" and cache.vocab_size < config.data.vocab_size:
+    if (
+        text.tokenizer is not None
+        and config.data.tokenizer == "bpe"
+        and text.vocab_size < config.data.vocab_size
+    ):
         found.append(
             f"[data.vocab_size] the text is too small for {config.data.vocab_size:,} tokens; its vocabulary has "
-            f"{cache.vocab_size:,}"
+            f"{text.vocab_size:,}"
         )
     return found

@@ -131,7 +131,7 @@ class Trainer:
     # ---- one step -----------------------------------------------------------------------------------------
 
     def _need_text(self, fingerprint: str | None = None) -> None:
-        if self._components.tokenizer is None:
+        if DATA_FACT not in self._components.facts:
             self._components = add_text(self._components, self.config, fingerprint, self._ranks)
             self._log.warn(self._components.warnings)
 

@@ -83,19 +83,19 @@ def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
 
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
-    from mudd_core import _core, data
-    from mudd_core.data.access import Access
+    from mudd_core import _core
+    from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
     from mudd_core.run.booking import check_memory
-    from mudd_core.run.components import expected_vocabulary, resolved_model
+    from mudd_core.run.components import expected_vocabulary, resolved_model, row_shape
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")
     grow.check_start(config)
     _core.set_num_threads(config.train.threads)
     check_memory(resolved_model(config, expected_vocabulary(config)), config)
-    cache = data.prepare(config.data, access=Access.of(config))
-    new = resolved_model(config, cache.vocab_size)
+    text = prepare(config)
+    new = resolved_model(config, text.vocab_size)
     assert isinstance(new, TokenFormerConfig)
     source = grow.read_source(config.start.load_parameters_path)
     number = config.start.load_parameters_path_slot_number
@@ -107,7 +107,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     how = config.start.grow_init
     for name, value in grow.start_weights(after, source, slot_number=number, how=how).items():
         after.set_parameter(name, value)
-    tokens = data.Batcher(cache, "valid", config.train.seq_len).batch(0, _PROBE_WINDOWS)[0]
+    tokens = text.rows("valid", row_shape(config)).arrays(0, _PROBE_WINDOWS)["inputs"]
     print(
         f"{old.slots('qkv'):,} to {new.slots('qkv'):,} slots, new ones {how}; compared on {tokens.size:,} tokens"
     )

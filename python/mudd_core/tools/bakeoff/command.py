@@ -33,13 +33,13 @@ def main(words: Sequence[str]) -> int:
     tokens = _whole(asked.tokens, "--tokens")
     seeds = _whole(asked.seeds, "--seeds")
     out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
-    from mudd_core import data
     from mudd_core.base.surroundings import environment_text
+    from mudd_core.data.pipelines import prepare
     from mudd_core.run import signals
 
     families = asked.families.split(",")
     probe = comparison(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).candidates[0].config
-    vocab = int(data.prepare(probe.data).vocab_size)
+    vocab = int(prepare(probe).vocab_size)
     found = comparison(asked.preset, families, asked.equal, tokens, overrides, vocab)
     few = f" (fewer than the {LEAST_TOKENS:,} at which families part)" if tokens < LEAST_TOKENS else ""
     print(
