@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,30 +19,45 @@ from mudd_core.interop import load_original
 URL = "gs://bucket/run"
 TRAIN = ["train", "--config=tiny.py"]
 COMMANDS = {
-    "workdir": [*TRAIN, f"--workdir={URL}"],
-    "plan": [*TRAIN, "--plan", f"--workdir={URL}"],
     "data.path": [*TRAIN, "--workdir=w", f"data.path={URL}"],
     "data.tokenizer": [*TRAIN, "--workdir=w", "data.tokenizer=https://host/tokenizer.json"],
     "data.cache_dir": ["data", "--config=tiny.py", "data.cache_dir=s3://bucket/cache"],
     "start.load_parameters_path": [*TRAIN, "--workdir=w", "start.load_parameters_path=hf://owner/model"],
     "config": ["train", "--config=gs://bucket/small.py"],
-    "validate": ["validate", f"--workdir={URL}"],
-    "sample": ["sample", "--config=tiny.py", f"--workdir={URL}"],
-    "report": ["report", f"--workdir={URL}"],
     "import": ["import", "hf://owner/model", "--workdir=w"],
     "import workdir": ["import", "w", f"--workdir={URL}"],
     "import settings": ["import", "w", "--workdir=w", f"--settings={URL}"],
-    "export": ["export", f"--workdir={URL}", "--to=w"],
     "export to": ["export", "--workdir=w", "--to=s3://bucket/model"],
     "grow": ["grow", "--config=tokenformer/tiny.py", f"--from={URL}", "--workdir=w"],
     "grow workdir": ["grow", "--config=tokenformer/tiny.py", "--from=w", f"--workdir={URL}"],
-    "weights": ["weights", f"--workdir={URL}"],
     "weights out": ["weights", "--workdir=w", f"--out={URL}"],
     "mup check": ["mup", "check", f"--out={URL}"],
     "mup transfer": ["mup", "transfer", f"--out={URL}"],
     "bakeoff": ["bakeoff", f"--out={URL}"],
     "profile": ["profile", "--config=tiny.py", "--trace=gs://bucket/step.json.gz"],
 }
+
+
+WORKDIRS = {
+    "workdir": [*TRAIN, f"--workdir={URL}"],
+    "validate": ["validate", f"--workdir={URL}"],
+    "sample": ["sample", "--config=tiny.py", f"--workdir={URL}"],
+    "report": ["report", f"--workdir={URL}"],
+    "export": ["export", f"--workdir={URL}", "--to=w"],
+    "weights": ["weights", f"--workdir={URL}"],
+}
+
+
+@pytest.mark.parametrize("name", WORKDIRS)
+def test_a_bucket_without_its_package_exits_with_2_and_names_the_extra_and_the_map(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(WORKDIRS[name]) == 2
+    told = capsys.readouterr().err
+    assert "pip install 'mudd-core[cloud]'" in told and "storage.map=PREFIX=FOLDER" in told
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -51,15 +67,14 @@ def test_a_url_exits_with_2_and_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     assert main(COMMANDS[name]) == 2
     told = capsys.readouterr().err
-    assert "got the URL '" in told and "URLs are neither read nor written yet" in told
+    assert "got the URL '" in told and "URLs are neither read nor written here" in told
     assert not list(tmp_path.iterdir())
 
 
 def test_from_python() -> None:
     config = mc.load_config("tiny.py")
-    for workdir in (URL, Path(URL)):
-        with pytest.raises(UserError, match=r"\[workdir\] path: expected a local path, got the URL"):
-            mc.Trainer(config, workdir)
+    with pytest.raises(UserError, match=r"\[workdir\] path: expected a local path, got the URL"):
+        mc.Trainer(config, Path(URL))  # it has lost a slash
     for call in (
         lambda: mc.load_config(URL),
         lambda: mc.Trainer(Config(data=DataConfig(path=URL))),

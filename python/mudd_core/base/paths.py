@@ -1,4 +1,4 @@
-"""Paths that users give: files and folders of this machine, no URLs yet."""
+"""Paths that users give: files and folders of this machine. storage.py has the URLs that some arguments take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url_fault(path: str | Path) -> str | None:
         return f"expected a local path, got the URL '{path}'; give it without file://"
     copy = f" ({_COPY[scheme]})" if scheme in _COPY else ""
     return (
-        f"expected a local path, got the URL '{path}'; URLs are neither read nor written yet: copy the files to or "
+        f"expected a local path, got the URL '{path}'; URLs are neither read nor written here: copy the files to or "
         f"from a local folder with the storage's own program{copy} and give that folder here"
     )
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url, mapped
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.suggest import nearest
 from mudd_core.run.config_source import ConfigSource, recorded, resumed
-from mudd_core.run.saved_run import work_directory
+from mudd_core.run.saved_run import mounts_in, work_directory
 
 
 @dataclass
@@ -28,7 +29,19 @@ class Request:
     def workdir(self) -> Path:
         """The work directory: --workdir, or runs/<config name>."""
         named = self.options.get("--workdir")
-        return work_directory(named, "" if named is not None else self.required_config().name)
+        return work_directory(named, "" if named is not None else self.required_config().name, self.mounts)
+
+    @property
+    def mounts(self) -> str:
+        """storage.map of the arguments, else of the config."""
+        return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
+
+    @property
+    def run_place(self) -> str | Path:
+        """The work directory, or the URL that it is mirrored to."""
+        named = self.options.get("--workdir", "")
+        url = mapped(named, self.mounts)
+        return url if is_url(url) else self.workdir
 
     def required_config(self) -> Config:
         """The checked config; UserError if none was given."""
@@ -153,7 +166,9 @@ def _load(request: Request) -> None:
         request.config = config_of(file, request.words)
         return
     named = request.options.get("--workdir")
-    known = resumed(file, request.words, None if named is None else work_directory(named, ""))
+    known = resumed(
+        file, request.words, None if named is None else work_directory(named, "", mounts_in(request.words))
+    )
     if known is not None:
         request.config, request.source = known
         check_config(request.config)

@@ -57,7 +57,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
     """The locked work directory."""
     from mudd_core.run.shared_store import open_store
 
-    store = open_store(request.workdir, ranks)
+    store = open_store(request.run_place, ranks)
     assert store is not None
     store.source = request.source
     return store
@@ -71,6 +71,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     progress = Progress(quiet=not ranks.first, live=ranks.world == 1)
     summary = store.summary()
     if summary is not None:
+        store.settle()
         progress.say(
             f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
             f"--workdir starts a new one\n{ending(summary, store.path, request)}"

@@ -31,7 +31,6 @@ _UNBUILT = frozenset(
         "eval.protocol",
         "eval.target_loss",
         "log.mllog",
-        "storage.map",
         "train.epochs",
         "train.keep_every",
         "train.save",

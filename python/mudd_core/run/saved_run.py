@@ -9,6 +9,7 @@ from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.config import (
     Config,
     apply_overrides,
@@ -20,9 +21,33 @@ from mudd_core.config import (
 )
 
 
-def work_directory(asked: str | None, name: str) -> Path:
-    """The folder asked for, else runs/<name of the config>."""
+def work_directory(asked: str | None, name: str, mounts: str = "") -> Path:
+    """The folder asked for, else runs/<name of the config>; for a URL the folder that is mirrored there."""
+    if asked is not None and is_url(asked := mapped(asked, mounts)):
+        return mirror_folder(asked)
     return local(Path("runs") / name if asked is None else asked, "[arguments] --workdir")
+
+
+def mounts_in(words: Sequence[str]) -> str:
+    """storage.map as the arguments give it; empty where they do not."""
+    given = ""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.lstrip("-+").removeprefix("config.") == "storage.map":
+            given = value if equals else "".join(words[i + 1 : i + 2])
+    return given
+
+
+def _fetched(asked: str, path: Path, mounts: str) -> None:
+    """Bring here the newest step of a run that is at a URL."""
+    from mudd_core.run.mirror import Mirror, remembered
+
+    url = mapped(asked, mounts)
+    if is_url(url):
+        mirror = Mirror(url, path.absolute(), writes=False)
+        path.mkdir(parents=True, exist_ok=True)
+        remembered(path, mirror.url)
+        mirror.fetch(lambda text: print(text, file=sys.stderr))
 
 
 def named_run(
@@ -44,7 +69,8 @@ def named_run(
         config = Config()
         if file is not None:
             find_config(file)  # it is not needed, but a wrong name is a mistake
-        path = work_directory(workdir, "")
+        path = work_directory(workdir, "", mounts_in(words))
+        _fetched(workdir, path, mounts_in(words))
     return _saved_with(path, words, config, known, first), path
 
 

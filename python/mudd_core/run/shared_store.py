@@ -9,6 +9,7 @@ from typing import Any
 
 from mudd_core.base.errors import FormatError, SaveError, ToldElsewhereError
 from mudd_core.base.members import build
+from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict
 from mudd_core.run.config_source import ConfigSource
@@ -22,10 +23,10 @@ from mudd_core.run.store import RunStore
 class SharedStore:
     """A RunStore that all ranks of a run have together. Its methods are collective, but for `log` and `event`."""
 
-    def __init__(self, path: str | Path, ranks: Ranks) -> None:
-        """Rank 0 locks the work directory; UserError if it is in use or foreign."""
+    def __init__(self, path: str | Path, ranks: Ranks, remote: str = "") -> None:
+        """Rank 0 locks the work directory; UserError if it is in use or foreign. remote: as RunStore."""
         self._ranks = ranks
-        self._store = ranks.together(lambda: RunStore(path) if ranks.first else None)
+        self._store = ranks.together(lambda: RunStore(path, remote) if ranks.first else None)
         self.path = Path(ranks.from_first(lambda: str(self.writer.path)))
         self.config: Config | None = None
         self.run_id = ""
@@ -175,7 +176,12 @@ class SharedStore:
             self.save_error = error
             return False
         self.save_error = None
+        self._by_first(lambda store: store.mirror_step(step))
         return True
+
+    def settle(self) -> None:
+        """As RunStore.settle."""
+        self._by_first(lambda store: store.settle())
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row."""
@@ -189,9 +195,17 @@ class SharedStore:
 
 
 def open_store(
-    workdir: str | Path | RunStore | SharedStore | None, ranks: Ranks
+    workdir: str | Path | RunStore | SharedStore | None, ranks: Ranks, mounts: str = ""
 ) -> RunStore | SharedStore | None:
-    """The store of a work directory, or the one that is given; None for a run that writes nothing."""
+    """The store of a work directory, or the one that is given; None for a run that writes nothing.
+
+    mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote.
+    """
     if workdir is None or isinstance(workdir, RunStore | SharedStore):
         return workdir
-    return RunStore(workdir) if ranks.world == 1 else SharedStore(workdir, ranks)
+    remote = ""
+    if isinstance(workdir, str):
+        workdir = mapped(workdir, mounts)
+        if is_url(workdir):
+            remote, workdir = workdir, mirror_folder(workdir)
+    return RunStore(workdir, remote) if ranks.world == 1 else SharedStore(workdir, ranks, remote)

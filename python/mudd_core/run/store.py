@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from mudd_core.run.files import read_facts, read_object, read_saved_config
 from mudd_core.run.logs import Logs
 from mudd_core.run.longer import extended
 from mudd_core.run.metrics import Row, read_rows
+from mudd_core.run.mirror import Mirror, remembered
 from mudd_core.run.records import Summary, Validation
 from mudd_core.run.saved_state import Saver, load_newest
 from mudd_core.run.take_over import locked
@@ -36,13 +38,25 @@ from mudd_core.run.workdir import write_json
 class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close."""
 
-    def __init__(self, path: str | Path) -> None:
-        """Lock the work directory; UserError if it is in use or foreign."""
+    def __init__(self, path: str | Path, remote: str = "") -> None:
+        """Lock the work directory; UserError if it is in use or foreign.
+
+        remote: URL that the directory is a copy of. What it has and this machine lacks is fetched.
+        """
         self.ended = False  # all that was done is saved: a later store of this process may take over
+        self._mirror = Mirror(remote, Path(path).absolute()) if remote else None
         self.dir = locked(path, self)
+        if self._mirror is not None:
+            try:
+                remembered(self.path, self._mirror.url)
+                self._mirror.fetch(print)
+            except BaseException:
+                self.dir.close()
+                raise
         self.config: Config | None = None
         self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
         self.run_id = ""
+        self._upload_error: SaveError | None = None
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
         self._logs = Logs(self.path)
 
@@ -156,6 +170,8 @@ class RunStore:
         try:
             # Checkpoints before rows: a resume from one of these needs its rows.
             checkpoint.drop_after(self.dir.checkpoint_folder, step, run_id=self.run_id)
+            if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
+                print(f"warning: {obstacle}", file=sys.stderr)
             self._logs.close_rows()
         except OSError as error:
             raise SaveError(f"[save] {self.path}: {error.strerror}") from error
@@ -193,7 +209,26 @@ class RunStore:
             self.save_failed(step, error)
             return False
         self.save_error = None
+        self.mirror_step(step)
         return True
+
+    def mirror_step(self, step: int) -> None:
+        """Mirror what is committed. A failure counts as one of a save; no local step is lost."""
+        if self._mirror is None:
+            return
+        try:
+            self._mirror.push()
+        except SaveError as error:
+            print(f"warning: {error}; the next save tries again", file=sys.stderr)
+            self._upload_error = error
+            self.save_failed(step, error)
+
+    def settle(self) -> None:
+        """Before the end: what could not be mirrored is tried once more; SaveError where that fails."""
+        if self._mirror is not None:
+            self._mirror.push()
+            if self.save_error is self._upload_error:
+                self.save_error = None
 
     def sync_logs(self) -> None:
         """Before a step is committed, its rows are on disk; SaveError where that fails."""
@@ -209,11 +244,22 @@ class RunStore:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""
         self._logs.sync()
         write_json(self.dir.summary_file, dataclasses.asdict(summary))
+        if self._mirror is not None:
+            self._mirror.push_logs()
         self.ended = True
 
     def close(self) -> None:
         """Close the logs and give the lock back; a log that cannot be written any more is a warning."""
         try:
             self._logs.close()
+            self._mirror_last_lines()
         finally:
             self.dir.close()
+
+    def _mirror_last_lines(self) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None and self.config is not None:
+            try:
+                mirror.push_logs()
+            except SaveError as error:
+                print(f"warning: {error}", file=sys.stderr)

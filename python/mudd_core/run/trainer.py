@@ -68,7 +68,7 @@ class Trainer:
         world = self._ranks.world
         mesh = self._ranks.together(lambda: mesh_of(config, world))
         self._ranks.together(lambda: require_tracker(config.log))
-        self._store = open_store(workdir, self._ranks)
+        self._store = open_store(workdir, self._ranks, config.storage.map)
         self._trace: Trace | None = None
         try:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
@@ -244,8 +244,10 @@ class Trainer:
             self._trace.close()
         if self._state.saved_step != self.step_done:
             self.save()
-        if self._store is not None and self._store.save_error is not None:
-            raise self._store.save_error
+        if self._store is not None:
+            self._store.settle()
+            if self._store.save_error is not None:
+                raise self._store.save_error
         summary = self._state.summary(self.final_hash(), stopped)
         self._log.ended(summary)
         return summary

@@ -40,12 +40,13 @@ _KINDS = {
         "metrics.jsonl",
         "events.jsonl",
         "log.txt",
+        "remote.json",
         "summary.json",
     ],
     stat.S_IFDIR: ["checkpoints", "tensorboard"],
 }
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
-_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt"}
+_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt", "remote.json"}
 
 
 class InUseError(UserError):
@@ -199,8 +200,9 @@ class Workdir:
         """Remove the folders made by this object if nothing but its own lock is in them."""
         made, self._made = self._made, []
         with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
-            if made and {entry.name for entry in self.path.iterdir()} <= {".lock", "log.txt"}:
-                (self.path / "log.txt").unlink(missing_ok=True)
+            if made and {entry.name for entry in self.path.iterdir()} <= {".lock", "log.txt", "remote.json"}:
+                for name in ("log.txt", "remote.json"):
+                    (self.path / name).unlink(missing_ok=True)
                 (self.path / ".lock").unlink()
                 for folder in made:
                     folder.rmdir()

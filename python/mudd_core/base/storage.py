@@ -1,0 +1,77 @@
+"""URLs: which texts are some, storage.map, and the file system of fsspec behind one. Nothing here reads a config."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.packages import needed
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "s3a": "s3fs", "hf": "huggingface_hub"}
+_MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is SCHEME://..."""
+    return _URL.match(text) is not None
+
+
+def scheme_of(url: str) -> str:
+    """gs of gs://bucket/run."""
+    found = _URL.match(url)
+    return found[1].lower() if found else ""
+
+
+def mapped(text: str, mounts: str, argument: str = "[storage] map") -> str:
+    """The text with the longest prefix of storage.map replaced by its folder; UserError for a map that is none."""
+    best = ("", "")
+    for entry in filter(None, (entry.strip() for entry in mounts.split(","))):
+        prefix, equals, folder = entry.partition("=")
+        if not equals or not is_url(prefix) or not folder:
+            raise UserError(f"{argument}: expected URL=FOLDER, several with commas, got '{entry}'")
+        prefix = prefix.rstrip("/")
+        if (text == prefix or text.startswith(prefix + "/")) and len(prefix) > len(best[0]):
+            best = (prefix, folder)
+    return best[1].rstrip("/") + text[len(best[0]) :] if best[0] else text
+
+
+def mirror_folder(url: str, root: Path = Path("runs/remote")) -> Path:
+    """Where the run of a work directory URL lives: runs/remote/<host>/<path>."""
+    found = _URL.match(url)
+    assert found is not None
+    parts = [part for part in found[2].split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or "\0" in url:
+        raise UserError(f"[workdir] path: expected a URL with a host and a path, got '{url}'")
+    return root.joinpath(*parts)
+
+
+def file_system(url: str, argument: str) -> tuple[Any, str]:
+    """(file system, path in it) of a URL. UserError for a scheme without its package, or one that nobody knows."""
+    scheme = scheme_of(url)
+    if scheme in _PACKAGES:
+        try:
+            needed(_PACKAGES[scheme], argument, f"for {scheme}:// URLs")
+        except UserError as error:
+            raise UserError(f"{error}; or {_MOUNT}") from None
+    from fsspec.core import url_to_fs
+
+    try:
+        found, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
+    except Exception as error:  # of credentials, or of the network
+        raise unreachable(url, argument, error) from None
+    return found, str(path)
+
+
+def unreachable(url: str, argument: str, error: BaseException) -> UserError:
+    """The refusal of a storage that does not answer, or not as it should."""
+    reason = str(error) or type(error).__name__
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
+        if secret := os.environ.get(name):
+            reason = reason.replace(secret, "***")
+    return UserError(f"{argument}: '{url}' cannot be reached: {reason[:300]}; {_MOUNT} (extra cloud)")
