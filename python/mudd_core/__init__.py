@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mudd_core.config import Config as Config
     from mudd_core.config import GPT2Config as GPT2Config
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
-    from mudd_core.config import load_config as load_config
     from mudd_core.engine.model import Model as Model
+    from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.tape import Tensor as Tensor
     from mudd_core.graph.tape import precision as precision
     from mudd_core.ops import custom as custom
@@ -62,7 +62,7 @@ _HOME = {
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
-    "load_config": "config",
+    "load_config": "grammars.load",
     "num_threads": "_core",
     "precision": "graph.tape",
     "set_num_threads": "_core",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,20 +11,34 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.fields import walk
 from mudd_core.config.suggest import nearest
+from mudd_core.grammars import detect
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.config_source import ConfigSource, recorded, resumed
 from mudd_core.run.saved_run import mounts_in, work_directory
 
 
 @dataclass
 class Request:
-    """What the words ask for. config is None without --config, and for commands that read a run."""
+    """What the words ask for. config is None without --config, and for commands that read a run.
+
+    resolved: what a command in the grammar of an original program comes to; typed: its arguments.
+    """
 
     command: str = "train"
     config: Config | None = None
     words: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
     source: ConfigSource | None = None
+    resolved: Resolved | None = None
+    typed: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the user about arguments that do nothing here."""
+        return [] if self.resolved is None else self.resolved.notes
 
     @property
     def workdir(self) -> Path:
@@ -100,8 +115,10 @@ def parse(words: Sequence[str]) -> Request:
     request, rest = Request(), list(words)
     if rest[:1] == ["help"]:
         rest = [*rest[1:], "--help"]
-    if rest and rest[0] in (*COMMANDS, *ALIASES):
-        request.command = _command(rest.pop(0))
+    first = ""
+    if rest and rest[0] in (*COMMANDS, *ALIASES, *detect.COMMANDS):
+        first = rest.pop(0)
+        request.command = first if first in detect.COMMANDS else _command(first)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
@@ -122,18 +139,70 @@ def parse(words: Sequence[str]) -> Request:
                 raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
             value = rest.pop(0)
         request.options[name] = value
-    if "--mode" in request.options:
-        request.command = _command(request.options["--mode"])
     if request.options.keys() & {"--help", "--version"}:
+        if "--mode" in request.options:
+            request.command = _command(request.options["--mode"])
         return request  # of all else, help alone looks at the config
+    if not _load_original(request, first, words):
+        if "--mode" in request.options:
+            request.command = _command(request.options["--mode"])
+        _check_takers(request)
+        _load(request)
+    return request
+
+
+def _check_takers(request: Request) -> None:
     for name in request.options:
         takers = OPTIONS[name][2]
         if takers and request.command not in takers:
             raise UserError(
                 f"[arguments] {name}: expected the command {' or '.join(takers)}, got {request.command}"
             )
-    _load(request)
-    return request
+
+
+def asked_of(request: Request, first: str) -> Asked:
+    """The arguments as the grammars take them. first: the command that is typed in front."""
+    words, config = list(request.words), request.options.get("--config", "")
+    if not config and words and detect.is_yml(words[0]):
+        config = words.pop(0)
+    mode = request.options.get("--mode", "")
+    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first)
+    options = {name: value for name, value in request.options.items() if name != "--config"}
+    return Asked(command, config, tuple(words), options, os.environ)
+
+
+def _load_original(request: Request, first: str, words: Sequence[str]) -> bool:
+    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
+    asked = asked_of(request, first)
+    with recorded(words) as source:
+        resolved = detect.resolve(asked)
+    if resolved is None:
+        return False
+    request.command, request.resolved, request.source = resolved.command, resolved, source
+    request.typed = list(words)
+    _check_takers(request)
+    request.options.pop("--config", None)
+    if resolved.workdir:
+        request.options["--workdir"] = resolved.workdir
+    request.words = []
+    if request.command in READING:
+        request.options.setdefault("--workdir", str(Path("runs") / resolved.config.name))
+        request.words = _free_words(resolved)
+        return True
+    request.config = resolved.config
+    if "--explain" not in request.options:
+        check_config(request.config)
+    return True
+
+
+def _free_words(resolved: Resolved) -> list[str]:
+    """Arguments for a command that reads a run: fields that were typed and may change on resume."""
+    typed = {path for path, origin in resolved.origins.items() if origin.word}
+    return [
+        f"{info.path}={info.value}"
+        for info in walk(resolved.config)
+        if info.path in typed and info.free_on_resume and info.path != "name"
+    ]
 
 
 _NAMING = ("model.config_path", "model.name_or_path", "--model-config-name")  # the first that is given counts
@@ -162,7 +231,7 @@ def _load(request: Request) -> None:
     if file is None:
         split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
         return
-    if request.command != "train" or request.options.keys() & {"--plan", "--params"}:
+    if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
         request.config = config_of(file, request.words)
         return
     named = request.options.get("--workdir")

@@ -11,7 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import Request
 from mudd_core.cli.job import asked
 from mudd_core.cli.names import JOB_OPTIONS, known_words
-from mudd_core.cli.training import train, write_now
+from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.run.metrics import Row
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def run(request: Request) -> int:
-    """Dispatch; `train --plan` and `train --params` only print."""
+    """Dispatch; `train --plan`, `train --params` and `train --explain` only print."""
+    if request.command == "train" and "--explain" in request.options:
+        print(explain(request))
+        return 0
+    if request.command != "train" or request.options.keys() & {"--plan", "--params"}:
+        say_notes(request)
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.run.plan_report import plan_text
 
@@ -37,6 +42,17 @@ def run(request: Request) -> int:
         return 0
     commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
     return commands[request.command](request)
+
+
+def explain(request: Request) -> str:
+    """The value of the field that --explain names, and where it comes from."""
+    from mudd_core.grammars.explain import explained, origins_of_words
+
+    config, name = request.required_config(), request.options["--explain"]
+    if request.resolved is not None:
+        return explained(config, name, request.resolved.grammar, request.resolved.origins)
+    origins = origins_of_words(config, request.options["--config"], request.words, known_words())
+    return explained(config, name, "", origins)
 
 
 def _place(request: Request) -> Place:

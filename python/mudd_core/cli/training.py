@@ -15,6 +15,7 @@ from mudd_core.cli.argv import Request
 from mudd_core.cli.log_text import copied_output
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
+from mudd_core.grammars.explain import origin_text
 from mudd_core.run.progress import Progress, duration
 from mudd_core.run.recipe import recipe_note
 from mudd_core.run.records import Summary
@@ -38,6 +39,8 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     ranks.together(lambda: require_tracker(config.log))
     if world == 1 and (note := widen(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
+    if ranks.first:
+        say_notes(request)
     signals.take_for_good()
     if reason := ranks.first_given(signals.stop_reason(None)):
         if ranks.first:
@@ -51,6 +54,12 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
             return _train(request, store, ranks)
     finally:
         store.close()
+
+
+def say_notes(request: Request) -> None:
+    """Print what the grammar of an original program has to say about the arguments."""
+    for note in request.notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
@@ -77,6 +86,8 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
             f"--workdir starts a new one\n{ending(summary, store.path, request)}"
         )
         return 0
+    if request.resolved is not None:
+        progress.say(origin_text(request.resolved))
     progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
     if note := recipe_note(config):
         progress.say(note)
@@ -153,6 +164,8 @@ def write_now(text: str) -> None:
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
     """The words that name this run again, ready to paste."""
     words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
+    if request.resolved is not None:
+        return shlex.join([*words, f"--workdir={request.workdir}"] if command else [*words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
         words.append(f"--workdir={request.options['--workdir']}")

@@ -23,9 +23,7 @@ ALIASES = {
     "Caiyun-AI/MUDDPythia-1.4B": "muddformer/muddpythia_1_4b",
     "MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
     "Caiyun-AI/MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
-    # TokenFormer: the yml files of both programs (tokenformer.yml as its first command sets it), published models.
-    **{f"{folder}tokenformer.yml": "tokenformer/124m" for folder in ("", "MaxText/configs/")},
-    **{f"{folder}gpt2.yml": "tokenformer/gpt2_baseline" for folder in ("", "MaxText/configs/")},
+    # TokenFormer: the yml files of the NeoX program (those of the JAX program: grammars/maxtext.py), published models.
     **{
         f"{folder}{theirs}_train_pile.yml": f"tokenformer/{ours}"
         for folder in ("", "configs/tokenformer/")

@@ -71,6 +71,21 @@ def _generator(read: Reader, shapes: Shapes, layers: int) -> dict[str, Any]:
     raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
 
 
+def shapes_of_settings(read: Reader, width: int, layers: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the generators' first matrices and of the biases by the settings. width: of the model."""
+    expand, fixed = read.config.get("dynamic_dense_hidden_expand"), fixed_last(read.config)
+    if expand is None or isinstance(expand, int | float):
+        expand = [1 if expand is None else expand] * layers
+    if not _are_factors(expand, layers):
+        raise read.refusal("dynamic_dense_hidden_expand", f"{layers} positive numbers", expand)
+    rounds, shapes = read.flag("dynamic_dense_hidden_round", False), dict[str, tuple[int, ...]]()
+    for n in range(layers):
+        hidden = _width(n, layers, expand[n], rounds, fixed)
+        shapes[f"decoder/layers_{n}/dynamic_dense_conn1/kernel"] = (width, hidden)
+        shapes[f"decoder/layers_{n}/dense_proj2.bias"] = (1 if fixed and n == layers - 1 else 4, n + 2)
+    return shapes
+
+
 def _are_factors(values: object, layers: int) -> bool:
     """Whether this is one number above 0 for each layer, none so large that widths overflow."""
     if not isinstance(values, list | tuple) or len(values) != layers:

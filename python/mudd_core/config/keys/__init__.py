@@ -1,5 +1,27 @@
 """Every key, flag and variable of the original programs' commands, a row each; one module for each grammar."""
 
-from mudd_core.config.keys.row import Fate, Key, Row, mapped, noted, pending, refused
+from mudd_core.config.keys import environment, maxtext
+from mudd_core.config.keys.row import COMMAND, WORKDIR, Fate, Key, Row, Value, mapped, noted, pending, refused
 
-__all__ = ["Fate", "Key", "Row", "mapped", "noted", "pending", "refused"]
+TABLE: tuple[Row, ...] = (*maxtext.ROWS, *environment.ROWS)
+
+
+def rows_of(grammar: str) -> dict[str, Row]:
+    """The rows of one grammar by name."""
+    return {row.name: row for row in TABLE if row.grammar == grammar}
+
+
+__all__ = [
+    "COMMAND",
+    "TABLE",
+    "WORKDIR",
+    "Fate",
+    "Key",
+    "Row",
+    "Value",
+    "mapped",
+    "noted",
+    "pending",
+    "refused",
+    "rows_of",
+]

@@ -10,7 +10,12 @@ from mudd_core.config.fields import Scalar
 
 Fate = Literal["mapped", "noted", "refused", "pending"]
 Value = Scalar | None | list[object] | dict[str, object]
+Values = Mapping[str, Value]
+Convert = Callable[[Values], Mapping[str, Scalar]]
+Note = Callable[[Values], str]
 Key = str
+
+WORKDIR, COMMAND = "(work directory)", "(command)"  # stand among the fields of keys that decide these
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,9 @@ class Row:
     default: the original's; a value equal to it is never refused. fields: paths of ours that a mapped key decides.
     text: mapped, what is converted; noted, why the key does nothing here; refused, the way out; pending, as mapped.
     convert: our values by path, from all keys of the grammar resolved so far (this one among them, with its default
-    where it is not given); None: the value goes to the one field as it is. allowed: values that a refused key takes.
+    where it is not given); None: the value goes to the one field as it is. Both convert and note may raise ValueError
+    for a value that the key cannot have. allowed: values that a refused key takes.
+    note: a line for the user about the values, empty if there is nothing to say.
     """
 
     grammar: str
@@ -29,8 +36,9 @@ class Row:
     fate: Fate
     fields: tuple[str, ...] = ()
     text: str = ""
-    convert: Callable[[Mapping[str, Value]], Mapping[str, Scalar]] | None = None
+    convert: Convert | None = None
     allowed: tuple[Value, ...] = ()
+    note: Note | None = None
 
 
 def mapped(
@@ -39,10 +47,11 @@ def mapped(
     default: Value,
     *fields: str,
     text: str = "",
-    convert: Callable[[Mapping[str, Value]], Mapping[str, Scalar]] | None = None,
+    convert: Convert | None = None,
+    note: Note | None = None,
 ) -> Row:
     """A key that decides fields of ours."""
-    return Row(grammar, name, default, "mapped", fields, text, convert)
+    return Row(grammar, name, default, "mapped", fields, text, convert, note=note)
 
 
 def noted(grammar: str, name: Key, default: Value, text: str) -> Row:

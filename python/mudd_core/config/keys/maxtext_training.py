@@ -1,0 +1,256 @@
+"""Keys of MaxText's forks about the training: its length, batch, optimizer, validation and checkpoints."""
+
+from __future__ import annotations
+
+from mudd_core.config.fields import Scalar
+from mudd_core.config.keys.row import COMMAND, Row, Value, Values, mapped, refused
+
+_NAME = "maxtext"
+_MOST_SHARDS = 1024
+
+
+def _number(value: Value) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"expected a number, got {value!r}")
+    return value
+
+
+def _whole(value: Value) -> int:
+    number = _number(value)
+    if number != int(number):
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return int(number)
+
+
+def _count(value: Value) -> int:
+    """A whole number; null and those below 0 stand for all, our 0."""
+    return 0 if value is None else max(0, _whole(value))
+
+
+def _lengths(values: Values) -> tuple[int, int]:
+    """Steps and steps of the schedule; -1 takes the other."""
+    steps, schedule = _whole(values["steps"]), values["learning_rate_schedule_steps"]
+    schedule = -1 if schedule is None else _whole(schedule)
+    if steps < 1 and schedule < 1:
+        raise ValueError(
+            f"expected steps or learning_rate_schedule_steps above 0, got {steps} and {schedule}"
+        )
+    return (schedule if steps == -1 else steps), (steps if schedule == -1 else schedule)
+
+
+def _steps(values: Values) -> dict[str, Scalar]:
+    return {"train.steps": _lengths(values)[0]}
+
+
+def _schedule_steps(values: Values) -> dict[str, Scalar]:
+    steps, schedule = _lengths(values)
+    return {"optim.schedule_steps": 0 if schedule == steps else schedule}
+
+
+def _warmup(values: Values) -> dict[str, Scalar]:
+    fraction = 0.0 if values["use_constant_lr"] else _number(values["warmup_steps_fraction"])
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"expected a fraction from 0 to 1, got {fraction}")
+    return {"optim.warmup_steps": int(_lengths(values)[1] * fraction), "optim.warmup": "zero"}
+
+
+def _optimizer(values: Values) -> dict[str, Scalar]:
+    name = values["opt_type"]
+    if name not in ("adam_pax", "adamw", "sgd"):
+        raise ValueError(f"expected adamw, adam_pax or sgd, got '{name}'")
+    return {"optim.name": str(name)}
+
+
+def _batch(values: Values) -> dict[str, Scalar]:
+    size = _number(values["per_device_batch_size"])
+    if size < 1 or size != int(size):
+        raise ValueError(f"expected a whole number of sequences from 1, got {size:g}")
+    batch = int(size)
+    shards = min(_MOST_SHARDS, 1 << (batch.bit_length() - 1))
+    return {
+        "train.batch_size": batch,
+        "train.logical_shards": shards,
+        "train.micro_batch_size": batch // shards if batch % shards == 0 and shards > 1 else 0,
+    }
+
+
+def _devices(values: Values) -> str:
+    size = int(_number(values["per_device_batch_size"]))
+    devices = 8 if values["decoder_block"] == "llama2" else 16
+    return (
+        f"per_device_batch_size={size}: one device here, so an update has {size} sequences; the authors' {devices} "
+        f"devices made {size * devices} of it: per_device_batch_size={size * devices} is their batch"
+    )
+
+
+def _accumulation(values: Values) -> dict[str, Scalar]:
+    runs, sizes = _whole(values["gradient_accumulation_steps"]), _batch(values)
+    if runs < 1:
+        raise ValueError(f"expected a whole number from 1, got {runs}")
+    batch, shards = int(sizes["train.batch_size"]), int(sizes["train.logical_shards"])
+    if runs == 1 or shards % runs or batch % shards:
+        return {}
+    return {"train.micro_batch_size": batch // runs}
+
+
+def _accumulation_note(values: Values) -> str:
+    runs = _whole(values["gradient_accumulation_steps"])
+    if runs == 1 or _accumulation(values):
+        return ""
+    return (
+        f"gradient_accumulation_steps={runs}: no cut of the batch into runs of whole shards; the result is the same "
+        "for every cut, and train.micro_batch_size chooses one"
+    )
+
+
+def _eval_batch(values: Values) -> dict[str, Scalar]:
+    if values["dataset_type"] == "grain":
+        return {}
+    size = _number(values["eval_per_device_batch_size"])
+    if size < 1 or size != int(size):
+        raise ValueError(f"expected a whole number of sequences from 1, got {size:g}")
+    return {"eval.batch_size": int(size)}
+
+
+def _eval_batch_note(values: Values) -> str:
+    read = values["dataset_type"] != "grain" or values["eval_per_device_batch_size"] is None
+    return (
+        "" if read else "eval_per_device_batch_size: dataset_type=grain validates in batches of the training"
+    )
+
+
+def _eval_batches(values: Values) -> dict[str, Scalar]:
+    theirs = [values[name] for name in ("eval_loop_num_batches", "eval_batch_num")]
+    given = [_count(value) for value in theirs if value is not None]
+    if len(given) == 2 and given[0] != given[1]:
+        raise ValueError("expected one of eval_loop_num_batches and eval_batch_num, got both")
+    return {"eval.max_batches": given[0] if given else 0}
+
+
+def _length(values: Values) -> dict[str, Scalar]:
+    target_too = values["decoder_block"] == "llama2"  # there a record holds the last target too
+    return {"train.seq_len": _whole(values["max_target_length"]) - target_too}
+
+
+def _precision(values: Values) -> dict[str, Scalar]:
+    names = {"bfloat16": "bf16", "float32": "fp32"}
+    if values["dtype"] not in names:
+        raise ValueError(f"expected bfloat16 or float32, got '{values['dtype']}'")
+    return {"train.precision": names[str(values["dtype"])]}
+
+
+def _start(values: Values) -> dict[str, Scalar]:
+    weights, state = (str(values[name] or "") for name in ("load_parameters_path", "load_full_state_path"))
+    if weights and state:
+        raise ValueError("expected one of load_parameters_path and load_full_state_path, got both")
+    found: dict[str, Scalar] = {"start.load_parameters_path": weights or state}
+    return {**found, "start.keep_optimizer": True} if state else found
+
+
+def _zeros(values: Values) -> dict[str, Scalar]:
+    slots = values["decoder_block"] == "tokenformer"  # of other blocks nothing grows
+    return {"start.grow_init": "zero_both"} if values["load_parameters_zero_init"] and slots else {}
+
+
+def _loaded_slots(values: Values) -> dict[str, Scalar]:
+    count = _whole(values["load_parameters_path_slot_number"])
+    return {"start.load_parameters_path_slot_number": count} if count > 0 else {}
+
+
+def _counted(name: str, default: Value, field: str, text: str = "") -> Row:
+    return mapped(
+        _NAME, name, default, field, text=text, convert=lambda values: {field: _count(values[name])}
+    )
+
+
+_dropout = "there is no dropout here: take dropout_rate=0"
+
+TRAINING: tuple[Row, ...] = (
+    mapped(
+        _NAME, "per_device_batch_size", 1.0, "train.batch_size", "train.logical_shards", "train.micro_batch_size",
+        text="sequences in an update, one a shard; a run of the graph takes one shard", convert=_batch, note=_devices,
+    ),
+    mapped(
+        _NAME, "gradient_accumulation_steps", 1, "train.micro_batch_size", text="runs of the graph in an update",
+        convert=_accumulation, note=_accumulation_note,
+    ),
+    mapped(
+        _NAME, "eval_per_device_batch_size", 1.0, "eval.batch_size", text="not with dataset_type=grain",
+        convert=_eval_batch, note=_eval_batch_note,
+    ),
+    mapped(
+        _NAME, "max_target_length", 4097, "train.seq_len", text="with decoder_block=llama2 one less", convert=_length
+    ),
+    mapped(_NAME, "steps", 10_000_000, "train.steps", text="-1 = learning_rate_schedule_steps", convert=_steps),
+    mapped(_NAME, "learning_rate", 3e-4, "optim.lr"),
+    mapped(
+        _NAME, "learning_rate_schedule_steps", 440_000, "optim.schedule_steps", text="-1 = steps",
+        convert=_schedule_steps,
+    ),
+    mapped(
+        _NAME, "warmup_steps_fraction", 0.005, "optim.warmup_steps", "optim.warmup",
+        text="int(schedule x fraction) steps from a rate of 0", convert=_warmup,
+    ),
+    mapped(_NAME, "cosine_learning_rate_final_fraction", 0.1, "optim.final_lr_ratio"),
+    mapped(
+        _NAME, "use_constant_lr", False, "optim.schedule", text="without warm-up", convert=lambda values: {
+            "optim.schedule": "constant" if values["use_constant_lr"] else "cosine"
+        },
+    ),
+    mapped(_NAME, "opt_type", "adam_pax", "optim.name", convert=_optimizer),
+    mapped(_NAME, "adam_b1", 0.9, "optim.beta1"),
+    mapped(_NAME, "adam_b2", 0.95, "optim.beta2"),
+    mapped(_NAME, "adam_eps", 1e-8, "optim.eps"),
+    refused(_NAME, "adam_eps_root", 0.0, "nothing is added below the root: take adam_eps_root=0 and adam_eps", 0),
+    mapped(
+        _NAME, "adam_weight_decay", 0.1, "optim.weight_decay", "optim.decay", text="on every parameter",
+        convert=lambda values: {
+            "optim.weight_decay": _number(values["adam_weight_decay"]), "optim.decay": "all"
+        },
+    ),
+    mapped(_NAME, "gradient_clipping_threshold", 1.0, "optim.clip"),
+    mapped(_NAME, "dtype", "bfloat16", "train.precision", convert=_precision),
+    refused(_NAME, "weight_dtype", "float32", "weights and moments are fp32: take weight_dtype=float32"),
+    Row(
+        _NAME, "dropout_rate", 0.0, "refused", text=_dropout, allowed=(0,),
+    ),
+    mapped(
+        _NAME, "enable_dropout", False, "model.drop_path", text="False: no drop_path in training; dropout_rate above 0 "
+        "is refused in any case",
+    ),
+    mapped(_NAME, "init_weights_seed", 9876, "train.seed"),
+    _counted("eval_interval", 500, "train.eval_every", "also at the last step"),
+    mapped(_NAME, "eval_loop_num_batches", 66, "eval.max_batches", text="-1 = all", convert=_eval_batches),
+    mapped(_NAME, "eval_batch_num", -1, "eval.max_batches", text="-1 = all", convert=_eval_batches),
+    mapped(_NAME, "only_eval", False, COMMAND, text="the command validate"),
+    mapped(_NAME, "target_eval_loss", 0.0, "eval.target_loss"),
+    mapped(
+        _NAME, "eval_start_step", False, "eval.at_start",
+        convert=lambda values: {"eval.at_start": bool(values["eval_start_step"])},
+    ),
+    mapped(_NAME, "enable_checkpointing", True, "train.save"),
+    _counted("checkpoint_period", 250, "train.save_every"),
+    _counted("max_to_keep", 4, "train.keep_last", "None = all"),
+    _counted("keep_period", 1000, "train.keep_every", "None = no such step"),
+    mapped(_NAME, "load_parameters_path", "", "start.load_parameters_path", convert=_start),
+    mapped(
+        _NAME, "load_full_state_path", "", "start.load_parameters_path", "start.keep_optimizer", convert=_start
+    ),
+    mapped(
+        _NAME, "load_parameters_path_slot_number", -1, "start.load_parameters_path_slot_number", convert=_loaded_slots
+    ),
+    mapped(
+        _NAME, "load_parameters_zero_init", False, "start.grow_init",
+        text="zero_both, whose new slots never learn: refused without start.force=true", convert=_zeros,
+    ),
+    mapped(
+        _NAME, "log_period", 10, "log.flush_every", convert=lambda values: {
+            "log.flush_every": max(1, _whole(values["log_period"]))
+        },
+    ),
+    mapped(
+        _NAME, "record_internal_nn_metrics", 1, "log.weights",
+        convert=lambda values: {"log.weights": bool(values["record_internal_nn_metrics"])},
+    ),
+    mapped(_NAME, "metrics_file", "", "log.metrics_file"),
+)  # fmt: skip

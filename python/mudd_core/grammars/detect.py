@@ -1,0 +1,106 @@
+"""In which grammar a command line is: this program's own, or that of one of the original programs."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import FAMILIES, Config, find_config, read_config
+from mudd_core.config.aliases import ALIASES
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.keys import rows_of
+from mudd_core.config.overrides import field_path
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Resolved
+
+# First arguments that are commands of one grammar only.
+COMMANDS = {"clm": "hydra", "preprocess": "jax_lm"}
+_YML = (".yml", ".yaml")
+
+
+def is_yml(word: str) -> bool:
+    """Whether an argument names a yml file, by its ending."""
+    return "=" not in word and not word.startswith("-") and word.endswith(_YML)
+
+
+def grammar_of(asked: Asked) -> str:
+    """The name of the grammar (a module of this folder); empty for this program's own."""
+    if is_yml(asked.config) and asked.config not in ALIASES:
+        return "maxtext"
+    if _of_mu_transformer(asked):
+        return "mu_transformer"
+    if asked.command in COMMANDS:
+        return COMMANDS[asked.command]
+    if not asked.config:
+        if asked.command in ("", "train") and any(_known_alone("jax_lm", _flags(asked.words))):
+            return "jax_lm"
+        if any(_known_alone("hydra", _assigned(asked.words))):
+            return "hydra"
+    return ""
+
+
+def resolve(asked: Asked) -> Resolved | None:
+    """The command in another program's grammar as an ordinary config, not checked yet; None if it is in ours."""
+    name = grammar_of(asked)
+    if not name:
+        return None
+    module = importlib.import_module(f"mudd_core.grammars.{name}")
+    resolved: Resolved = module.resolve(asked)
+    return resolved
+
+
+def _of_mu_transformer(asked: Asked) -> bool:
+    rows = rows_of("mu_transformer")
+    if not rows or not asked.config or is_yml(asked.config):
+        return False
+    if "mu_transformer/" in asked.config or _returns_config_dict(asked.config):
+        return True
+    names = [*_flags(asked.words), *_assigned(asked.words)]
+    if not any(_known_alone("mu_transformer", names)):
+        return False
+    try:
+        return read_config(asked.config).model.family == "mup"
+    except UserError:
+        return False  # told again, and better, by whoever reads it next
+
+
+def _returns_config_dict(config: str) -> bool:
+    try:
+        file = find_config(config)
+        return file.suffix == ".py" and "ml_collections" in Path(file).read_text(encoding="utf-8")
+    except (UserError, OSError, ValueError):
+        return False
+
+
+def _flags(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word.startswith("--"):
+            yield word[2:].partition("=")[0].removeprefix("config.").replace("-", "_")
+
+
+def _assigned(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        found = re.match(r"\+{0,2}([A-Za-z_][\w./@]*)=", word)
+        if found:
+            yield found[1].removeprefix("config.")
+        elif word.startswith("~"):
+            yield word[1:].partition("=")[0]
+
+
+def _known_alone(grammar: str, names: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    """Those of the names that the grammar has and this program has not."""
+    rows, ours = rows_of(grammar), fields_of_all()
+    for name in names:
+        if name in rows and field_path(name, ours) is None:
+            yield name
+
+
+def fields_of_all() -> list[FieldInfo]:
+    """The fields of every family."""
+    found: dict[str, FieldInfo] = {}
+    for family in FAMILIES.values():
+        found |= {info.path: info for info in walk(Config(model=family()))}
+    return list(found.values())

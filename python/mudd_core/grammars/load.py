@@ -1,0 +1,29 @@
+"""load_config of this package: our configs, and files and names of the original programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core import config as own
+from mudd_core.config import Config, check_config
+from mudd_core.grammars import detect
+from mudd_core.grammars.asked import Asked
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """A checked config: `load_config("small.py", ["train.steps=10"])`.
+
+    path: a file, a name looked up in configs/, a file of an original program (`base_v2.yml`), or `clm`. overrides:
+    words of the grammar that the file is in. Raises UserError (a ValueError) naming the field, the rule and the nearest
+    valid name.
+    """
+    if isinstance(overrides, str):
+        raise TypeError("[load_config] overrides: expected a list of texts, got one text")
+    command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
+    resolved = detect.resolve(Asked(command, file, tuple(overrides), {}, os.environ))
+    if resolved is None:
+        return own.load_config(path, overrides)
+    check_config(resolved.config)
+    return resolved.config

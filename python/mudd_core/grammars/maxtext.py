@@ -1,0 +1,162 @@
+"""MaxText's grammar: a yml file, then key=value (MUDDFormer, TokenFormer)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, ModelConfig
+from mudd_core.config.fields import walk
+from mudd_core.config.keys import Row, Value, rows_of
+from mudd_core.config.keys.environment import environment_notes
+from mudd_core.config.keys.maxtext_model import CLASSES
+from mudd_core.config.suggest import nearest
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Origin, Resolved
+from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
+from mudd_core.grammars.yml import Yml, read_yml, typed_value
+from mudd_core.interop.maxtext_model import model_of
+
+_GRAMMAR, _PREFIX = "maxtext", "M_"
+
+
+def resolve(asked: Asked) -> Resolved:
+    """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
+    rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
+    typed, own, notes = _split(asked, rows)
+    if yml.unknown(rows):
+        notes.append(f"{yml.files[0]}: keys that mean nothing here: {', '.join(yml.unknown(rows))}")
+    settings = {
+        name: Setting(value, yml.defaults.get(name), yml.origin[name])
+        for name, value in yml.values.items()
+        if name in rows
+    }
+    settings = _with_class(settings, typed, yml)
+    for name, (word, text) in typed.items():
+        before = settings.get(name, Setting(rows[name].default, rows[name].default))
+        value = typed_value(name, before.value, rows[name].default, text)
+        settings[name] = replace(before, value=value, word=word)
+    _require_run(settings, yml)
+    applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), settings, _of_model)
+    _add_model_origins(applied, rows, settings)
+    applied = with_own_words(_GRAMMAR, applied, own)
+    evaluates = settings.get("only_eval")
+    return Resolved(
+        grammar=_GRAMMAR,
+        config=applied.config,
+        command=asked.command or ("validate" if evaluates and evaluates.value else "train"),
+        workdir=asked.options.get("--workdir", "") or _workdir(settings),
+        origins=applied.origins,
+        notes=[*notes, *dict.fromkeys(applied.notes), *environment_notes(dict(asked.environment))],
+        files=list(yml.files),
+        style=_GRAMMAR,
+    )
+
+
+Typed = dict[str, tuple[str, str]]  # word and value by key
+
+
+def _split(asked: Asked, rows: Mapping[str, Row]) -> tuple[Typed, list[str], list[str]]:
+    """(keys that are typed or set by a variable, words about fields of ours, notes)."""
+    typed, own, notes = Typed(), list[str](), list[str]()
+    words = list(asked.words)
+    while words:
+        word = words.pop(0)
+        name, equals, text = word.partition("=")
+        if word.startswith("-") or "." in name:
+            own.append(word)
+            if not equals and words and "=" not in words[0] and not words[0].startswith("-"):
+                own.append(words.pop(0))
+        elif not name and equals:
+            notes.append(f"'{word}': an argument without a name is left out")
+        elif not equals:
+            raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
+        elif name not in rows:
+            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows)}")
+        elif name in typed:
+            raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {word}")
+        else:
+            typed[name] = (word, text)
+    _add_variables(asked.environment, rows, typed)
+    return typed, own, notes
+
+
+def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], typed: Typed) -> None:
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(_PREFIX):
+            continue
+        name = variable.removeprefix(_PREFIX).lower()
+        if not name or variable != variable.upper() or name not in rows:
+            known = (_PREFIX + key.upper() for key in rows)
+            raise UserError(
+                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known)}"
+            )
+        if name in typed:
+            raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {variable}={text}")
+        typed[name] = (f"{variable}={text}", text)
+
+
+def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[str, Setting]:
+    """The settings with those of the class that model_name names; a base file of classes asks for one."""
+    if settings.get("decoder_block", Setting("llama2")).value != "llama2":
+        if "model_name" in typed and typed["model_name"][1] != "default":
+            raise UserError(
+                f"[{_GRAMMAR}] model_name: {yml.files[0]} has no classes; leave out {typed['model_name'][0]}"
+            )
+        return settings
+    word, name = typed.get("model_name", ("", str(settings.get("model_name", Setting("")).value)))
+    if name not in CLASSES:
+        hint = nearest(name, CLASSES) if word else f"; add model_name={next(iter(CLASSES))} or another"
+        raise UserError(f"[{_GRAMMAR}] model_name: expected one of {', '.join(CLASSES)}, got '{name}'{hint}")
+    result = dict(settings)
+    for key, value in CLASSES[name].items():
+        default = settings[key].default if key in settings else None
+        result[key] = Setting(value, default, f"class {name}")
+    return result
+
+
+def _require_run(settings: Mapping[str, Setting], yml: Yml) -> None:
+    if not settings.get("run_name", Setting("")).value:
+        raise UserError(f"[{_GRAMMAR}] run_name: expected run_name=NAME, the folder of the run, got none")
+    block = str(settings.get("decoder_block", Setting("llama2")).value)
+    for name, setting in settings.items():
+        if setting.word and not setting.file and _of_model(rows_of(_GRAMMAR)[name]):
+            raise UserError(
+                f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} (decoder_block {block}) has no such key"
+            )
+
+
+def _of_model(row: Row) -> bool:
+    """Whether the key goes through the readers of models."""
+    return bool(row.fields) and all(name.split(".")[0] == "model" for name in row.fields)
+
+
+def _model(settings: Mapping[str, Setting]) -> ModelConfig:
+    values: dict[str, Value] = {name: setting.value for name, setting in settings.items()}
+    try:
+        return model_of(values)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapping[str, Setting]) -> None:
+    paths = {info.path for info in walk(applied.config)}
+    for name, setting in settings.items():
+        if not _of_model(rows[name]):
+            continue
+        for path in paths.intersection(rows[name].fields):
+            applied.origins[path] = Origin(setting.default, setting.file, setting.word)
+
+
+def _workdir(settings: Mapping[str, Setting]) -> str:
+    """base_output_directory/run_name; a run_name that is absolute or a URL stands alone."""
+    name, base = (
+        str(settings.get(key, Setting("")).value or "") for key in ("run_name", "base_output_directory")
+    )
+    if "://" in name:
+        return name.rstrip("/")
+    if posixpath.isabs(name):
+        return posixpath.normpath(name)
+    return f"{(base or 'runs').rstrip('/')}/{posixpath.normpath(name)}"

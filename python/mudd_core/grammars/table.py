@@ -1,0 +1,146 @@
+"""Takes the keys of a command through the rows of its grammar to an ordinary config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, apply_overrides, split_words
+from mudd_core.config.fields import Scalar, replace_path, walk
+from mudd_core.config.keys import COMMAND, WORKDIR, Row, Value
+from mudd_core.grammars.resolved import Origin
+
+_NO_FIELDS = (COMMAND, WORKDIR)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of a key and where it came from. default: of the grammar; file, word: empty if none set it."""
+
+    value: Value
+    default: Value = None
+    file: str = ""
+    word: str = ""
+
+
+@dataclass
+class Applied:
+    """A config with the keys of a grammar taken over, unchecked."""
+
+    config: Config
+    origins: dict[str, Origin] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def apply(
+    grammar: str,
+    rows: Mapping[str, Row],
+    config: Config,
+    settings: Mapping[str, Setting],
+    passed: Callable[[Row], bool] = lambda row: False,
+) -> Applied:
+    """The config with every key of the settings taken over. A key that they leave out decides nothing.
+
+    passed: rows whose fields somebody else sets. UserError for keys that are refused or not built yet.
+    """
+    values = {name: settings[name].value if name in settings else None for name in rows}
+    defaults = {name: settings[name].default if name in settings else None for name in rows}
+    result, first = Applied(config), dict[str, Scalar]()
+    for row in rows.values():
+        if row.name not in settings:
+            continue
+        setting = settings[row.name]
+        result.notes += _judged(grammar, row, setting, values)
+        if row.fate != "mapped" or passed(row):
+            continue
+        found = _converted(grammar, row, values)
+        first |= _quietly(grammar, row, defaults)
+        for path, value in found.items():
+            result.config = _with(grammar, row, result.config, path, value)
+            before = result.origins.get(path)
+            word = " ".join(filter(None, (before.word if before else "", setting.word)))
+            result.origins[path] = Origin(first.get(path), setting.file, word)
+    return result
+
+
+def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:
+    """Lines for the user about a key; UserError where its value is not taken."""
+    at_default = _equal(setting.value, row.default)
+    if (
+        row.fate == "refused"
+        and not at_default
+        and not any(_equal(setting.value, one) for one in row.allowed)
+    ):
+        raise UserError(f"[{grammar}] {row.name}={setting.value}: not supported; {row.text}")
+    if row.fate == "pending" and not at_default:
+        raise UserError(
+            f"[{grammar}] {row.name}={setting.value} is not built yet; leave it at {row.default!r}"
+        )
+    try:
+        note = row.note(values) if row.note else ""
+    except (ValueError, TypeError) as error:
+        raise UserError(f"[{grammar}] {row.name}: {error}") from error
+    if row.fate == "noted" and setting.word and not any(_equal(setting.value, one) for one in row.allowed):
+        return [f"{setting.word}: {row.text}"]
+    if row.fate == "refused" and setting.word and not row.fields:
+        return [f"{setting.word}: does nothing here"]
+    return [note] if note else []
+
+
+def _equal(one: Value, other: Value) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[str, Scalar]:
+    """Our values by path of one key."""
+    try:
+        if row.convert is not None:
+            return row.convert(values)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"[{grammar}] {row.name}: {error}") from error
+    value, fields = values[row.name], [name for name in row.fields if name not in _NO_FIELDS]
+    if value is None or not fields:
+        return {}
+    if isinstance(value, list | dict):
+        raise UserError(f"[{grammar}] {row.name}: expected one value, got {value!r}")
+    return {fields[0]: value}
+
+
+def _quietly(grammar: str, row: Row, defaults: Mapping[str, Value]) -> Mapping[str, Scalar]:
+    """What the key comes to by the grammar's defaults alone; nothing where these do not fit together."""
+    try:
+        return _converted(grammar, row, defaults)
+    except UserError:
+        return {}
+
+
+def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> Config:
+    """The config with a field set, the value as the field's type."""
+    info = next((info for info in walk(config) if info.path == path), None)
+    if info is None:
+        raise UserError(f"[{grammar}] {row.name}: a model of family {config.model.family} has no {path}")
+    if info.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if info.kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not info.kind:
+        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[info.kind]
+        raise UserError(f"[{grammar}] {row.name}: expected {wanted}, got {value!r}")
+    changed: Config = replace_path(config, path, value)
+    return changed
+
+
+def with_own_words(
+    grammar: str, applied: Applied, words: Sequence[str], known: Sequence[str] = ()
+) -> Applied:
+    """The same with overrides of this program's own fields on top; UserError where a key has set the field too."""
+    overrides = split_words(list(words), applied.config, known)
+    origins = dict(applied.origins)
+    for item in overrides:
+        before = origins.get(item.path)
+        if before is not None and before.word:
+            raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
+        default = before.default if before is not None else None
+        origins[item.path] = Origin(default, "", item.word)
+    return Applied(apply_overrides(applied.config, overrides), origins, applied.notes)

@@ -1,0 +1,145 @@
+"""yml files of MaxText's forks: where they are found, what they inherit, and values that are typed over theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import read_text
+from mudd_core.config import config_folders
+from mudd_core.config.keys import Value
+from mudd_core.config.load import files_read
+from mudd_core.config.suggest import nearest
+
+_MOST_FILES = 16  # that inherit one from another
+
+
+@dataclass
+class Yml:
+    """Keys of a file and of those that it inherits from.
+
+    values: with the file's own on top. defaults: those of the file at the bottom. origin: the file that set a key.
+    files: the one asked for first.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict)
+    defaults: dict[str, Value] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+    def unknown(self, known: Collection[str]) -> list[str]:
+        """Keys that are not among the known ones."""
+        return sorted(set(self.values) - set(known))
+
+
+def find_yml(name: str) -> Path:
+    """The file of that name. Leading folders that do not exist are dropped while the rest is below configs/."""
+    asked = Path(name)
+    if asked.is_file():
+        return asked
+    parts, there = asked.parts, Path()
+    for i, part in enumerate(parts[:-1]):
+        there = there / part
+        if there.is_dir():
+            continue
+        rest = Path(*parts[i + 1 :])
+        found = _below_configs(rest) or _below_configs(Path(rest.name))
+        if found:
+            return found
+        break
+    if len(parts) == 1 and (found := _below_configs(asked)):
+        return found
+    known = sorted({path.name for folder in config_folders() for path in folder.rglob("*.yml")})
+    hint = nearest(asked.name, known) or f"; there are {', '.join(known)}"
+    raise UserError(f"[maxtext] no yml file '{name}'{hint}")
+
+
+def _below_configs(rest: Path) -> Path | None:
+    for folder in config_folders():
+        for path in [folder / rest, *sorted(folder.glob(f"*/{rest.as_posix()}"))]:
+            if path.is_file():
+                return path
+    return None
+
+
+def read_yml(name: str) -> Yml:
+    """The keys of a file over those of its base_config, and so on; UserError for files that hold no keys."""
+    chain: list[tuple[Path, dict[str, Value]]] = []
+    path = find_yml(name)
+    while True:
+        if any(path.resolve() == other.resolve() for other, _ in chain) or len(chain) == _MOST_FILES:
+            raise UserError(
+                f"[maxtext] {path}: base_config: expected a file that does not inherit from itself"
+            )
+        keys = _keys(path)
+        chain.append((path, keys))
+        files_read.append(path)
+        base = keys.get("base_config")
+        if not base:
+            break
+        beside = path.parent / str(base)
+        path = beside if beside.is_file() else find_yml(str(base))
+    yml = Yml(files=[str(path) for path, _ in chain])
+    for path, keys in reversed(chain):
+        yml.values |= keys
+        yml.defaults = yml.defaults or dict(keys)
+        yml.origin |= dict.fromkeys(keys, str(path))
+    return yml
+
+
+def _keys(path: Path) -> dict[str, Value]:
+    import yaml
+
+    try:
+        found = yaml.safe_load(read_text(path))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"[maxtext] {path}: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise UserError(f"[maxtext] {path}: expected key: value, a line each")
+    return {key: _number(value) for key, value in found.items()}
+
+
+def _number(value: Value) -> Value:
+    """A number that YAML takes for a string: 1e-5 has no point."""
+    if isinstance(value, str) and value[:1] in "+-.0123456789":
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def typed_value(name: str, value: Value, default: Value, text: str) -> Value:
+    """The text of a command line as the type of the value that it replaces, else of the key's default; None is null."""
+    if text == "None":
+        return None
+    kind = type(default if value is None else value)
+
+    def refusal(wanted: str) -> UserError:
+        return UserError(f"[maxtext] {name}: expected {wanted}, got '{text}'")
+
+    if kind is bool:
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise refusal("true or false")
+        return text.lower() in ("true", "1")
+    if kind is str:
+        return text
+    if kind in (int, float):
+        try:
+            number = float(text)
+        except ValueError:
+            raise refusal("a number") from None
+        if kind is float:
+            return number
+        if not number.is_integer():
+            raise refusal("a whole number")
+        return int(text) if text.lstrip("+-").isdecimal() else int(number)
+    import yaml
+
+    try:
+        found: Value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise refusal("a value as in a yml file") from error
+    return found
