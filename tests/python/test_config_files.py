@@ -75,8 +75,6 @@ def test_recipes_of_the_originals_warm_up_as_they_do(name: str, first: float, pe
 @pytest.mark.parametrize(
     ("alias", "name"),
     [
-        ("tokenformer.yml", "tokenformer/124m"),
-        ("MaxText/configs/gpt2.yml", "tokenformer/gpt2_baseline"),
         ("configs/tokenformer/1-5B_train_pile.yml", "tokenformer/1_5b"),
         ("Haiyang-W/TokenFormer-450M", "tokenformer/450m"),
     ],

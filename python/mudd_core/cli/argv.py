@@ -180,6 +180,8 @@ def _load_original(request: Request, first: str, words: Sequence[str]) -> bool:
         return False
     request.command, request.resolved, request.source = resolved.command, resolved, source
     request.typed = list(words)
+    if resolved.answer:
+        return True
     _check_takers(request)
     request.options.pop("--config", None)
     if resolved.workdir:

@@ -14,6 +14,7 @@ from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
+from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.metrics import Row
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 def run(request: Request) -> int:
     """Dispatch; `train --plan`, `train --params` and `train --explain` only print."""
+    if request.resolved is not None and request.resolved.answer:
+        print(request.resolved.answer)
+        return 0
     if request.command == "train" and "--explain" in request.options:
         print(explain(request))
         return 0
@@ -46,8 +50,6 @@ def run(request: Request) -> int:
 
 def explain(request: Request) -> str:
     """The value of the field that --explain names, and where it comes from."""
-    from mudd_core.grammars.explain import explained, origins_of_words
-
     config, name = request.required_config(), request.options["--explain"]
     if request.resolved is not None:
         return explained(config, name, request.resolved.grammar, request.resolved.origins)

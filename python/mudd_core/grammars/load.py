@@ -22,7 +22,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     if isinstance(overrides, str):
         raise TypeError("[load_config] overrides: expected a list of texts, got one text")
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
-    resolved = detect.resolve(Asked(command, file, tuple(overrides), {}, os.environ))
+    nowhere = {"--workdir": "."}  # no run is started, so none needs a name
+    resolved = detect.resolve(Asked(command, file, tuple(overrides), nowhere, os.environ))
     if resolved is None:
         return own.load_config(path, overrides)
     check_config(resolved.config)

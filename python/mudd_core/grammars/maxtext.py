@@ -38,7 +38,9 @@ def resolve(asked: Asked) -> Resolved:
         before = settings.get(name, Setting(rows[name].default, rows[name].default))
         value = typed_value(name, before.value, rows[name].default, text)
         settings[name] = replace(before, value=value, word=word)
-    _require_run(settings, yml)
+    if "--workdir" not in asked.options and not settings.get("run_name", Setting("")).value:
+        raise UserError(f"[{_GRAMMAR}] run_name: expected run_name=NAME, the folder of the run, got none")
+    _refuse_foreign(settings, yml)
     applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), settings, _of_model)
     _add_model_origins(applied, rows, settings)
     applied = with_own_words(_GRAMMAR, applied, own)
@@ -117,9 +119,8 @@ def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[st
     return result
 
 
-def _require_run(settings: Mapping[str, Setting], yml: Yml) -> None:
-    if not settings.get("run_name", Setting("")).value:
-        raise UserError(f"[{_GRAMMAR}] run_name: expected run_name=NAME, the folder of the run, got none")
+def _refuse_foreign(settings: Mapping[str, Setting], yml: Yml) -> None:
+    """UserError for a typed key of a model that the base file does not have."""
     block = str(settings.get("decoder_block", Setting("llama2")).value)
     for name, setting in settings.items():
         if setting.word and not setting.file and _of_model(rows_of(_GRAMMAR)[name]):

@@ -1,0 +1,201 @@
+"""MaxText's grammar: a yml file, a class over it, variables, key=value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.base.errors import UserError
+from mudd_core.config.fields import walk
+from mudd_core.grammars import detect
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Resolved
+
+MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
+TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")
+
+
+def resolved(file: str, *words: str, **environment: str) -> Resolved:
+    found = detect.resolve(Asked(config=file, words=words, environment=environment))
+    assert found is not None and found.grammar == "maxtext"
+    return found
+
+
+def field(found: Resolved, path: str) -> object:
+    return next(info.value for info in walk(found.config) if info.path == path)
+
+
+def refusal(file: str, *words: str, **environment: str) -> str:
+    with pytest.raises(UserError) as error:
+        resolved(file, *words, **environment)
+    return str(error.value)
+
+
+def test_a_class_goes_over_the_file_and_a_typed_key_over_both() -> None:
+    found = resolved("base_v2.yml", *MUDD)
+    assert field(found, "optim.schedule_steps") == 13_500 and field(found, "optim.warmup_steps") == 135
+    assert field(found, "train.steps") == 10_000_000 and field(found, "train.seq_len") == 2048
+    assert field(found, "train.batch_size") == 32 and field(found, "eval.max_batches") == 162
+    typed = resolved("base_v2.yml", *MUDD, "base_mlp_dim=384", "eval_loop_num_batches=-1", "steps=-1")
+    assert field(typed, "model.d_ff") == 384 and field(typed, "eval.max_batches") == 0
+    assert field(typed, "train.steps") == 13_500 and field(typed, "optim.schedule_steps") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("LlamaMedium", "llama_medium"),
+        ("Llama2Medium", "llama2_medium"),
+        ("MUDDLlama2Medium", "mudd_llama2_medium"),
+        ("Llama7B", "llama_7b"),
+    ],
+)
+def test_each_class_is_the_model_of_our_config(name: str, ours: str) -> None:
+    found = resolved("base_v2.yml", "run_name=r", "dataset_path=d", "dataset_type=pile", f"model_name={name}")
+    expected = mc.load_config(f"muddformer/{ours}").model
+    for info in walk(expected):
+        value = getattr(found.config.model, info.path)
+        assert value == info.value or (info.value == 0 and info.path in ("d_head", "n_kv_head")), info.path
+
+
+@pytest.mark.parametrize(("file", "ours"), [("tokenformer.yml", "124m"), ("gpt2.yml", "gpt2_baseline")])
+def test_the_base_files_of_tokenformer_are_the_models_of_our_configs(file: str, ours: str) -> None:
+    words = ["logits_via_embedding=True"]
+    words += ["slot_num=576", "drop_path=0"] if ours == "124m" else []
+    found = resolved(file, *TOKENS, *words).config.model
+    expected = mc.load_config(f"tokenformer/{ours}").model
+    shape = {info.path: info.value for info in walk(expected)}
+    resolved_zeros = {"d_head", "d_ff", "proj_slot_num", "ffn_slot_num", "slot_num"}
+    assert {k: getattr(found, k) for k in shape if k not in resolved_zeros} == {
+        k: v for k, v in shape.items() if k not in resolved_zeros
+    }
+    assert (file == "gpt2.yml") or found.slot_num == 576
+
+
+def test_the_file_of_tokenformer_has_its_own_defaults() -> None:
+    found = resolved("tokenformer.yml", *TOKENS)
+    expected = {
+        "model.slot_num": 768,
+        "model.drop_path": 0.1,
+        "model.tie_embeddings": False,
+        "train.steps": 150_001,
+        "train.batch_size": 2,
+        "train.eval_every": 100,
+        "train.save_every": 10_000,
+        "train.keep_last": 0,
+        "train.seq_len": 1024,
+        "optim.lr": 6e-4,
+        "optim.warmup": "zero",
+        "optim.warmup_steps": 1500,
+        "optim.decay": "all",
+        "data.pipeline": "pack",
+        "data.path": "f*",
+    }
+    assert {path: field(found, path) for path in expected} == expected
+
+
+def test_leading_folders_that_do_not_exist_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolved("MaxText/configs/gpt2.yml", *TOKENS).files[0].endswith("configs/tokenformer/gpt2.yml")
+    (tmp_path / "MaxText" / "configs").mkdir(parents=True)
+    assert "no yml file" in refusal("MaxText/configs/gpt2.yml", *TOKENS)
+
+
+def test_a_file_inherits_and_its_unknown_keys_are_one_warning(tmp_path: Path) -> None:
+    own = tmp_path / "own.yml"
+    own.write_text("base_config: tokenformer.yml\nslot_num: 32\nadam_eps: 1e-6\nxprof: 1\nother: [1]\n")
+    found = resolved(str(own), *TOKENS)
+    assert field(found, "model.slot_num") == 32 and field(found, "optim.eps") == 1e-6
+    assert [note for note in found.notes if "mean nothing" in note] == [
+        f"{own}: keys that mean nothing here: other, xprof"
+    ]
+    own.write_text(f"base_config: {own}\n")
+    assert "inherit from itself" in refusal(str(own), *TOKENS)
+
+
+@pytest.mark.parametrize("word", ["=1", "=", "=x=y"])
+def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
+    assert any("without a name" in note for note in resolved("base_v2.yml", *MUDD, word).notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("stepz=5",), "did you mean 'steps'"),
+        (("steps",), "expected key=value"),
+        (("steps=5", "steps=6"), "given twice: steps=5 and steps=6"),
+        (("steps=5", "train.steps=6"), "given twice: steps=5 and train.steps=6"),
+        (("steps=x",), "steps: expected a number"),
+        (("steps=1.5",), "steps: expected a whole number"),
+        (("scan_layers=maybe",), "expected true or false"),
+        (("per_device_batch_size=0.5",), "from 1, got 0.5"),
+        (("ici_tensor_parallelism=2",), "--ranks N"),
+        (("dataset_type=tfds",), "dataset_type=grain"),
+        (("dataset_type=pretrain_4k",), "dataset_type=pile"),
+        (("dataset_type=c5",), "expected pile, grain"),
+        (("adam_eps_root=1e-9",), "adam_eps_root=0"),
+        (("weight_dtype=bfloat16",), "weight_dtype=float32"),
+        (("dropout_rate=0.1",), "dropout_rate=0"),
+        (("eval_shuffle_buffer_size=10",), "eval_shuffle_buffer_size=None"),
+        (("packing_train=False",), "packing_train=True"),
+        (("slot_num=5",), "has no such key"),
+        (("hardware=abacus",), "expected cpu"),
+        (("opt_type=lion",), "expected adamw"),
+        (("load_parameters_path=a", "load_full_state_path=b"), "expected one of"),
+    ],
+)
+def test_what_is_refused_names_the_way_out(words: tuple[str, ...], part: str) -> None:
+    assert part in refusal("base_v2.yml", *MUDD, *words)
+
+
+def test_the_class_the_run_and_the_files_have_to_be_named() -> None:
+    assert "did you mean 'Llama2Medium'" in refusal("base_v2.yml", *MUDD[:2], "model_name=Llama2Mediun")
+    assert "add model_name=" in refusal("base_v2.yml", *MUDD[:2])
+    assert "run_name" in refusal("base_v2.yml", *MUDD[1:])
+    assert "dataset_path=FILES" in refusal("base_v2.yml", MUDD[0], MUDD[2])
+    assert "leave out" in refusal("tokenformer.yml", *TOKENS, "model_name=Llama2Medium")
+    assert "did you mean 'base_v2.yml'" in refusal("base_v3.yml", *MUDD)
+
+
+def test_variables_set_keys_and_may_not_repeat_them() -> None:
+    found = resolved("base_v2.yml", *MUDD, M_STEPS="7", HARDWARE="tpu")
+    assert field(found, "train.steps") == 7 and found.origins["train.steps"].word == "M_STEPS=7"
+    assert any(note.startswith("HARDWARE") for note in found.notes)
+    assert "given twice" in refusal("base_v2.yml", *MUDD, "steps=7", M_STEPS="7")
+    assert "did you mean 'M_STEPS'" in refusal("base_v2.yml", *MUDD, M_STEPZ="7")
+    assert "in capitals" in refusal("base_v2.yml", *MUDD, M_steps="7")
+
+
+def test_the_work_directory() -> None:
+    def place(*words: str) -> str:
+        return resolved("base_v2.yml", *words, *MUDD[1:]).workdir
+
+    assert place("run_name=a") == "runs/a"
+    assert place("run_name=a", "base_output_directory=gs://b/") == "gs://b/a"
+    assert place("run_name=/x//output/", "base_output_directory=y") == "/x/output"
+    assert place("run_name=gs://b/out/") == "gs://b/out"
+    assert resolved("base_v2.yml", "run_name=/x//output/", *MUDD[1:]).config.name == "output"
+
+
+def test_keys_that_do_nothing_here_are_noted_when_typed() -> None:
+    quiet = resolved("base_v2.yml", *MUDD)
+    assert len(quiet.notes) == 1 and "8 devices made 256" in quiet.notes[0]
+    assert "16 devices made 512" in resolved("tokenformer.yml", *TOKENS, "per_device_batch_size=32").notes[0]
+    loud = resolved("base_v2.yml", *MUDD, "remat_policy=minimal", "ici_data_parallelism=-1", "hardware=cpu")
+    assert len(loud.notes) == 3
+
+
+def test_fields_of_ours_may_stand_beside() -> None:
+    found = resolved("base_v2.yml", *MUDD, "train.threads=3", "--train.log_every", "4")
+    assert field(found, "train.threads") == 3 and field(found, "train.log_every") == 4
+
+
+@pytest.mark.parametrize(("runs", "size"), [("1", 1), ("4", 8), ("3", 1)])
+def test_accumulation_cuts_the_batch_into_runs(runs: str, size: int) -> None:
+    found = resolved("base_v2.yml", *MUDD, f"gradient_accumulation_steps={runs}")
+    assert field(found, "train.micro_batch_size") == size
+    assert any("gradient_accumulation" in note for note in found.notes) == (runs == "3")
