@@ -292,16 +292,20 @@ def test_files_of_another_number_of_shards_are_not_mixed(source: Path, tmp_path:
 def test_bos_and_eos_are_those_of_the_tokenizers_settings(tmp_path: Path) -> None:
     content: dict[str, Any] = json.loads(train_bpe([b"a few words for a start"], 1, 260))
     content["added_tokens"] = []
-    content["model"]["vocab"] = {
-        t.replace("<|endoftext|>", "<x>"): i for t, i in content["model"]["vocab"].items()
-    }
+    vocab = content["model"]["vocab"]
+    content["model"]["vocab"] = {t.replace("<|endoftext|>", "</s>"): i for t, i in vocab.items()}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="has no BOS token"):
         read_vocabulary(str(tmp_path))
-    settings = {"bos_token": "<x>", "eos_token": {"content": "a", "lstrip": False}}
+    settings = {"bos_token": "</s>", "eos_token": {"content": "a", "lstrip": False}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     found = read_vocabulary(str(tmp_path))
-    assert (found.bos, found.eos) == (0, content["model"]["vocab"]["a"])
+    assert (found.bos, found.eos) == (0, vocab["a"])
+
+
+def test_a_special_token_in_a_text_is_that_token(source: Path) -> None:
+    encode = read_vocabulary(str(source / "tokenizer.json")).encoder()
+    assert encode(["un<|endoftext|>un"])[0].count(0) == 1  # as transformers' fast tokenizers have it
 
 
 def test_a_missing_package_names_the_command(
