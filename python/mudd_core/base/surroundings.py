@@ -57,12 +57,15 @@ def environment_text(precision: str) -> str:
     return text + (f", {told}" if told else "")
 
 
+_MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, mudd_core.train, ...
+
+
 def program() -> list[str]:
     """The arguments that start this command line again: the console script, `python3 -m mudd_core` or launch.py."""
     started = Path(sys.argv[0]) if sys.argv else Path()
     if started.name == "mudd":
         return ["mudd"]
-    as_module = started.name == "__main__.py" and "mudd_core" in (
+    as_module = started.name in _MODULES and "mudd_core" in (
         started.parent.name,
         started.parent.parent.name,
     )

@@ -34,5 +34,6 @@ ALIASES = {
         for theirs, ours in (("150M", "150m"), ("450M", "450m"), ("900M", "900m"), ("1-5B", "1_5b"))
     },
 }
-_MUP = ("tiny", "base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
+_MUP = ("base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
 ALIASES |= {f"mu_transformer/configs/{name}.py": f"mup/{name}" for name in _MUP}
+ALIASES["mu_transformer/configs/tiny.py"] = "mup/small"  # renamed there; mup/tiny is a config of our own

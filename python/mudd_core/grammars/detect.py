@@ -17,7 +17,7 @@ from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Resolved
 
 # First arguments that are commands of one grammar only.
-COMMANDS = {"clm": "hydra"}
+COMMANDS = {"clm": "hydra", "jax_lm.train": "jax_lm"}
 _YML = (".yml", ".yaml")
 
 

@@ -17,16 +17,12 @@ import numpy.typing as npt
 
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.keys.mu_transformer_values import MODEL_KEYS, activation
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.settings import Reader, layers_in, sizes
 from mudd_core.interop.system import Shapes, as_ids
 
 _ALL = slice(None)
-# Settings that have the same name in our config.
-_SAME = (
-    "d_base", "d_head", "ff_multiple", "qk_scale", "kv_mqa", "rotary_base", "attn_act_name", "ff_act_name", "q_init",
-    "r_init", "u_init", "e_norm", "qk_norm", "norm_eps", "norm_gains", "norm_gains_type", "proj_biases",
-)  # fmt: skip
 _FLOATS = {"ff_multiple", "qk_scale", "rotary_base", "norm_eps"}
 _CHOICES = {
     field.name: field.metadata["choices"] for field in fields(MupConfig) if field.metadata.get("choices")
@@ -61,14 +57,9 @@ class MuTransformer:
         read.agree({"d_model": width, "n_layer": layers, "n_vocab": vocab, "d_head": head})
         given = _given(read)
         if "act_name" in config:  # before April 2024: one name, and a switch that squares
-            square = read.flag("act_square")
-            if square and config["act_name"] != "relu":
-                raise ValueError(
-                    f"[mu_transformer] act_square: expected act_name relu, got {config['act_name']!r}"
-                )
-            given["ff_act_name"] = "sqrelu" if square else config["act_name"]
-        if given.get("ff_act_name") == "swish":  # the host framework's other name
-            given["ff_act_name"] = "silu"
+            given["ff_act_name"] = _activation(config["act_name"], read.flag("act_square"))
+        elif "ff_act_name" in given:
+            given["ff_act_name"] = _activation(given["ff_act_name"], False)
         given.setdefault("d_head", head)
         if given.setdefault("qk_scale", 1.0 / 128) <= 0:
             raise ValueError(f"[mu_transformer] qk_scale: expected more than 0, got {given['qk_scale']:g}")
@@ -92,7 +83,7 @@ class MuTransformer:
 
     def original_config(self, model: MupConfig) -> dict[str, Any]:
         """The settings of its config file that concern the model."""
-        same = {name: getattr(model, name) for name in _SAME}
+        same = {name: getattr(model, name) for name in MODEL_KEYS}
         return {
             **same,
             "qk_scale": model.scale,
@@ -150,10 +141,17 @@ class MuTransformer:
         return {"inputs": inputs, "targets": np.where(after, -1, rows).astype(np.int32)}
 
 
+def _activation(name: Any, square: bool) -> Any:
+    try:
+        return activation(name, square)
+    except ValueError as error:
+        raise ValueError(f"[mu_transformer] {error}") from None
+
+
 def _given(read: Reader) -> dict[str, Any]:
     """The settings that ours has under the same name, each of the type of our field."""
     found: dict[str, Any] = {}
-    for name in _SAME:
+    for name in MODEL_KEYS:
         value = read.config.get(name)
         if value is None:
             continue

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from mudd_core.config.keys.row import Row, mapped
+from mudd_core.config.fields import Scalar
+from mudd_core.config.keys.row import WORKDIR, Row, Values, mapped
 
+_G = "jax_lm"
 PREPROCESS_GRAMMAR = "jax_lm_preprocess"
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def _flag(name: str, default: str | int, text: str) -> Row:
@@ -28,3 +31,74 @@ PREPROCESS: tuple[Row, ...] = (
     _flag("direct_running_mode", "in_memory", "in_memory, multi_threading or multi_processing"),
     _flag("direct_num_workers", 1, "processes that make rows; 0 = one for each core"),
 )
+
+
+def _precision(values: Values) -> dict[str, Scalar]:
+    name = str(values["dtype"])
+    if name == "float16":
+        raise ValueError(
+            "dtype: expected float32 or bfloat16, got float16, which needs loss scaling; take bfloat16"
+        )
+    if name not in _DTYPES:
+        raise ValueError(f"dtype: expected float32 or bfloat16, got '{name}'")
+    return {"train.precision": _DTYPES[name]}
+
+
+def _train_files(values: Values) -> dict[str, Scalar]:
+    path = str(values["train_dataset_paths"])
+    return {"data.path": path, "data.pipeline": "features", "data.format": "parquet"}
+
+
+def _seed_note(values: Values) -> str:
+    seed = values["random_seed"]
+    return f"random_seed={seed} is the seed of the weights too; there they always have seed 0" if seed else ""
+
+
+def _tracker(name: str, path: str) -> Row:
+    default = {"wandb_username": "codertimo", "wandb_project": "jax-lm-training"}[name]
+    return mapped(
+        _G, name, default, path, "log.wandb", text="typed: the tracker is on",
+        convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
+    )  # fmt: skip
+
+
+ROWS: tuple[Row, ...] = (
+    mapped(
+        _G, "model_config_name", "distilgpt2", "model", text="gpt2, distilgpt2 or a folder with config.json",
+        convert=lambda values: {},
+    ),
+    mapped(
+        _G, "train_dataset_paths", "dataset/wikitext.train**", "data.path", "data.pipeline", convert=_train_files
+    ),
+    mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
+    mapped(_G, "batch_size", 16, "train.batch_size", text="for validation too"),
+    mapped(_G, "random_seed", 0, "train.seed", note=_seed_note),
+    mapped(_G, "max_sequence_length", 256, "train.seq_len", text="length of the rows"),
+    mapped(_G, "num_epochs", 5, "train.epochs"),
+    mapped(_G, "learning_rate", 3e-5, "optim.lr"),
+    mapped(_G, "weight_decay_rate", 0.01, "optim.weight_decay"),
+    mapped(_G, "adamw_beta1", 0.9, "optim.beta1"),
+    mapped(_G, "adamw_beta2", 0.98, "optim.beta2"),
+    mapped(_G, "adamw_eps", 1e-8, "optim.eps"),
+    mapped(_G, "dtype", "float32", "train.precision", text="float32 or bfloat16", convert=_precision),
+    _tracker("wandb_username", "log.wandb_entity"),
+    _tracker("wandb_project", "log.wandb_project"),
+    mapped(_G, "wandb_run_dir", ".wandb", "log.wandb_dir"),
+    mapped(_G, "logging_frequency", 100, "train.log_every"),
+    mapped(_G, "eval_frequency", 5000, "train.eval_every"),
+    mapped(_G, "save_frequency", 5000, "train.save_every"),
+    mapped(_G, "model_save_dir", "artifacts/", WORKDIR),
+    mapped(
+        _G, "restore_checkpoint_path", None, "start.load_parameters_path", "start.keep_optimizer",
+        text="weights, optimizer and step",
+        convert=lambda values: {
+            "start.load_parameters_path": str(values["restore_checkpoint_path"]), "start.keep_optimizer": True,
+        },
+    ),
+    *PREPROCESS,
+)  # fmt: skip
+ONLY_IF_TYPED = (
+    "wandb_username",
+    "wandb_project",
+    "restore_checkpoint_path",
+)  # their defaults decide nothing

@@ -1,0 +1,80 @@
+"""jax-lm-training's grammar: `train` with long flags, dashes or underscores in their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import read_text
+from mudd_core.config import Config, GPT2Config, read_config
+from mudd_core.config.keys import Row, rows_of
+from mudd_core.config.keys.jax_lm import ONLY_IF_TYPED
+from mudd_core.config.suggest import nearest
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.flags import Typed, split_flags, value_of
+from mudd_core.grammars.resolved import Resolved
+from mudd_core.grammars.table import Setting, apply, with_own_words
+from mudd_core.interop.hf_settings import model_config
+
+_GRAMMAR = "jax_lm"
+_SHIPPED = {"gpt2": "gpt2/gpt2", "distilgpt2": "gpt2/distilgpt2"}
+
+
+def resolve(asked: Asked) -> Resolved:
+    """The config, not checked yet; UserError names the flag that is wrong."""
+    rows = rows_of(_GRAMMAR)
+    typed, own = split_flags(_GRAMMAR, asked.words, rows)
+    settings = _settings(rows, typed)
+    name = str(settings["model_config_name"].value)
+    config, file = _base(name)
+    skipped = {key for key in ONLY_IF_TYPED if key not in typed}
+    if not typed.keys() & {"wandb_username", "wandb_project"}:
+        skipped.add("wandb_run_dir")
+    applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
+    applied = with_own_words(_GRAMMAR, applied, own)
+    return Resolved(
+        grammar=_GRAMMAR,
+        config=applied.config,
+        workdir=asked.options.get("--workdir") or str(settings["model_save_dir"].value),
+        origins=applied.origins,
+        notes=list(dict.fromkeys(applied.notes)),
+        files=[file],
+        style=_GRAMMAR,
+    )
+
+
+def _settings(rows: Mapping[str, Row], typed: Typed) -> dict[str, Setting]:
+    settings = {name: Setting(row.default, row.default) for name, row in rows.items()}
+    for name, (word, text) in typed.items():
+        value = value_of(_GRAMMAR, name, rows[name].default, text)
+        settings[name] = replace(settings[name], value=value, word=word)
+    return settings
+
+
+def _base(name: str) -> tuple[Config, str]:
+    """(recipe with the model of this name, the file that the model is from)."""
+    file = Path(name) / "config.json"
+    if file.is_file():
+        return _with_model(read_config(_SHIPPED["gpt2"]), file), str(file)
+    if name not in _SHIPPED:
+        raise UserError(
+            f"[{_GRAMMAR}] --model-config-name: expected {' or '.join(_SHIPPED)} or a folder with config.json, got "
+            f"'{name}'{nearest(name, _SHIPPED)}"
+        )
+    return read_config(_SHIPPED[name]), _SHIPPED[name]
+
+
+def _with_model(config: Config, file: Path) -> Config:
+    try:
+        model = model_config(json.loads(read_text(file)))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"[{_GRAMMAR}] --model-config-name: {file}: {error}") from error
+    if not isinstance(model, GPT2Config):
+        raise UserError(
+            f"[{_GRAMMAR}] --model-config-name: expected a GPT-2, got family {model.family} in {file}"
+        )
+    data = replace(config.data, vocab_size=max(257, model.vocab_size), recipe_tokenizer="")
+    return replace(config, name=file.parent.resolve().name or "gpt2", model=model, data=data)

@@ -1,0 +1,210 @@
+"""mu-Transformer's grammar: --config=FILE, --config.FIELD=VALUE and the flags of its launcher."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.packages import needed
+from mudd_core.config import Config, MupConfig, find_config, read_config
+from mudd_core.config.fields import replace_path
+from mudd_core.config.keys import Row, Value, rows_of
+from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, run_name
+from mudd_core.config.load import file_result
+from mudd_core.config.suggest import nearest
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.flags import Typed, split_flags, value_of
+from mudd_core.grammars.resolved import Resolved
+from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
+
+_GRAMMAR = "mu_transformer"
+_BASE = "mup/base"
+_MODES = {"train": "train", "validation": "validate", "test": "validate", "sample": "sample"}
+_MESH = ("n_mesh_rows", "n_mesh_cols")
+_PATH = f"{_GRAMMAR}/"  # in the path of a config: the original's folder
+
+
+@dataclass(frozen=True)
+class _File:
+    """A config file: the config that its keys change, and the keys that it sets. unknown: keys that mean nothing."""
+
+    config: Config
+    path: str
+    keys: Mapping[str, Value]
+    unknown: tuple[str, ...] = ()
+
+
+def resolve(asked: Asked) -> Resolved:
+    """The config, not checked yet; UserError names the argument that is wrong."""
+    rows = rows_of(_GRAMMAR)
+    file = _read(asked.config, rows)
+    typed, own = split_flags(_GRAMMAR, asked.words, rows)
+    notes = [f"{file.path}: keys that mean nothing here: {', '.join(file.unknown)}"] if file.unknown else []
+    _judge_mesh(file, typed, notes)
+    settings = _settings(file, typed, rows)
+    given = {*file.keys, *typed} | ({"sampling_method"} if _PATH in asked.config else set())
+    applied = apply(_GRAMMAR, rows, file.config, settings, lambda row: row.name not in given)
+    _judge_scale(file, applied, given)
+    applied = with_own_words(_GRAMMAR, applied, own)
+    values = _final_values(settings, applied)
+    command, name, source = _run(asked, values)
+    config = replace_path(applied.config, "name", name)
+    if source:
+        config = _continued(config, asked, source)
+    folder = asked.options.get("--workdir", "")
+    return Resolved(
+        grammar=_GRAMMAR,
+        config=config,
+        command=command,
+        workdir=f"{folder.rstrip('/')}/{name}" if folder else "",
+        origins=applied.origins,
+        notes=[*notes, *dict.fromkeys(applied.notes)],
+        files=[file.path],
+        style=_GRAMMAR,
+    )
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+
+def _read(name: str, rows: Mapping[str, Row]) -> _File:
+    path = find_config(name)
+    if _is_original(path):
+        needed("ml_collections", f"[config] {path}", "for its ConfigDict")
+        with _importable(path):
+            found: Any = file_result(path)
+        if not isinstance(found, Config):
+            return _of_dict(path, found, rows)
+        config = found
+    else:
+        config = read_config(name)
+    if not isinstance(config.model, MupConfig):
+        raise UserError(f"[{_GRAMMAR}] --config={name}: expected family mup, got {config.model.family}")
+    return _File(config, str(path), {})
+
+
+def _is_original(path: Path) -> bool:
+    """Whether a file may return a ConfigDict: it says so, or it is in a folder of the original's name."""
+    if path.suffix != ".py":
+        return False
+    try:
+        return _GRAMMAR in path.parts or "ml_collections" in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+@contextmanager
+def _importable(path: Path) -> Iterator[None]:
+    """Let a file of a checkout of the original import the modules beside it."""
+    parts = path.resolve().parts
+    root = str(Path(*parts[: parts.index(_GRAMMAR)])) if _GRAMMAR in parts else str(path.resolve().parent)
+    sys.path.insert(0, root)
+    try:
+        yield
+    finally:
+        sys.path.remove(root)
+
+
+def _of_dict(path: Path, found: Any, rows: Mapping[str, Row]) -> _File:
+    if not hasattr(found, "to_dict"):
+        raise UserError(f"[config] {path}: get_config(): expected a ConfigDict, got {type(found).__name__}")
+    keys: dict[str, Any] = found.to_dict()
+    known = {name: value for name, value in keys.items() if name in rows}
+    return _File(read_config(_BASE), str(path), known, tuple(name for name in keys if name not in rows))
+
+
+# ---- arguments --------------------------------------------------------------------------------------------
+
+_LIKE: dict[str, Value] = {"lr_max": 1.0, "seed": 0}  # of keys whose default is null
+
+
+def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, Setting]:
+    """The value of every key: of the original, then of our config, of the file, of the command line."""
+    base = keys_of(file.config)
+    settings = {}
+    for name, row in rows.items():
+        default = base.get(name, row.default)
+        setting = Setting(default, default)
+        if name in file.keys and name not in _MESH:
+            setting = Setting(_of_file(file, name, file.keys[name], default), default, file.path)
+        if name in typed:
+            word, text = typed[name]
+            value = value_of(_GRAMMAR, name, _LIKE.get(name, default), text)
+            setting = replace(setting, value=value, word=word)
+        settings[name] = setting
+    if "lr_max" in typed and "lr_base" in typed:
+        raise UserError(f"[{_GRAMMAR}] lr_max is the old name of lr_base; give one of them")
+    return settings
+
+
+def _of_file(file: _File, name: str, value: Value, default: Value) -> Value:
+    """A value of a file; a whole number counts where the default is a float."""
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if default is not None and value is not None and type(value) is not type(default):
+        wanted = type(default).__name__
+        raise UserError(f"[{_GRAMMAR}] {file.path}: {name}: expected {wanted}, got {value!r}")
+    return value
+
+
+def _judge_scale(file: _File, applied: Applied, given: set[str]) -> None:
+    """UserError where a head gets another width and the scale of its scores stays."""
+    before, now = file.config.model, applied.config.model
+    assert isinstance(before, MupConfig) and isinstance(now, MupConfig)
+    if fault := now.overridden(before, given):
+        raise UserError(f"[{_GRAMMAR}] {fault}")
+
+
+def _judge_mesh(file: _File, typed: Typed, notes: list[str]) -> None:
+    """Note the mesh of a file; UserError for one that is typed."""
+    if asked := [name for name in _MESH if name in typed]:
+        sizes = [value_of(_GRAMMAR, name, 1, typed[name][1]) if name in typed else 1 for name in _MESH]
+        if sizes != [1, 1]:
+            raise UserError(f"[{_GRAMMAR}] {typed[asked[0]][0]}: {mesh_fault(*sizes)}")
+    elif any(name in file.keys for name in _MESH):
+        notes.append(file_mesh_note(*(file.keys.get(name, 1) for name in _MESH)))
+
+
+# ---- the run ----------------------------------------------------------------------------------------------
+
+_NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
+          "lr_schedule_name")  # fmt: skip
+_COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
+
+
+def _final_values(settings: Mapping[str, Setting], applied: Applied) -> dict[str, Value]:
+    """The keys as the config has them, fields of ours that were set on top included."""
+    values = {name: setting.value for name, setting in settings.items()}
+    now = keys_of(applied.config)
+    names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
+    seed = values["rng_seed"] if values["seed"] is None else values["seed"]
+    return values | {name: now[name] for name in names} | {"rng_seed": seed}
+
+
+def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
+    """(command, name of the run, name of another run that it goes on from or empty)."""
+    mode = asked.options.get("--mode", "")
+    if mode and mode not in {*_MODES, *_MODES.values()}:
+        raise UserError(
+            f"[{_GRAMMAR}] --mode: expected one of {', '.join(_MODES)}, got '{mode}'{nearest(mode, _MODES)}"
+        )
+    command = _MODES.get(mode, mode) or asked.command or "train"
+    read, written = (run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
+    if command != "train":
+        return command, read, ""
+    return command, written, read if read != written else ""
+
+
+def _continued(config: Config, asked: Asked, source: str) -> Config:
+    """The config of a run that begins where another one is, if that one has begun."""
+    path = Path(asked.options.get("--workdir", "runs")) / source
+    if not (path / "checkpoints").is_dir():
+        return config
+    config = replace_path(config, "start.load_parameters_path", str(path))
+    changed: Config = replace_path(config, "start.keep_optimizer", True)
+    return changed

@@ -1,0 +1,95 @@
+"""The command lines of the original programs' documents (tests/data/documents/*.txt), and what they come to.
+
+    python tests/documents.py [NAME ...]     write tests/data/documents/NAME.json anew
+
+Of each command the JSON has work directory, notes and the fields of the config that differ from the family's defaults.
+A test compares the JSON files with what the code resolves; look through their changes before a commit.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mudd_core.config import Config
+from mudd_core.config.fields import walk
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.detect import resolve
+
+FOLDER = Path(__file__).resolve().parent / "data" / "documents"
+_OPTIONS = ("--workdir", "--mode")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line: its program, its arguments."""
+
+    program: str
+    words: tuple[str, ...]
+
+
+def commands(name: str) -> list[Command]:
+    """The command lines of a document that this program takes."""
+    text = (FOLDER / f"{name}.txt").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "not run: "))]
+    parts = [shlex.split(line) for line in lines]
+    return [Command(words[0], tuple(words[1:])) for words in parts]
+
+
+def asked(command: Command) -> Asked:
+    """The command line in parts, as cli/argv.py takes it apart."""
+    first = {"mudd_core.train": "jax_lm.train"}.get(command.program, "")
+    options = {}
+    words = []
+    config = ""
+    for word in command.words:
+        name, _, value = word.partition("=")
+        if name in _OPTIONS:
+            options[name] = value
+        elif name == "--config":
+            config = value
+        else:
+            words.append(word)
+    return Asked(first, config, tuple(words), options, {})
+
+
+def fields_of(config: Config) -> dict[str, Any]:
+    """The fields of a config that differ from the defaults of its family."""
+    defaults = {info.path: info.value for info in walk(Config(model=type(config.model)()))}
+    return {"model.family": config.model.family} | {
+        info.path: info.value for info in walk(config) if info.value != defaults[info.path]
+    }
+
+
+def outcome(command: Command) -> dict[str, Any]:
+    """What a command line that trains comes to."""
+    found = resolve(asked(command))
+    assert found is not None, command
+    return {
+        "words": [command.program, *command.words],
+        "grammar": found.grammar,
+        "command": found.command,
+        "workdir": found.workdir,
+        "notes": found.notes,
+        "config": fields_of(found.config),
+    }
+
+
+def outcomes(name: str) -> list[dict[str, Any]]:
+    """What the command lines of a document come to, as JSON has it."""
+    found = [outcome(command) for command in commands(name) if command.program != "mudd_core.preprocess"]
+    plain: list[dict[str, Any]] = json.loads(json.dumps(found))
+    return plain
+
+
+def main() -> None:
+    for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.json")):
+        (FOLDER / f"{name}.json").write_text(json.dumps(outcomes(name), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

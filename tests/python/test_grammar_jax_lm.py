@@ -1,0 +1,136 @@
+"""jax-lm-training's flags: what each comes to, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import documents
+from mudd_core.base.errors import UserError
+from mudd_core.cli import main as cli
+from mudd_core.config import GPT2Config, read_config
+from mudd_core.config.fields import walk
+from mudd_core.config.keys import WORKDIR, rows_of
+from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.detect import grammar_of, resolve
+from mudd_core.grammars.resolved import Resolved
+
+
+def resolved(*words: str, **options: str) -> Resolved:
+    found = resolve(
+        Asked("jax_lm.train", "", words, {f"--{name}": value for name, value in options.items()}, {})
+    )
+    assert found is not None and found.grammar == "jax_lm"
+    return found
+
+
+def test_the_documents_commands_come_to_the_committed_configs() -> None:
+    assert documents.outcomes("jax_lm") == json.loads((documents.FOLDER / "jax_lm.json").read_text())
+
+
+def test_the_flags_of_the_documents_preprocessing_are_known() -> None:
+    command = documents.commands("jax_lm")[0]
+    names = {word[2:].replace("-", "_") for word in command.words if word.startswith("--")}
+    assert names == {row.name for row in PREPROCESS} == set(rows_of(PREPROCESS_GRAMMAR))
+
+
+def test_the_defaults_are_the_originals() -> None:
+    found = resolved()
+    config = found.config
+    assert isinstance(config.model, GPT2Config) and config.model.n_layer == 6  # distilgpt2
+    assert (config.train.batch_size, config.train.seq_len, config.train.epochs) == (16, 256, 5)
+    assert (config.optim.lr, config.optim.beta2, config.optim.weight_decay) == (3e-5, 0.98, 0.01)
+    assert (config.optim.schedule, config.optim.final_lr_ratio, config.optim.clip) == ("linear", 0.0, 0.0)
+    assert (config.train.log_every, config.train.eval_every, config.train.save_every) == (100, 5000, 5000)
+    assert (config.data.path, config.data.pipeline) == ("dataset/wikitext.train**", "features")
+    assert (config.data.eval_path, config.loss.normalize) == ("dataset/wikitext.test**", "all_slots")
+    assert config.log.wandb == "off" and found.workdir == "artifacts/" and found.style == "jax_lm"
+    assert resolved(workdir="runs/x").workdir == "runs/x"
+
+
+OTHER = {
+    "train_dataset_paths": "a/train*", "eval_dataset_paths": "a/test*", "batch_size": "4", "random_seed": "3",
+    "max_sequence_length": "128", "num_epochs": "2", "learning_rate": "1e-4", "weight_decay_rate": "0.1",
+    "adamw_beta1": "0.8", "adamw_beta2": "0.9", "adamw_eps": "1e-6", "dtype": "bfloat16", "wandb_username": "me",
+    "wandb_project": "mine", "logging_frequency": "7", "eval_frequency": "7", "save_frequency": "7",
+    "restore_checkpoint_path": "artifacts",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dashes", [True, False])
+@pytest.mark.parametrize("name", OTHER)
+def test_each_mapped_flag_changes_its_fields(name: str, dashes: bool) -> None:
+    flag = f"--{name.replace('_', '-') if dashes else name}"
+    before, after = resolved(), resolved(flag, OTHER[name])
+    old = {info.path: info.value for info in walk(before.config)}
+    changed = {info.path for info in walk(after.config) if info.value != old[info.path]}
+    assert changed & set(rows_of("jax_lm")[name].fields), changed
+    assert all(after.origins[path].word == f"{flag} {OTHER[name]}" for path in changed - {"log.wandb_dir"})
+
+
+def test_all_rows_are_tested() -> None:
+    others = {"model_config_name", "wandb_run_dir", "model_save_dir"}
+    assert {row.name for row in rows_of("jax_lm").values()} == {*OTHER, *others}
+    assert resolved("--wandb_project", "p", "--wandb-run-dir", "d").config.log.wandb_dir == "d"
+    assert resolved("--wandb-run-dir", "d").config.log.wandb_dir == ""  # the tracker is off
+    assert rows_of("jax_lm")["model_save_dir"].fields == (WORKDIR,)
+    assert resolved("--model-save-dir", "out").workdir == "out"
+
+
+def test_a_seed_says_that_weights_follow_it() -> None:
+    assert resolved("--random-seed", "3").notes == [
+        "random_seed=3 is the seed of the weights too; there they always have seed 0"
+    ]
+    assert resolved("--random-seed", "0").notes == []
+
+
+def test_the_model_is_shipped_or_in_a_folder(tmp_path: Path) -> None:
+    assert resolved("--model-config-name", "gpt2").config.model == read_config("gpt2/gpt2").model
+    settings = {
+        "model_type": "gpt2",
+        "n_layer": 2,
+        "n_embd": 32,
+        "n_head": 2,
+        "n_positions": 64,
+        "vocab_size": 300,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    found = resolved("--model-config-name", str(tmp_path))
+    assert isinstance(found.config.model, GPT2Config)
+    assert (found.config.model.n_layer, found.config.model.vocab_size) == (2, 300)
+    assert found.config.optim == read_config("gpt2/gpt2").optim
+    with pytest.raises(
+        UserError, match=r"expected gpt2 or distilgpt2 or a folder with config\.json, got 'gpt3'"
+    ):
+        resolved("--model-config-name", "gpt3")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(UserError, match="expected a GPT-2, got family transformer_pp"):
+        resolved("--model-config-name", str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json"):
+        resolved("--model-config-name", str(tmp_path))
+
+
+def test_its_flags_alone_put_a_command_into_the_grammar() -> None:
+    assert grammar_of(Asked("train", "", ("--train-dataset-paths", "x"))) == "jax_lm"
+    assert grammar_of(Asked("", "", ("--model-config-name", "gpt2"))) == "jax_lm"
+    assert grammar_of(Asked("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) == ""
+
+
+BAD = {
+    "--batchsize 3": "unknown name 'batchsize'; did you mean 'batch_size'",
+    "--batch-size many": "batch_size: expected a whole number, got 'many'",
+    "--batch-size 3 --batch_size 4": "batch_size is given twice: --batch-size 3 and --batch_size 4",
+    "--dtype float16": "float16, which needs loss scaling; take bfloat16",
+    "--dtype int8": "dtype: expected float32 or bfloat16, got 'int8'",
+    "--num-epochs": "--num-epochs: expected a value behind it",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_flags_end_with_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["jax_lm.train", *words.split()]) == 2
+    assert BAD[words] in capsys.readouterr().err
