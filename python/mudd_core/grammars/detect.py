@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, find_config, read_config
 from mudd_core.config.aliases import ALIASES
-from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.fields import FieldInfo, replace_path, walk
 from mudd_core.config.keys import rows_of
 from mudd_core.config.overrides import field_path
 from mudd_core.grammars.asked import Asked
@@ -49,7 +50,9 @@ def resolve(asked: Asked) -> Resolved | None:
         return None
     module = importlib.import_module(f"mudd_core.grammars.{name}")
     resolved: Resolved = module.resolve(asked)
-    return resolved
+    if resolved.config.log.style != "auto":
+        return resolved
+    return replace(resolved, config=replace_path(resolved.config, "log.style", resolved.style))
 
 
 def _of_mu_transformer(asked: Asked) -> bool:

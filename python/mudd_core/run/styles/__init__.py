@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.maxtext import MaxTextStyle
+from mudd_core.run.styles.mu_transformer import MuTransformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 
 __all__ = ["RunFacts", "Style", "style_of"]
 
-STYLES: dict[str, type[Style]] = {"maxtext": MaxTextStyle}
+STYLES: dict[str, type[Style]] = {
+    "maxtext": MaxTextStyle,
+    "mu_transformer": MuTransformerStyle,
+    "jax_lm": JaxLmStyle,
+}
 
 
 def style_of(facts: RunFacts) -> Style:
