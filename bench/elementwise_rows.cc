@@ -5,6 +5,7 @@
 #include "mudd/kernels/reduce/reduce.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/add/add.h"
+#include "mudd/ops/dropout/dropout.h"
 #include "mudd/ops/embedding/embedding.h"
 #include "mudd/ops/glu/glu.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
@@ -146,6 +147,11 @@ void add_rotations() {
 }  // namespace
 
 void add_elementwise() {
+  register_rows(dropout_rows(), "forward", moves(2), [](const DropoutKernels& k) {
+    return [&k, draws = Dropout(0.1, 1, "place", 2, 3), x = filled(kAll), y = Floats(kAll)]() mutable {
+      k.apply(draws, {0, kRows, kCols, kRows, x.data(), kCols, nullptr, 0, y.data(), kCols});
+    };
+  });
   register_rows(mudd::add_rows(), "forward", moves(3), [](const AddKernels& k) {
     return [&k, a = filled(kAll), b = filled(kAll), y = Floats(kAll)]() mutable {
       k.add(0, kRows, kCols, a.data(), kCols, b.data(), kCols, y.data(), kCols);

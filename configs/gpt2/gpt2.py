@@ -7,7 +7,17 @@ def get_config() -> Config:
     """The shape of gpt2; give data.tokenizer the model's tokenizer.json to get its ids."""
     return Config(
         name="gpt2",
-        model=GPT2Config(vocab_size=50257, max_seq_len=1024, d_model=768, n_layer=12, n_head=12, d_ff=3072),
+        model=GPT2Config(
+            vocab_size=50257,
+            max_seq_len=1024,
+            d_model=768,
+            n_layer=12,
+            n_head=12,
+            d_ff=3072,
+            embd_dropout=0.1,
+            attn_dropout=0.1,
+            resid_dropout=0.1,
+        ),
         data=DataConfig(vocab_size=50257, recipe_text="WikiText-103", recipe_tokenizer="GPT-2"),
         train=TrainConfig(steps=5000, batch_size=16, seq_len=256, save_every=1000, eval_every=1000),
         optim=OptimConfig(

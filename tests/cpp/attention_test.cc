@@ -52,6 +52,8 @@ Wanted wanted(const AttentionCase& c, const Numbers& n) {
           const int64_t at = ((b * c.time + key) * c.kv_heads + h / (c.heads / c.kv_heads)) * c.dim;
           double score = 0, dp = 0;
           for (int64_t d = 0; d < c.dim; ++d) score += q[row + d] * k[at + d], dp += n.dout[row + d] * v[at + d];
+          const double factor = c.factor(b, h, t, key);
+          dp *= factor;
           double p = std::exp(score * c.scale - lse), ds = p * (dp - delta) * c.scale;
           if (c.activation != Scores::softmax) {  // then lse is the factor
             p = reference::score_value(c.activation, score * c.scale) * lse;
@@ -61,7 +63,7 @@ Wanted wanted(const AttentionCase& c, const Numbers& n) {
           for (int64_t d = 0; d < c.dim; ++d) {
             w.dq[row + d] += ds * k[at + d];
             w.dk[at + d] += ds * q[row + d];
-            w.dv[at + d] += p * n.dout[row + d];
+            w.dv[at + d] += factor * p * n.dout[row + d];
           }
         }
       }
@@ -114,6 +116,7 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
       s.q = from[0] + q_at, s.k = from[1] + k_at, s.v = from[2] + k_at, s.o = o.data() + q_at;
       s.q_row = s.o_row = wide, s.q_head = s.o_head = c.dim, s.k_row = s.v_row = narrow;
       s.lse = lse.data() + row_at;
+      s.drop = c.drop, s.drop.sample += static_cast<uint32_t>(b), s.first_head = g * group;
       if (c.segments) s.segments = c.segments + b * c.time;
       if (c.key_mask) s.key_mask = c.key_mask + b * c.time;
       const int64_t together = std::min(group, std::max<int64_t>(1, kernels.query_tile / c.time));
@@ -168,6 +171,7 @@ TEST_CASE("the analytic gradients of this test equal the complex step on the ref
   c.segments = segments.data(), c.key_mask = mask.data();
   for (const Scores a : kScores) {
     c.activation = a, c.divisor = 7, c.eps = 0.25;
+    if (a == kScores[0]) c.drop = Dropout(0.4, 9, "place", 3, 5);
     const Numbers n = numbers_of(c);
     const Wanted want = wanted(c, n);
     const double h = 1e-30;
@@ -213,6 +217,21 @@ TEST_CASE("attention rows equal the reference on the edges of tiles and lanes") 
     for (const bool small_parts : {true, false})
       check_row(*row.kernels, small(4 * tile + 7, 1, 1, 16), small_parts);
   });
+}
+
+TEST_CASE("attention rows with dropout: forward and backward draw alike, whatever the tiles and the type") {
+  for (const DType compute : {DType::f32, DType::bf16})
+    for_each_row(attention_rows(compute), [&](const auto& row) {
+      const bool pairs = std::string(row.name) == "attention_bf16";
+      const Kind kind = pairs ? Kind::pairs : compute == DType::bf16 ? Kind::bf16 : Kind::f32;
+      for (const int64_t time : {int64_t{1}, int64_t{17}, int64_t{97}, row.kernels->query_tile + 5})
+        for (const bool causal : {true, false})
+          for (const double rate : {0.1, 0.5}) {
+            AttentionCase c = small(time, 4, 2, 12);
+            c.batch = 2, c.causal = causal, c.drop = Dropout(rate, uint64_t{1} << 40 | 9, "place", 3, 5);
+            check_row(*row.kernels, c, time > 97, kind);
+          }
+    });
 }
 
 TEST_CASE("attention rows: segments, hidden keys, empty rows, no causality") {

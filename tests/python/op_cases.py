@@ -9,7 +9,7 @@ import torch
 
 from moe_cases import moe_cases
 from op_case import Case, act, act_slope, integers, normal
-from reference import numpy_attention, numpy_updates
+from reference import numpy_attention, numpy_dropout, numpy_updates
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
 from slots_cases import slots_cases
@@ -64,6 +64,16 @@ def norm_cases() -> list[Case]:
         Case("layer_norm", [x, None, None], {}, lambda x, g, b: ref.layer_norm(x, ones, zeros),
              lambda dy, x, g, b: (ref.layer_norm_backward(dy, x, ones)[0], None, None)),
     ]  # fmt: skip
+
+
+def dropout_case(x: Any, residual: Any) -> Case:
+    """A rate of 0.3 at the place `here`: only a call whose gradients are wanted drops anything."""
+    mask = numpy_dropout.factors(0.3, "here", *np.ogrid[: x.shape[0], : x.shape[1], : x.shape[2]])
+    return Case(
+        "dropout", [x, residual], {"rate": 0.3, "purpose": "here"},
+        lambda x, r: x.astype(np.float64) + (0 if r is None else r),
+        lambda dy, x, r: (mask * dy, None if r is None else dy),
+    )  # fmt: skip
 
 
 def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -> Case:
@@ -213,10 +223,11 @@ def cases() -> list[Case]:
     add = Case(
         "add", [x, normal(3, 4, 33)], {}, lambda a, b: a.astype(np.float64) + b, lambda dy, a, b: (dy, dy)
     )
+    dropped = dropout_case(normal(3, 4, 33), None), dropout_case(normal(3, 5, 7), normal(3, 5, 7))
     linears = [linear_case("none", False, False, False), linear_case("gelu_tanh", False, True, False),
                linear_case("none", True, True, True), linear_case("squared_relu", True, False, True)]  # fmt: skip
     return [
-        *norm_cases(), *linears, *glu, *activations, *embeddings, add, rope_case(False, False, 1.0),
+        *norm_cases(), *linears, *glu, *activations, *embeddings, add, *dropped, rope_case(False, False, 1.0),
         rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
         *(attention_case(2, 0.7, True, False, (a, 9, 0.1)) for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")),
         *update_cases(), attention_case(2, 0.7, True, False),

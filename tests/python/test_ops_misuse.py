@@ -52,6 +52,8 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("activation", [X], {"activation": 3}, TypeError, ["[activation]", "expected a str"]),
     ("activation", [X], {"activation": "softmax"}, ValueError, ["[activation] activation", "'softmax'"]),
     ("add", [X, IDS], {}, TypeError, ["[add] b", "expected float32", "int32"]),
+    ("dropout", [X], {"rate": 1.0}, ValueError, ["[dropout] rate", "[0, 1)", "1"]),
+    ("attention", [X, X, X], {"n_head": 2, "dropout": -0.5}, ValueError, ["[attention] dropout", "[0, 1)"]),
     ("add", [X, X[0]], {}, ValueError, ["[add] b", "float32[2, 3, 8]"]),
     ("embedding", [IDS + 5, TABLE], {}, ValueError, ["[embedding] ids", "[0, 5)", "got 5 at [0, 0]"]),
     ("embedding", [IDS - 1, TABLE], {}, ValueError, ["[embedding] ids", "[0, 5)", "got -1 at [0, 0]"]),
@@ -170,7 +172,8 @@ NUMBERS = st.one_of(
     st.sampled_from([1, 2, 2, 4, 1e-5, 1.0, np.int64(2), np.float32(0.5), (1,), "silu", "none", "relu"]),
 )  # fmt: skip
 OPTIONS = {
-    "activation": ["activation"], "add": [], "cross_entropy": [], "embedding": ["positions"], "glu": ["activation"],
+    "activation": ["activation"], "add": [], "cross_entropy": [], "dropout": ["rate"],
+    "embedding": ["positions"], "glu": ["activation"],
     "layer_norm": ["eps"], "linear": ["activation", "transposed"], "rms_norm": ["eps"],
     "rope": ["n_head", "base", "fraction", "max_positions"],
     "attention": ["n_head", "n_kv_head", "scale", "causal"],
@@ -212,6 +215,7 @@ def right_arguments(op: str) -> tuple[list[Any], dict[str, Any]]:
         "add": ([X, X], {}),
         "attention": ([X, X, X, IDS, IDS], {"n_head": 2}),
         "cross_entropy": ([X, TABLE, IDS], {}),
+        "dropout": ([X, X], {"rate": 0.1}),
         "embedding": ([IDS, TABLE, X], {}),
         "glu": ([X, X], {}),
         "layer_norm": ([X, X[0, 0], X[0, 0]], {}),

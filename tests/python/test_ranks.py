@@ -78,7 +78,7 @@ LARGE = {"d_model": 192, "n_layer": 2, "n_head": 4, "vocab_size": 700}
     ("family", "model"),
     [
         ("llama_gqa", LARGE | {"d_ff": 400, "n_kv_head": 2}),
-        ("gpt2", LARGE | {"d_ff": 400}),
+        ("gpt2", LARGE | {"d_ff": 400, "attn_dropout": 0.1, "resid_dropout": 0.2, "embd_dropout": 0.1}),
         ("mixtral", LARGE | {"d_ff": 256, "n_kv_head": 2}),
         ("tokenformer", LARGE | {"slot_num": 260, "ffn_slot_num": 390, "drop_path": 0.2}),
     ],

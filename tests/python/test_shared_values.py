@@ -39,6 +39,7 @@ def mixed(v: Any, w: Weight, *, direct: bool = False, generator: bool = True, ne
 # How often the value is given, and to what.
 CASES: dict[str, tuple[int, Callable[[Any, Weight], Any]]] = {
     "add": (2, lambda v, w: ops.add(v[0], v[1])),
+    "dropout and residual": (2, lambda v, w: ops.dropout(v[0], v[1], rate=0.4)),
     "glu": (2, lambda v, w: ops.glu(v[0], v[1])),
     "attention": (3, lambda v, w: ops.attention(v[0], v[1], v[2], n_head=2)),
     "linear and residual": (2, lambda v, w: ops.linear(v[0], w("w"), None, v[1])),

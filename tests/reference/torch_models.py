@@ -12,6 +12,7 @@ Parameters (contracts 10 and 11): `embed` [V, D], `blocks.<l>.attn.{q,k,v,o}.{w,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +53,10 @@ class Gpt2Config:
     max_positions: int
     norm_eps: float = 1e-5
     tied: bool = True
+
+    def drop(self, place: str, x: Tensor) -> Tensor:
+        """Dropout at a place of the model: none."""
+        return x
 
 
 class OtherConfig(Protocol):
@@ -102,7 +107,9 @@ def rope(x: Tensor, positions: Tensor, base: float) -> Tensor:
     return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, batch: Batch, drop: Callable[[Tensor], Tensor] = lambda p: p
+) -> Tensor:
     """q [B, T, H, d], k and v [B, T, G, d] -> [B, T, H*d]; a row that sees no key gives zeros."""
     B, T, H, d = q.shape
     k = k.repeat_interleave(H // k.shape[2], dim=2)
@@ -115,7 +122,7 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
         see = see & (batch.key_mask != 0)[:, None, :]
     see = see[:, None]
     p = scores.masked_fill(~see, torch.finfo(scores.dtype).min).softmax(-1) * see
-    return torch.einsum("bhqk,bkhd->bqhd", p, v).reshape(B, T, H * d)
+    return torch.einsum("bhqk,bkhd->bqhd", drop(p), v).reshape(B, T, H * d)
 
 
 def _positions(batch: Batch) -> Tensor:
@@ -150,15 +157,16 @@ def llama_logits(p: Params, batch: Batch, cfg: LlamaConfig) -> Tensor:
 
 def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
     """Logits [B, T, V]."""
-    x = p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)]
+    x = cfg.drop("embed", p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)])
     for layer in range(cfg.layers):
         a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
         n = layer_norm(x, p[a + "norm.gain"], p[a + "norm.bias"], cfg.norm_eps)
         q, k, v = (_split(n @ p[f"{a}{m}.w"] + p[f"{a}{m}.b"], cfg.heads) for m in "qkv")
-        x = x + causal_attention(q, k, v, batch) @ p[a + "o.w"] + p[a + "o.b"]
+        o = causal_attention(q, k, v, batch, lambda s, place=a: cfg.drop(f"{place}scores", s))
+        x = x + cfg.drop(a + "o", o @ p[a + "o.w"] + p[a + "o.b"])
         n = layer_norm(x, p[f + "norm.gain"], p[f + "norm.bias"], cfg.norm_eps)
         inner = F.gelu(n @ p[f + "up.w"] + p[f + "up.b"], approximate="tanh")
-        x = x + inner @ p[f + "down.w"] + p[f + "down.b"]
+        x = x + cfg.drop(f + "down", inner @ p[f + "down.w"] + p[f + "down.b"])
     x = layer_norm(x, p["final_norm.gain"], p["final_norm.bias"], cfg.norm_eps)
     return x @ (p["embed"] if cfg.tied else p["head"]).T
 

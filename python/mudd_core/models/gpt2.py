@@ -1,4 +1,4 @@
-"""GPT-2: LayerNorm, learned positions, gelu_new (tanh form), biases, tied head, no dropout.
+"""GPT-2: LayerNorm, learned positions, gelu_new (tanh form), biases, tied head, dropout.
 
 Maths: docs/maths/transformer.md, 3 (the transformers library's model).
 """
@@ -21,6 +21,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
+    x_BTD = dropped(config.embd_dropout, "embed", x_BTD)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
             x_BTD = attention(config, x_BTD, batch, cache, layer)
@@ -45,9 +46,11 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
             n_head=heads,
             n_kv_head=groups,
             scale=config.score_scale(layer),
+            dropout=config.attn_dropout,
+            purpose=f"dropout.{nn.prefix()}.scores",
             **seen(batch, cache, layer),
         )
-        return nn.linear(o, "o", config.d_model, std=config.residual_std(), bias=True, residual=x_BTD)
+        return to_residual(config, o, "o", x_BTD)
 
 
 def feed_forward(config: Config, x_BTD: Any) -> Any:
@@ -57,4 +60,16 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
         u_BTF = nn.linear(
             f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation=config.activation
         )
-        return nn.linear(u_BTF, "down", config.d_model, std=config.residual_std(), bias=True, residual=x_BTD)
+        return to_residual(config, u_BTF, "down", x_BTD)
+
+
+def to_residual(config: Config, h: Any, name: str, x_BTD: Any) -> Any:
+    """x + dropout(h W + b)."""
+    rate, std = config.resid_dropout, config.residual_std()
+    y = nn.linear(h, name, config.d_model, std=std, bias=True, residual=None if rate else x_BTD)
+    return dropped(rate, f"{nn.prefix()}.{name}", y, x_BTD) if rate else y
+
+
+def dropped(rate: float, place: str, x: Any, residual: Any = None) -> Any:
+    """residual + dropout(x), its draws keyed by the place in the model; x itself where the rate is zero."""
+    return ops.dropout(x, residual, rate=rate, purpose=f"dropout.{place}") if rate else x

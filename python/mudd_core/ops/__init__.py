@@ -9,7 +9,16 @@ may be any. A wrong type raises TypeError, a wrong shape or value ValueError; bo
 
 from mudd_core.ops.attentions import attention, attention_backward, pattention, pattention_backward
 from mudd_core.ops.call import custom
-from mudd_core.ops.elementwise import activation, activation_backward, add, add_backward, glu, glu_backward
+from mudd_core.ops.elementwise import (
+    activation,
+    activation_backward,
+    add,
+    add_backward,
+    dropout,
+    dropout_backward,
+    glu,
+    glu_backward,
+)
 from mudd_core.ops.experts import (
     grouped_gemm,
     grouped_gemm_backward,
@@ -27,7 +36,8 @@ from mudd_core.ops.tokens import embedding, embedding_backward, rope, rope_backw
 __all__ = [
     "activation", "activation_backward", "adamw", "adamw_backward", "add", "add_backward", "attention",
     "attention_backward", "cross_entropy",
-    "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "embedding", "embedding_backward", "glu",
+    "cross_entropy_backward", "custom", "depth_mix", "depth_mix_backward", "dropout",
+    "dropout_backward", "embedding", "embedding_backward", "glu",
     "glu_backward", "grouped_gemm", "grouped_gemm_backward", "layer_norm", "layer_norm_backward", "linear",
     "linear_backward", "lion", "lion_backward", "moe_balance", "moe_balance_backward", "moe_route",
     "moe_route_backward", "pattention", "pattention_backward", "rms_norm", "rms_norm_backward", "rope",

@@ -24,6 +24,8 @@ def attention(
     divisor: int = 0,
     eps: float = 1e-5,
     ring: bool = False,
+    dropout: float = 0.0,
+    purpose: str = "dropout",
 ) -> Any:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
@@ -31,7 +33,8 @@ def attention(
     query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
     gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
     are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
-    ring: a single token behind Tmax others takes the place of the oldest one.
+    ring: a single token behind Tmax others takes the place of the oldest one. dropout: where gradients are wanted, a
+    probability is zero with this chance and divided by 1 - dropout else; `purpose` keys the draws.
     activation of the scores s: softmax; sqrelu relu(s)^2 / divisor, elu (elu(s) + 1) / divisor, divisor 0 meaning T;
     norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
     """
@@ -49,6 +52,8 @@ def attention(
         divisor=divisor,
         eps=eps,
         ring=ring,
+        dropout=dropout,
+        purpose=purpose,
     )
 
 
@@ -67,6 +72,8 @@ def attention_backward(
     activation: str = "softmax",
     divisor: int = 0,
     eps: float = 1e-5,
+    dropout: float = 0.0,
+    purpose: str = "dropout",
 ) -> Any:
     """Gradients (dq, dk, dv, None, None) of attention."""
     return backward(
@@ -80,6 +87,8 @@ def attention_backward(
         activation=activation,
         divisor=divisor,
         eps=eps,
+        dropout=dropout,
+        purpose=purpose,
     )
 
 

@@ -30,6 +30,7 @@ INPUTS = {
         "newest?",
         "states*",
     ),
+    "dropout": ("x", "residual?"),
     "embedding": ("ids?", "table?", "residual?"),
     "glu": ("gate", "up"),
     "grouped_gemm": ("x", "gates", "experts", "gate", "up", "down", "residual?"),

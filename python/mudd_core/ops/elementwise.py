@@ -27,6 +27,22 @@ def add_backward(dy: Any, a: Any, b: Any) -> Any:
     return backward("add", dy, [a, b])
 
 
+def dropout(x: Any, residual: Any = None, *, rate: float = 0.0, purpose: str = "dropout") -> Any:
+    """y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
+
+    x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
+    seed, `purpose`, step, sample, position and channel alone.
+    """
+    return apply("dropout", [x, residual], rate=rate, purpose=purpose)
+
+
+def dropout_backward(
+    dy: Any, x: Any, residual: Any = None, *, rate: float = 0.0, purpose: str = "dropout"
+) -> Any:
+    """Gradients (dx, dresidual) of dropout, with the draws of the forward pass."""
+    return backward("dropout", dy, [x, residual], rate=rate, purpose=purpose)
+
+
 def glu(gate: Any, up: Any, *, activation: str = "silu") -> Any:
     """y = act(gate) * up (Shazeer 2020). Shapes equal. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
     return apply("glu", [gate, up], activation=activation)

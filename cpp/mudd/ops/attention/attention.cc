@@ -44,8 +44,11 @@ Attention::Attention(const Attributes& a)
       ring_(a.flag("ring", false)),
       activation_(parse_scores(a.word("activation", "softmax"))),
       divisor_(a.integer("divisor", 0)),
-      eps_(a.number("eps", 1e-5)) {
-  a.only("n_head,n_kv_head,scale,causal,cache,ring,activation,divisor,eps");
+      eps_(a.number("eps", 1e-5)),
+      dropout_(a.number("dropout", 0)),
+      purpose_(a.word("purpose", "dropout")) {
+  a.only("n_head,n_kv_head,scale,causal,cache,ring,activation,divisor,eps,dropout,purpose");
+  check(dropout_ >= 0 && dropout_ < 1, "attention", "dropout: expected a number in [0, 1), got ", dropout_);
   check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
   check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
   check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
@@ -105,6 +108,9 @@ void Attention::infer(Inference& io) {
   // All three gradients come out of one pass: it computes the same whichever of them are wanted.
   const bool trains = io.wants_gradient(kQuery) || io.wants_gradient(kKey) || io.wants_gradient(kValue);
   backward_flops_ = trains ? 2 * flops_ : 0;
+  drops_ = dropout_ > 0 && trains;
+  check(!drops_ || (q_.heads <= 1 << 12 && q_.time <= 1 << 22), "attention",
+        "dropout: expected at most 4096 heads and 4194304 positions, got ", q_.heads, " and ", q_.time);
   if (!cached_) io.saved(q_.rows() * q_.heads * static_cast<int64_t>(sizeof(float)));
   kernels_ = &choose(attention_rows(io.compute()));
   book(io);

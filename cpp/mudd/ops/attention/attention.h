@@ -25,6 +25,10 @@
 // Where P rounds to 1 (a row that sees one key) dS is exactly zero, as in exact arithmetic; not with eps > 0.
 // dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
 //
+// Option dropout (0; only where gradients are wanted, off in evaluation): P is multiplied by m / (1 - rate) before
+// v, after its sums; then dP = m (do v^T) / (1 - rate), and delta is as above. Draws (base/dropout.h): position t,
+// element (head, key), place: option purpose.
+//
 // Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
 // exact zeros. So the bits of a row depend on its own query and visible keys only, not on T, the tile it fell
 // into, or whether the keys came from the cache.
@@ -36,6 +40,7 @@
 
 #include <cstdint>
 
+#include "mudd/base/dropout.h"
 #include "mudd/base/kernel_table.h"
 #include "mudd/base/types.h"
 
@@ -60,6 +65,13 @@ struct AttentionSlice {
   Cells o;
   int64_t o_row = 0, o_head = 0;
   float* lse = nullptr;  // [group][queries]; may be null in forward
+  Dropout drop;          // of the probabilities; `sample` is this one
+  int64_t first_head = 0;
+
+  // Block of dropout's draws of four keys: head and key together (at most 2^12 heads, 2^22 keys).
+  uint32_t draw_block(int64_t head, int64_t key) const {
+    return static_cast<uint32_t>((first_head + head) << 20 | key / 4);
+  }
 };
 
 // Query heads [head_begin, head_end) x positions [begin, end) of a slice: at most query_tile rows.

@@ -88,6 +88,7 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
   const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
+  if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
   product<true, Trim::depth_end>(U{}, {x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, true,
                                        softmax ? x.rescale : nullptr, shift});

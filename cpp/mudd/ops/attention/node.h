@@ -42,7 +42,9 @@ class Attention : public Node {
   bool causal_, cached_, ring_;
   Scores activation_;
   int64_t divisor_;
-  double eps_;
+  double eps_, dropout_;
+  std::string purpose_;
+  bool drops_ = false;
   HeadShape q_, k_;
   int64_t cache_rows_ = 0;                                   // Tmax
   int64_t slots_ = 1;                                        // workers that scratch was booked for

@@ -49,6 +49,8 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
     s.v = v.cells() + b * k_.time * s.v_row + g * k_.head_stride(v);
     s.lse = run.saved_as<float>(0) + (b * q_.heads + g * s.group) * q_.time;
   }
+  s.first_head = g * s.group;
+  if (drops_) s.drop = Dropout(dropout_, run.step().seed, purpose_, run.step().step, run.step().first_sample + b);
   if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
   if (run.has_in(kKeyMask)) s.key_mask = run.in(kKeyMask).i32() + b * (cached_ ? cache_rows_ : q_.time);
   return s;

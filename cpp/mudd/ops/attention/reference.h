@@ -21,6 +21,12 @@ struct AttentionCase {
   const int32_t* key_mask = nullptr;  // [batch, time]
   Scores activation = Scores::softmax;
   double divisor = 1.0, eps = 0.0;
+  Dropout drop;  // of P before v
+
+  // Its factor of a probability: 1 without dropout.
+  double factor(int64_t b, int64_t h, int64_t t, int64_t key) const {
+    return drop ? static_cast<double>(drop.factor(b, t, h << 22 | key)) : 1.0;
+  }
 
   bool visible(int64_t b, int64_t t, int64_t key) const {
     return (!causal || key <= t) && (!segments || segments[b * time + t] == segments[b * time + key]) &&
@@ -71,7 +77,8 @@ void attention(const AttentionCase& c, const N* q, const N* k, const N* v, N* o,
           const N e =
               c.activation == Scores::softmax ? exp(p[key] - N(highest)) : score_value(c.activation, p[key]);
           sum += e;
-          for (int64_t d = 0; d < c.dim; ++d) ot[d] += e * row(v, key)[d];
+          const N weight = e * N(c.factor(b, h, t, key));
+          for (int64_t d = 0; d < c.dim; ++d) ot[d] += weight * row(v, key)[d];
         }
         if (c.activation != Scores::softmax) {
           const N divisor = has_row_sum(c.activation) ? sum + N(c.eps) : N(c.divisor);

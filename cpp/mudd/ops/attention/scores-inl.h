@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
+#include "mudd/base/simd/draws.h"
 #include "mudd/base/simd/math.h"
 #include "mudd/base/simd/transpose.h"
 #include "mudd/ops/attention/attention.h"
@@ -43,6 +44,7 @@ struct Rows {
   bool one_head = true;          // then query r is at index first + r
   int64_t first = 0;
   int32_t index[kQ], segment[kQ];
+  int64_t head[kQ];
 };
 
 // Rows [r0, r0 + kQ) of a tile.
@@ -55,6 +57,7 @@ inline Rows tile_rows(const AttentionSlice& s, const QueryTile& tile, int64_t r0
   rows.first = s.first_query + tile.begin + r0;
   for (int64_t r = 0; r < kQ; ++r) {
     const int64_t t = r < rows.count ? tile.begin + (r0 + r) % times : tile.begin;
+    rows.head[r] = tile.head_begin + (r < rows.count ? (r0 + r) / times : 0);
     rows.index[r] = static_cast<int32_t>(s.first_query + t);
     rows.segment[r] = s.segments ? s.segments[t] : 0;
   }
@@ -145,6 +148,22 @@ void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* sco
     });
     zero_after<U, G>(scores, r, keys, nk);
   });
+}
+
+// Probabilities [nk][kQ] that dropout takes become zero, the others grow.
+inline void drop_scores(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* p) {
+  static_assert(kQ % kDraws == 0 && kK % 4 == 0);
+  Draws draws;
+  for (int64_t r = 0; r < rows.lanes; r += kDraws)
+    for (int64_t kk = 0; kk < nk; kk += 4) {
+      for (int i = 0; i < kDraws; ++i) {
+        draws.position[i] = static_cast<uint32_t>(rows.index[r + i]);
+        draws.block[i] = s.draw_block(rows.head[r + i], k0 + kk);
+      }
+      draws.draw(s.drop, s.drop.sample);
+      for (int64_t w = 0; w < smaller(4, nk - kk); ++w)
+        for (int i = 0; i < kDraws; ++i) p[(kk + w) * kQ + r + i] *= draws.factor[w][i];
+    }
 }
 
 // A(s) of the activations that are not a softmax, exactly 0 for hidden keys (s = -inf), and its derivative.

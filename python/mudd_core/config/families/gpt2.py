@@ -11,7 +11,7 @@ from mudd_core.config.fields import LONGEST, opt
 
 @dataclass(frozen=True)
 class GPT2Config:
-    """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, no dropout."""
+    """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, dropout."""
 
     family: str = opt("gpt2", "model family", choices=("gpt2",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
@@ -35,6 +35,17 @@ class GPT2Config:
         False, "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)", later=True
     )
 
+    embd_dropout: float = opt(
+        0.0, "training: chance that a number of the embeddings' sum is dropped", low=0.0, high=1.0, later=True
+    )
+    attn_dropout: float = opt(
+        0.0, "training: chance that an attention probability is dropped", low=0.0, high=1.0, later=True
+    )
+    resid_dropout: float = opt(
+        0.0, "training: chance that a number is dropped on its way to the residual stream", low=0.0, high=1.0,
+        later=True,
+    )  # fmt: skip
+
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.d_ff)
@@ -50,4 +61,6 @@ class GPT2Config:
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
-        return head_faults(self)
+        rates = {name: getattr(self, name) for name in ("embd_dropout", "attn_dropout", "resid_dropout")}
+        dropped = [f"model.{k}: expected less than 1, got {v!r}" for k, v in rates.items() if not v < 1]
+        return head_faults(self) + dropped
