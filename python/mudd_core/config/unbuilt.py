@@ -20,7 +20,6 @@ _UNBUILT = frozenset(
         "data.format",
         "data.pipeline",
         "data.repeat_batch",
-        "data.retries",
         "data.shuffle",
         "data.split",
         "data.workers",

@@ -29,7 +29,8 @@ class Components:
 
     facts: what the weights depend on besides the config; compared on resume. n_targets: slots of a whole validation.
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
-    warnings: for the user, once. notes: lines for the user when a run begins or goes on.
+    reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
+    user when a run begins or goes on.
     """
 
     model: Any
@@ -41,6 +42,7 @@ class Components:
     flops_per_token: float
     peak: Peak
     validation_batches: Callable[[], Iterable[Any]]
+    reopened_rows: Callable[[], Any] = lambda: None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -190,6 +192,7 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         n_targets=text.rows("valid", row_shape(config)).rows * config.train.seq_len,
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
+        reopened_rows=lambda: training_rows(config, text),
         warnings=(*components.warnings, *start_warnings.of_text(config, text)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from dataclasses import asdict
 
@@ -111,6 +112,13 @@ class RunLog:
             if logged and self._tracker is not None:
                 self._tracker.log(style.tracked(record), record.step)
         return logged
+
+    def source_lost(self, step: int, error: OSError, retry: int, seconds: float) -> None:
+        """The data of a step could not be read; the run waits and tries again."""
+        place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
+        self.say(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
+        if self._store is not None:
+            self._store.event("source lost", step=step, file=place, reason=reason, retry=retry, wait=seconds)
 
     def skipped(self, step: int, reason: str, where: str) -> None:
         """An update that does not count; where: the first number that is not finite, '' if nobody looked."""

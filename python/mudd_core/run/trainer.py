@@ -23,9 +23,10 @@ from mudd_core.run.components import Components, add_text, assemble, with_model_
 from mudd_core.run.evaluate import evaluate
 from mudd_core.run.grow import check_start, start_from
 from mudd_core.run.log import RunLog
+from mudd_core.run.lost_source import LostSource, SourceLostError
 from mudd_core.run.progress import Progress
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
+from mudd_core.run.records import DATA_FACT, StepRecord, StepReport, Summary, Validation
 from mudd_core.run.recovery import Recovery
 from mudd_core.run.requests import Requests
 from mudd_core.run.same_weights import compare_due, compare_weights
@@ -94,6 +95,7 @@ class Trainer:
                 self.config.train, self.engine, self._store, self._state, self._log, self._ranks
             )
             self._requests = Requests(self._ranks, self._store, self.config.train)
+            self._source = LostSource(self.config.data.retries, self._reopen, self._log.source_lost)
             self._watch = Watch(
                 self._ranks, self.config.dist.hang_timeout, self._components.ideal_step(self.config)
             )
@@ -158,9 +160,14 @@ class Trainer:
             self._store.ended = False
         self._watch.phase("forward", t + 1)
         lr, guard = learning_rate(self.config, t), self._state.guard
-        report = self.engine.train_step(
-            guard.batch_index(t), lr, batch, guard.limits(), self._requests.flags(), settle
-        )
+        flags = self._requests.flags()
+
+        def take() -> StepReport:
+            return self.engine.train_step(guard.batch_index(t), lr, batch, guard.limits(), flags, settle)
+
+        report = take() if batch is not None else self._source.reading(t + 1, take)
+        if report is None:
+            return None
         self._requests.heard(report)
         if report.stopped:
             return None
@@ -189,6 +196,10 @@ class Trainer:
         try:
             with signals.interrupt_later():
                 return self._fit()
+        except SourceLostError:
+            if self._state.saved_step != self.step_done:
+                self.save()
+            raise
         finally:
             self._watch.end()
 
@@ -229,6 +240,7 @@ class Trainer:
         with self._trace.span("evaluation"):
             result = self._validate(stop=self._stops_validation)
         if result is None:
+            self._stops_validation()
             return False
         self._state.validated(result)
         self._log.validated(result)
@@ -259,20 +271,26 @@ class Trainer:
         """Loss and bits per byte on the held-out text, as the weights are now; the run's own rows stay its own."""
         self._need_text()
         result = self._validate(stop=lambda: False)
-        assert result is not None
+        if result is None:
+            raise StopRequestedError("[train] stop requested; the validation was dropped")
         return result
 
     def _validate(self, stop: Callable[[], bool]) -> Validation | None:
         self.engine.settle()
         self._watch.phase("evaluate", self.step_done)
-        return evaluate(
-            self.engine,
-            self._components.validation_batches(),
-            step=self.step_done,
-            bytes_per_target=self._components.bytes_per_target,
-            stop=stop,
-            ranks=self._ranks,
-        )
+
+        def whole() -> Validation | None:
+            return evaluate(
+                self.engine,
+                self._components.validation_batches(),
+                step=self.step_done,
+                bytes_per_target=self._components.bytes_per_target,
+                stop=stop,
+                ranks=self._ranks,
+            )
+
+        # Ranks exchange sums between batches: one of them cannot begin anew alone.
+        return whole() if self._ranks.world > 1 else self._source.reading(self.step_done, whole)
 
     @alone
     def final_hash(self) -> str:
@@ -300,6 +318,10 @@ class Trainer:
         self._state.saved(time.perf_counter() - begin)
         self._log.saved(self.step_done)
         return True
+
+    def _reopen(self) -> None:
+        self._watch.phase("data", self.step_done + 1)
+        self.engine.batcher = self._components.reopened_rows()
 
     def _facts(self) -> RunFacts:
         """What the style of the logs knows of the run."""

@@ -1,0 +1,76 @@
+"""Data whose source is lost for a while: the batch is read again, some times, before the run saves and ends with 74."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from mudd_core import _core
+from mudd_core.base.errors import SaveError
+
+# A file that is gone, a disk that fails, a mount that was made anew: what a network's folder shows in an outage.
+LOST = (errno.ENOENT, errno.EIO, errno.ESTALE)
+Result = TypeVar("Result")
+
+
+class SourceLostError(SaveError):
+    """A batch could not be read (exit 74); the run is whole up to the step before."""
+
+
+def pause(seconds: float) -> None:
+    """Wait, or until a stop is asked for."""
+    end = time.monotonic() + seconds
+    while not _core.stop_requested() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))
+
+
+class LostSource:
+    """Reads again what a lost source refused: `retries` times, after 1, 2, 4 and so on seconds."""
+
+    def __init__(
+        self,
+        retries: int,
+        reopen: Callable[[], None],
+        lost: Callable[[int, OSError, int, float], None],
+    ) -> None:
+        """reopen: opens the files anew. lost: hears of each loss: step, error, number of the retry, seconds to wait."""
+        self._retries, self._reopen, self._lost = retries, reopen, lost
+
+    def reading(self, step: int, read: Callable[[], Result]) -> Result | None:
+        """What `read` gives; None if a stop was asked for meanwhile. SourceLostError if the source stays away.
+
+        read: changes nothing where it fails with an OSError.
+        """
+        error = self._tried(read)
+        if not isinstance(error, OSError):
+            return error
+        for number in range(1, self._retries + 1):
+            seconds = float(2 ** (number - 1))
+            self._lost(step, error, number, seconds)
+            pause(seconds)
+            if _core.stop_requested():
+                return None
+            again = self._tried(lambda: self._read_anew(read))
+            if not isinstance(again, OSError):
+                return again
+            error = again
+        raise SourceLostError(
+            f"[data] {error.filename or 'the data'}: {os.strerror(error.errno or 0)} while step {step} was read, "
+            f"{self._retries + 1} times; the steps before it are kept: run the same command again once it is back "
+            "(data.retries)"
+        )
+
+    def _read_anew(self, read: Callable[[], Result]) -> Result:
+        self._reopen()
+        return read()
+
+    def _tried(self, read: Callable[[], Result]) -> Result | OSError:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in LOST:
+                raise
+            return error
