@@ -31,21 +31,12 @@ from typing import Any
 import numpy as np
 
 from same_step import STATE_TOLERANCE, another_computation, compare
-from shapes import FAMILIES, SHAPES, commit, cpu_flags, cpu_name, usable_cores
+from shapes import BASELINE_CAPS, FAMILIES, SHAPES, baseline_caps, commit, cpu_flags, cpu_name, usable_cores
 from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
 JAX_FAMILIES = ("transformer_pp", "gpt2")
-# What the libraries of the baselines call our levels.
-BASELINE_CAPS = {
-    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    "avx512": {
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-    },
-}
 # Of a round: torch.compile ends with a segmentation fault now and then where the machine is busy, and always on some
 # models at AVX-512, unless its loops end without masks, as they do from the second attempt on.
 ATTEMPTS = 3
@@ -73,7 +64,7 @@ def command(program: str, family: str, shape: str, weights: Path, a: argparse.Na
 
 def environment(program: str, threads: int) -> dict[str, str]:
     """Of one run: the threads, and for a baseline the cap MUDD_MAX_ISA in its own words."""
-    caps = {} if program == "ours" else BASELINE_CAPS.get(os.environ.get("MUDD_MAX_ISA", ""), {})
+    caps = {} if program == "ours" else baseline_caps()
     return {**os.environ, **caps, "OMP_NUM_THREADS": str(threads)}
 
 

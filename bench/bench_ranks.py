@@ -1,13 +1,14 @@
-"""Several ranks on one machine of two cores: all figures of data parallel training, ratios of one run.
+"""Several ranks on one machine of two cores: all metrics of data parallel training, ratios of one run.
 
     python bench/bench_ranks.py                            # all parts: 24 minutes on two cores of Zen 4
-    python bench/bench_ranks.py --only sums memory peers   # some; the others keep their last rows
+    python bench/bench_ranks.py --only sums memory baselines  # some; the others keep their last rows
     python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
 
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
-under mpirun or not), sums (32 MiB over two windows), memory (worlds 1, 2, 4), and for the last shape named: peers
-(PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root). Rows go to
-bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
+under mpirun or not), sums (32 MiB over two windows), memory (worlds 1, 2, 4), and for the last shape named: baselines
+(PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root; turns of
+five steps, because weights arrive in the forward of the next step). Rows go to bench/results/ranks_<cpu>_<date>.json
+and the page beside it. The exit code is 1 if a program took other steps.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import numpy as np
 import rank_programs
 import ranks_page
 from same_step import another_computation, compare
-from shapes import SHAPES, commit, cpu_flags, cpu_name
+from shapes import SHAPES, baseline_caps, commit, cpu_flags, cpu_name
 from turns import Program, take_turns
+from two_nodes import TwoNodes
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
@@ -42,15 +44,16 @@ STEPS: dict[str, tuple[int, int, str]] = {
     "mpirun -n 1 x 2 threads, bound by default": (1, 2, "mpirun"),
     "mpirun -n 1 x 2 threads, not bound": (1, 2, "mpirun --bind-to none"),
 }
-PEERS = {"DDP 25 MB": ("adamw", 25), "DDP 5 MB": ("adamw", 5), "DDP ZeRO 25 MB": ("zero", 25)}
+TURN = 5  # steps of a turn of the link's programs; the first one of each is not timed
+BASELINES = {"DDP 25 MB": ("adamw", 25), "DDP 5 MB": ("adamw", 5), "DDP ZeRO 25 MB": ("zero", 25)}
 
 
-def in_turn(programs: dict[str, list[str]], a: argparse.Namespace) -> dict[str, Row]:
-    """Rows by label."""
+def in_turn(programs: dict[str, list[str]], a: argparse.Namespace, turn: int = 1) -> dict[str, Row]:
+    """Rows by label. turn: steps of one."""
     lengths = ["--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn", "--json", *a.tiny]
-    environment = rank_programs.environment()
+    environment = {**rank_programs.environment(), **baseline_caps()}  # ours reads MUDD_MAX_ISA alone
     started = [Program([*argv, *lengths], environment) for argv in programs.values()]
-    rows = take_turns(started, a.warmup + a.steps)
+    rows = take_turns(started, (a.warmup + a.steps) // turn)
     if None in rows:
         raise SystemExit(f"[bench_ranks] a program failed: {dict(zip(programs, rows, strict=True))}")
     return {label: row for label, row in zip(programs, rows, strict=True) if row is not None}
@@ -79,11 +82,11 @@ def steps(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> li
     return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
 
 
-def peers(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
     """PyTorch DDP beside two ranks of ours."""
     options = ["--shape", shape, "--weights", weights(shape, folder)]
     programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
-    for label, (optimizer, bucket) in PEERS.items():
+    for label, (optimizer, bucket) in BASELINES.items():
         programs[label] = [
             *[sys.executable, str(HERE / "baselines" / "torch_ddp.py"), *options],
             *["--optimizer", optimizer, "--bucket-mb", str(bucket)],
@@ -116,23 +119,36 @@ def memory(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
 
 
 def link(a: argparse.Namespace, folder: Path, shape: str, _: str) -> list[Row]:
-    """Two nodes over a link of 1 Gb/s; where that is not allowed, messages in place of memory (dist.node=rank)."""
+    """Two nodes over a link of 1 Gb/s, where that is allowed; messages in place of memory (dist.node=rank)."""
     half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
-    options = ["--shape", shape, "--weights", weights(shape, folder)]
-    alone = {"1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half])}
+    options = ["--shape", shape, "--weights", weights(shape, folder), "--turn", str(TURN)]
     nodes = [*options, "--node", "rank"]
+    programs = {
+        "1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half]),
+        "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes),
+    }
+    whole_turns = argparse.Namespace(
+        **{**vars(a), "warmup": TURN, "steps": max(2 * TURN, a.steps // (TURN - 1) * TURN)}
+    )
     skipped = []
     try:
-        with rank_programs.Link(folder) as between:
-            rows = in_turn({**alone, "link of 1 Gb/s": between.ours(nodes)}, a)
+        with TwoNodes(folder) as joined:
+            over_link = [*joined.mpirun(), *rank_programs.ours(1, 1, "plain", nodes)]
+            rows = in_turn({**programs, "link of 1 Gb/s": over_link}, whole_turns, TURN)
     except (OSError, subprocess.CalledProcessError) as error:
         skipped = [{"skipped": f"no network namespaces: {error}"}]
-        rows = in_turn({**alone, "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes)}, a)
-    return [*ranks_page.hidden(list(rows.items()), shape, a.steps + a.warmup), *skipped]
+        rows = in_turn(programs, whole_turns, TURN)
+    return [*ranks_page.hidden(rows, shape, whole_turns.steps + TURN), *skipped]
 
 
 Part = Callable[[argparse.Namespace, Path, str, str], list[Row]]
-PARTS: dict[str, Part] = {"sums": sums, "memory": memory, "steps": steps, "peers": peers, "link": link}
+PARTS: dict[str, Part] = {
+    "sums": sums,
+    "memory": memory,
+    "steps": steps,
+    "baselines": baselines,
+    "link": link,
+}
 
 
 def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:

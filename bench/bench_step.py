@@ -141,23 +141,27 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     engine = make_engine(
         s, family, micro_batch, a.weights, a.precision, a.recompute, comm if comm.world > 1 else None
     )
-    losses, seconds, exposed = [], [], []
+    losses, seconds, exposed, processor = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         ranks = Ranks(Path(comm.broadcast(folder.encode()).decode()), comm.rank, comm.world)
         comm.barrier()  # all weights are set
-        for step in turns(a.warmup + a.steps, a.in_turn, ranks):
+        for step in turns(a.warmup + a.steps, a.in_turn, ranks, a.turn):
             window = batch_tokens(s, step).astype(np.int32)
             batch = {
                 k: np.ascontiguousarray(w)
                 for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
             }
-            start = time.perf_counter()
-            report = engine.train_step(step, LR, batch)
+            start, busy = time.perf_counter(), time.process_time()
+            report = engine.train_step(step, LR, batch, settle=False)
             seconds.append(time.perf_counter() - start)
+            processor.append(time.process_time() - busy)
+            if (step + 1) % a.turn == 0:
+                engine.settle()  # nothing of this program goes on in the turn of another one
             losses.append(float(report.loss))
             exposed.append(engine.exposed_seconds)
         used = gathered(comm, {"program": program, "now": memory_of("self")})
-    timed = seconds[a.warmup :]
+    taken = range(a.warmup, len(seconds))
+    timed = [seconds[i] for i in taken if a.turn == 1 or i % a.turn]
     row = {
         "name": "mudd_core",
         "tokens_per_second": s.tokens / statistics.median(timed),
@@ -173,6 +177,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         "ranks": comm.world,
         "nodes": comm.nodes,
         "exposed": statistics.median(e / t for e, t in zip(exposed, seconds, strict=True)),
+        "processor_seconds": statistics.median(processor[i] for i in taken if a.turn == 1 or i % a.turn),
         "memory_of_ranks": used,
         "sent": comm.counters(),
         "first_rank": comm.rank == 0,
@@ -190,6 +195,9 @@ def parse() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
     p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
+    p.add_argument(
+        "--turn", type=int, default=1, help="steps of a turn; if several, the first one of each is not timed"
+    )
     p.add_argument(
         "--micro-batch",
         type=int,

@@ -1,10 +1,8 @@
-"""How the programs of bench_ranks.py start: on this machine, and on two nodes that a slow link joins."""
+"""How the programs of bench_ranks.py start, and what a row of memory holds."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,65 +72,3 @@ def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
     found["formula_node"] = formula_mib(parameters(s), 0, world)["a_node"] + activations
     found["plan_node"] = world * sum(plan.values())
     return found
-
-
-class Link:
-    """Two network namespaces joined by a link of 1 Gb/s; OSError or CalledProcessError where that is not allowed."""
-
-    _A, _B = "mudd-a", "mudd-b"
-    _SHAPED = ("tbf", "rate", "1gbit", "burst", "256kb", "latency", "50ms")
-
-    def __init__(self, folder: Path) -> None:
-        self._agent = folder / "agent.sh"
-
-    def __enter__(self) -> Link:
-        """Make both, and a program that starts the second node in its own."""
-        self._agent.write_text(
-            f'#!/bin/sh\nshift\nexec ip netns exec {self._B} unshare --uts sh -c "hostname {self._B}; $*"\n'
-        )
-        self._agent.chmod(0o700)
-        try:
-            for space in (self._A, self._B):
-                _ip("netns", "add", space)
-            _ip("link", "add", self._A, "netns", self._A, "type", "veth", "peer", self._B, "netns", self._B)
-            for number, space in enumerate((self._A, self._B), 1):
-                _ip("-n", space, "addr", "add", f"10.77.0.{number}/24", "dev", space)
-                _ip("-n", space, "link", "set", "lo", "up")
-                _ip("-n", space, "link", "set", space, "up")
-                tc = ["ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", space, "root"]
-                subprocess.run([*tc, *self._SHAPED], check=True)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for space in (self._A, self._B):
-            with contextlib.suppress(OSError, subprocess.CalledProcessError):
-                _ip("netns", "del", space)
-
-    def ours(self, options: list[str]) -> list[str]:
-        """bench_step.py by two ranks of one thread, a namespace each."""
-        network = {
-            "plm_rsh_agent": str(self._agent),
-            "btl": "tcp,self",
-            "btl_tcp_if_include": "10.77.0.0/24",
-            "oob_tcp_if_include": "10.77.0.0/24",
-        }
-        mca = [word for name, value in network.items() for word in ("--mca", name, value)]
-        where = [
-            "-n",
-            "2",
-            "--host",
-            "10.77.0.1:1,10.77.0.2:1",
-            "--bind-to",
-            "none",
-            "-x",
-            "OMP_NUM_THREADS=1",
-        ]
-        start = ["ip", "netns", "exec", self._A, find_mpirun(), "--allow-run-as-root", *mca, *where]
-        return [*start, sys.executable, str(HERE / "bench_step.py"), "--threads", "1", *options]
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, stderr=subprocess.DEVNULL)

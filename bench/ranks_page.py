@@ -1,4 +1,4 @@
-"""The page of bench_ranks.py: every figure of data parallel training beside its bar."""
+"""The page of bench_ranks.py: every metric of data parallel training beside its bar."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ RATIOS = (
 )
 
 
-def hidden(rows: list[tuple[str, Row]], shape: str, count: int) -> list[Row]:
-    """Rows of two nodes: seconds of a step beside those of a rank alone on its half, and what is hidden of the bytes.
+def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
+    """Return rows of two nodes: seconds of a step beside those of a rank alone, and what is hidden of the bytes.
 
-    rows: pairs, each a rank alone and two nodes. count: steps that sent the bytes.
+    rows: first that of a rank alone on its half of the batch. count: steps that sent the bytes.
     """
+    alone, *nodes = rows.values()
     found = []
-    for (_, alone), (label, nodes) in zip(rows[::2], rows[1::2], strict=True):
-        step, compute = (row["tokens_of_a_step"] / row["tokens_per_second"] for row in (nodes, alone))
-        sent = sum(bytes for purpose, (_, bytes) in nodes["sent"].items() if purpose != "control") / count
-        row: Row = {
+    for label, row in zip(list(rows)[1:], nodes, strict=True):
+        step, compute = (r["tokens_of_a_step"] / r["tokens_per_second"] for r in (row, alone))
+        sent = sum(bytes for purpose, (_, bytes) in row["sent"].items() if purpose != "control") / count
+        one: Row = {
             "shape": shape, "program": label, "step_s": step, "alone_s": compute, "sent_mb": sent / 1e6,
-            "exposed": nodes["exposed"], "messages": {k: v[0] / count for k, v in nodes["sent"].items()},
+            "processor_s": row["processor_seconds"], "alone_processor_s": alone["processor_seconds"],
+            "exposed": row["exposed"], "messages": {k: v[0] / count for k, v in row["sent"].items()},
         }  # fmt: skip
         if "link" in label:
-            row["link_s"] = sent / LINK_BYTES
-            row["hidden"] = 1 - (step - compute) / row["link_s"]
-        found.append(row)
+            one["link_s"] = sent / LINK_BYTES
+            one["hidden"] = 1 - (step - compute) / one["link_s"]
+        found.append(one)
     return found
 
 
-def figures(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
-    """(figure, measured, bar or None, whether less is better)."""
+def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
+    """(metric, measured, bar or None, whether less is better)."""
     steps = {(r["shape"], r["precision"], r["program"]): r for r in _rows(kept, "steps")}
     for (shape, precision, program), row in steps.items():
         for of, what, base, bar in RATIOS:
@@ -67,12 +69,12 @@ def figures(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
                 away = abs(row["node"] / row[f"{against}_node"] - 1)
                 where = f"{row['shape']}, world {row['ranks']}"
                 yield f"{where}: how far the memory of the node is from the {against}", away, 0.1, True
-    peers = {(r["shape"], r["program"]): r for r in _rows(kept, "peers") if not r["other_steps"]}
-    for shape in {key[0] for key in peers}:
-        mine = peers[shape, "2 ranks x 1 thread"]
+    compared = {(r["shape"], r["program"]): r for r in _rows(kept, "baselines") if not r["other_steps"]}
+    for shape in {key[0] for key in compared}:
+        mine = compared[shape, "2 ranks x 1 thread"]
         ddp = [
             r
-            for (of, program), r in peers.items()
+            for (of, program), r in compared.items()
             if of == shape and program.startswith("DDP ") and "ZeRO" not in program
         ]
         if ddp:
@@ -120,12 +122,12 @@ def page(kept: Row) -> str:
             f"{about['commit']}, {about['date']}, {about['steps']} steps, {about['seconds']} s"
         )
         out += [f"  - left out: {row['skipped']}" for row in about["rows"] if "skipped" in row]
-    out += ["", "| figure | measured | bar | |", "|---|---|---|---|"]
-    for figure, value, bar, less in figures(kept):
+    out += ["", "| metric | measured | bar | |", "|---|---|---|---|"]
+    for metric, value, bar, less in metrics(kept):
         met = "" if bar is None else ("met" if (value <= bar if less else value >= bar) else "MISSED")
         wanted = "" if bar is None else f"{'at most' if less else 'at least'} {bar:g}"
-        out.append(f"| {figure} | {value:.3f} | {wanted} | {met} |")
-    speeds = [row for part in ("steps", "peers") for row in _rows(kept, part)]
+        out.append(f"| {metric} | {value:.3f} | {wanted} | {met} |")
+    speeds = [row for part in ("steps", "baselines") for row in _rows(kept, part)]
     if speeds:
         out += [
             "",
@@ -151,11 +153,13 @@ def page(kept: Row) -> str:
     if links := _rows(kept, "link"):
         out += [
             "",
-            "| two nodes | step, s | a rank alone, s | sent by a rank, MB | hidden |",
-            "|---|---|---|---|---|",
+            "| two nodes | step, s | a rank alone, s | processor time, s | alone, s | waiting for others "
+            "| sent by a rank, MB | hidden |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         out += [
-            f"| {r['shape']}, {r['program']} | {r['step_s']:.3f} | {r['alone_s']:.3f} | {r['sent_mb']:.1f} "
+            f"| {r['shape']}, {r['program']} | {r['step_s']:.3f} | {r['alone_s']:.3f} | {r['processor_s']:.3f} "
+            f"| {r['alone_processor_s']:.3f} | {r['exposed']:.1%} | {r['sent_mb']:.1f} "
             f"| {r.get('hidden', float('nan')):.2f} |"
             for r in links
         ]

@@ -95,6 +95,22 @@ def cpu_flags() -> set[str]:
     return set()
 
 
+# What the libraries of the baselines call our levels.
+BASELINE_CAPS = {
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+    },
+}
+
+
+def baseline_caps() -> dict[str, str]:
+    """The environment that caps a baseline at MUDD_MAX_ISA."""
+    return BASELINE_CAPS.get(os.environ.get("MUDD_MAX_ISA", ""), {})
+
+
 def commit() -> str:
     """Short commit of the checkout, with + if files are changed."""
     here = Path(__file__).parent

@@ -1,7 +1,7 @@
 """Programs that take their steps in turn, so that a slow second of the machine hits all of them alike.
 
-A program waits before each step for a line on its standard input (`turns`); who measures holds the other end
-(`Program`) and lets one program step at a time, while the others sleep. Of a program of several ranks the first one
+A program waits before each turn for a line on its standard input (`turns`). The measuring process holds the other end
+(`Program`) and lets one program step at a time, while the others sleep. In a program of several ranks the first rank
 reads the lines and passes them on (`Ranks`).
 """
 
@@ -46,14 +46,14 @@ class Ranks:
                 os.read(pipe, 1)
 
 
-def turns(count: int, in_turn: bool, ranks: Ranks | None = None) -> Iterator[int]:
-    """Numbers of the steps to take, each when it is allowed; without `in_turn` all at once."""
+def turns(count: int, in_turn: bool, ranks: Ranks | None = None, length: int = 1) -> Iterator[int]:
+    """Numbers of the steps to take, `length` of them in each turn; without `in_turn` all at once."""
     for step in range(count):
-        if in_turn:
+        if in_turn and step % length == 0:
             if ranks is None or ranks.first:
                 print(WAITING, flush=True)
                 if not sys.stdin.readline():
-                    raise SystemExit("[turns] whoever gave the turns is gone")
+                    raise SystemExit("[turns] standard input: expected a line for each turn, got its end")
             if ranks is not None:
                 ranks.turn()
         yield step
@@ -104,7 +104,7 @@ class Program:
 
 
 def take_turns(programs: list[Program], count: int) -> list[dict[str, Any] | None]:
-    """`count` steps of each, one after another in the given order; their reports."""
+    """Give each program `count` turns, one after another in the given order; return their reports."""
     try:
         for _ in range(count):
             for program in programs:

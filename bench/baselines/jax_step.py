@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from functools import partial
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from program import parser, timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shapes import SHAPES, Shape, peak_rss_mib
+from shapes import SHAPES, Shape
 from turns import turns
 from workload import (
     BETAS,
@@ -35,7 +35,6 @@ from workload import (
     length,
     parameter_shapes,
     random_weights,
-    spread,
 )
 
 FAMILIES = ("transformer_pp", "gpt2")
@@ -137,18 +136,8 @@ def update(p: Tree, moments: tuple[Tree, Tree], step: Any, inputs: Any, targets:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
-    p.add_argument("--shape", choices=SHAPES, default="9M")
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--steps", type=int, default=20, help="timed steps")
-    p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
-    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
-    p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
+    p = parser(__doc__, FAMILIES, threads=2)
     p.add_argument("--max-isa", choices=("avx2", "avx512"), help="highest instruction set of XLA's code")
-    p.add_argument(
-        "--json", action="store_true", help="accepted for symmetry with bench_step.py; always JSON"
-    )
     return p.parse_args()
 
 
@@ -185,12 +174,9 @@ def main() -> int:
         jax.block_until_ready((p, moments))
         losses.append(float(loss))
         seconds.append(time.perf_counter() - start)
-    timed = seconds[a.warmup :]
     report = {
         "name": f"JAX {jax.__version__} jit",
-        "tokens_per_second": s.tokens / statistics.median(timed),
-        "spread": spread(timed),
-        "peak_rss_mib": peak_rss_mib(),
+        **timing(s, seconds, a.warmup),
         "isa": (a.max_isa or "all").upper(),
         "threads": a.threads,
         "losses": losses,

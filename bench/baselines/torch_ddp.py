@@ -32,12 +32,13 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from program import parser, timing
 from torch_step import clip, make
 
 from rank_memory import memory_of
 from shapes import FAMILIES, SHAPES, peak_rss_mib
 from turns import Ranks, turns
-from workload import BETAS, DECAY, EPS, LR, batch_tokens, length, spread
+from workload import BETAS, DECAY, EPS, LR, batch_tokens, length
 
 
 def make_optimizer(model: nn.Module, kind: str) -> torch.optim.Optimizer:
@@ -109,12 +110,9 @@ def train(a: argparse.Namespace, folder: Path, rest: list[subprocess.Popen[bytes
         optimizer.step()
         seconds.append(time.perf_counter() - start)
         losses.append(total)
-    timed = seconds[a.warmup :]
     row = {
         "name": f"PyTorch {torch.__version__} DDP {a.optimizer}, {a.bucket_mb:g} MB",
-        "tokens_per_second": s.tokens / statistics.median(timed),
-        "spread": spread(timed),
-        "peak_rss_mib": peak_rss_mib(),
+        **timing(s, seconds, a.warmup),
         "isa": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "losses": [statistics.fmean(one) for one in zip(*gathered(losses), strict=True)],
@@ -133,23 +131,15 @@ def train(a: argparse.Namespace, folder: Path, rest: list[subprocess.Popen[bytes
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
-    p.add_argument("--shape", choices=SHAPES, default="9M")
+    p = parser(__doc__, FAMILIES, threads=1)
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--rank", type=int, default=0, help="set for the processes that rank 0 starts")
     p.add_argument("--folder", type=Path, help="where the ranks meet; likewise")
-    p.add_argument("--threads", type=int, default=1, help="of a rank")
-    p.add_argument("--steps", type=int, default=20, help="timed steps")
-    p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
-    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument("--optimizer", choices=("adamw", "zero"), default="adamw")
     p.add_argument("--bucket-mb", type=float, default=25)
     p.add_argument("--micro-batches", type=int, default=1, help="of a rank in a step; with no_sync above 1")
     p.add_argument("--seq-len", type=int, help="window T in place of the shape's")
     p.add_argument("--batch", type=int, help="windows in a step of all ranks in place of the shape's")
-    p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
-    p.add_argument("--json", action="store_true", help="accepted for symmetry; always JSON")
     return p.parse_args()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -28,10 +27,11 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch_transformer
+from program import parser, timing
 
-from shapes import FAMILIES, SHAPES, Shape, peak_rss_mib
+from shapes import FAMILIES, SHAPES, Shape
 from turns import turns
-from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, spread
+from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length
 
 
 def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDArray[Any]]], None]]:
@@ -86,25 +86,15 @@ def state_lengths(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
-    p.add_argument("--shape", choices=SHAPES, default="9M")
+    p = parser(__doc__, FAMILIES, threads=2)
     p.add_argument(
         "--mode", choices=("eager", "compile", "double"), default="eager",
         help="double: eager in float64, to see what is rounding",
     )  # fmt: skip
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--steps", type=int, default=20, help="timed steps")
-    p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
-    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast around forward"
     )
     p.add_argument("--scalar-ends", action="store_true", help="compile without vectorised ends of loops")
-    p.add_argument("--weights", type=Path, help=".npz of initial weights with mudd_core's names")
-    p.add_argument(
-        "--json", action="store_true", help="accepted for symmetry with bench_step.py; always JSON"
-    )
     return p.parse_args()
 
 
@@ -143,15 +133,12 @@ def main() -> int:
         optimizer.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-    timed = seconds[a.warmup :]
     print(
         json.dumps(
             {
                 "name": f"PyTorch {torch.__version__} {a.mode}"
                 + (" autocast" if a.precision == "bf16" else ""),
-                "tokens_per_second": s.tokens / statistics.median(timed),
-                "spread": spread(timed),
-                "peak_rss_mib": peak_rss_mib(),
+                **timing(s, seconds, a.warmup),
                 "isa": torch.backends.cpu.get_cpu_capability(),
                 "threads": torch.get_num_threads(),
                 "losses": losses,

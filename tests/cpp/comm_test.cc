@@ -236,6 +236,23 @@ TEST_CASE("comm: the watchdog ends a job without progress and names every rank's
   CHECK((circle[0] + circle[1]).find("no progress for 0.2 s") != std::string::npos);
 }
 
+TEST_CASE("comm: the watchdog names the rank of another node whose message does not come") {
+  CommOptions options;
+  options.hang_timeout = 0.2;
+  const auto errors = on_ranks(3, 1, options, [&](Comm& comm) {
+    comm.set_phase(Phase::verdict, 3);
+    char mine = 0, all[3];
+    comm.all_gather(&mine, 1, all);
+    if (comm.rank() == 1) return;  // as silent as a stopped one
+    comm.set_phase(Phase::verdict, 4);
+    comm.barrier();
+  });
+  const std::string& report = errors[errors[0].empty() ? 2 : 0];
+  CHECK(report.find(
+            "look first at rank 1 (another node), last message in step 3 (verdict), the next one is awaited") !=
+        std::string::npos);
+}
+
 TEST_CASE("comm: who waits for a rank that works and says so is not hung") {
   CommOptions options;
   options.hang_timeout = 0.8;

@@ -45,14 +45,14 @@ def part(*rows: dict[str, Any]) -> dict[str, Any]:
     return {**ABOUT, "seconds": 1, "rows": list(rows)}
 
 
-def test_figures_are_ratios_of_one_part() -> None:
+def test_metrics_are_ratios_of_one_part() -> None:
     kept = {
         "steps 55M fp32": part(
             row("1 rank x 2 threads", 100, 9),
             row("2 ranks x 1 thread", 98, 5),
             row("1 rank x 1 thread", 55, 9),
         ),
-        "peers 55M fp32": part(
+        "baselines 55M fp32": part(
             row("2 ranks x 1 thread", 90, 5),
             row("DDP 25 MB", 60, 10),
             row("DDP 5 MB", 50, 10),
@@ -61,7 +61,7 @@ def test_figures_are_ratios_of_one_part() -> None:
         "sums": part({"mib": 32, "allreduce_ms": 30, "window_ms": 3, "window_gb_s": 8, "copy_gb_s": 20}),
         "link 55M fp32": part({"skipped": "no network namespaces: not root"}),
     }
-    found = {figure: (value, bar) for figure, value, bar, _ in ranks_page.figures(kept)}
+    found = {metric: (value, bar) for metric, value, bar, _ in ranks_page.metrics(kept)}
     assert found["55M fp32: 2 ranks x 1 thread over 1 rank x 2 threads, tokens/s"] == (0.98, 0.97)
     assert found["55M fp32: exposed communication inside a node"] == (0.02, 0.03)
     assert found["55M: ours over DDP 25 MB, tokens/s"] == (1.5, 1.3)
@@ -74,22 +74,26 @@ def test_figures_are_ratios_of_one_part() -> None:
 
 def test_a_baseline_that_took_other_steps_does_not_count() -> None:
     wrong = row("DDP 25 MB", 200, 1, other_steps="loss differs")
-    kept = {"peers 55M fp32": part(row("2 ranks x 1 thread", 90, 5), wrong, row("DDP 5 MB", 50, 10))}
-    assert {figure for figure, *_ in ranks_page.figures(kept)} == {
+    kept = {"baselines 55M fp32": part(row("2 ranks x 1 thread", 90, 5), wrong, row("DDP 5 MB", 50, 10))}
+    assert {metric for metric, *_ in ranks_page.metrics(kept)} == {
         "55M: ours over DDP 5 MB, tokens/s",
         "55M: ours over DDP 5 MB, memory of a process (Pss)",
     }
 
 
 def test_what_is_hidden_is_what_the_step_does_not_take_longer() -> None:
-    alone = {"tokens_of_a_step": 1024, "tokens_per_second": 1024.0}
+    alone = {"tokens_of_a_step": 1024, "tokens_per_second": 1024.0, "processor_seconds": 1.0}
     sent = {
         "control": (5, 10**9),
         "sum": (10, ranks_page.LINK_BYTES * 10),
         "gather": (10, ranks_page.LINK_BYTES * 10),
     }
     nodes = {"tokens_of_a_step": 2048, "tokens_per_second": 2048 / 1.5, "sent": sent, "exposed": 0.4}
-    [found] = ranks_page.hidden([("alone", alone), ("link of 1 Gb/s", nodes)], "55M", 10)
+    nodes["processor_seconds"] = 1.2
+    memory = {**nodes, "tokens_per_second": 2048 / 1.1}
+    rows = {"1 rank": alone, "dist.node=rank": memory, "link of 1 Gb/s": nodes}
+    local, found = ranks_page.hidden(rows, "55M", 10)
+    assert "hidden" not in local and local["step_s"] == pytest.approx(1.1)
     assert found["link_s"] == pytest.approx(2) and found["hidden"] == pytest.approx(0.75)
 
 

@@ -62,4 +62,4 @@ def test_nobody_to_give_turns_ends_the_program(tmp_path: Path) -> None:
     done = subprocess.run(
         argv(tmp_path / "log", "a"), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1 and "is gone" in done.stderr
+    assert done.returncode == 1 and "expected a line for each turn" in done.stderr

@@ -47,7 +47,7 @@ def test_one_rank_runs_the_config_file_and_all_get_its_result(tmp_path: Path) ->
         assert config_hash(request.required_config()) == wanted
 
 
-def test_a_mistake_in_the_arguments_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_in_the_arguments_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert codes(lambda ranks: len(shared_request(["--config=tiny.py", "train.stesp=3"], ranks).words)) == [
         2,
         2,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mudd_core.base.errors import FormatError, ToldElsewhereError, UserError
+from mudd_core.base.errors import FormatError, ReportedElsewhereError, UserError
 from mudd_core.run.ranks import Ranks
 from rank_runs import on_ranks as on_comms
 
@@ -44,19 +44,19 @@ def test_decisions_are_of_any_rank_or_of_the_first() -> None:
     assert on_ranks(3, body) == [(True, False, "rank 1", {"made on": 0})] * 3
 
 
-def test_an_error_of_one_rank_is_everybodys_and_is_told_once() -> None:
+def test_an_error_of_one_rank_is_everybodys_and_is_reported_once() -> None:
     def body(ranks: Ranks) -> Any:
         def action() -> int:
             if ranks.rank in (1, 2):
                 raise FormatError("text.txt", 7, f"damaged on {ranks.rank}")
             return ranks.rank
 
-        with pytest.raises((FormatError, ToldElsewhereError)) as caught:
+        with pytest.raises((FormatError, ReportedElsewhereError)) as caught:
             ranks.together(action)
         assert ranks.gathered("and on") == ["and on"] * 4  # nobody is out of step
         return type(caught.value).__name__, caught.value.exit_code
 
-    told, elsewhere = ("FormatError", 65), ("ToldElsewhereError", 65)
+    told, elsewhere = ("FormatError", 65), ("ReportedElsewhereError", 65)
     assert on_ranks(4, body) == [elsewhere, told, elsewhere, elsewhere]
 
 
@@ -72,7 +72,7 @@ def test_files_are_made_by_the_first_rank_then_one_of_each_machine_then_the_rest
 
 def test_what_differs_is_named_with_rank_and_host() -> None:
     def body(ranks: Ranks) -> Any:
-        with pytest.raises((UserError, ToldElsewhereError)) as caught:
+        with pytest.raises((UserError, ReportedElsewhereError)) as caught:
             ranks.agree({"version": "1.0", "page size": 4096 if ranks.rank != 2 else 65536})
         return str(caught.value), caught.value.exit_code
 

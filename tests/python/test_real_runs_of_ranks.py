@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mudd_core.base.errors import ToldElsewhereError, UserError
+from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.run.records import Summary
@@ -101,7 +101,7 @@ def test_another_text_on_one_rank_is_refused(
         text = {"data.path": str(other)} if comm.rank == 1 else {}
         try:
             Trainer(config_of(tiny_text, **text), comm=comm).close()
-        except (UserError, ToldElsewhereError) as error:
+        except (UserError, ReportedElsewhereError) as error:
             return error
         return None
 
@@ -111,4 +111,4 @@ def test_another_text_on_one_rank_is_refused(
         and "[ranks] rank 1 on " in str(first)
         and "text and tokenizer" in str(first)
     )
-    assert isinstance(second, ToldElsewhereError) and second.exit_code == 2
+    assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2

@@ -14,7 +14,7 @@ import pytest
 
 from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of, rows_of, unbroken
-from mudd_core.base.errors import DivergedError, SaveError, ToldElsewhereError, UserError
+from mudd_core.base.errors import DivergedError, ReportedElsewhereError, SaveError, UserError
 from mudd_core.config.fields import replace_path
 from mudd_core.dist import Comm
 from mudd_core.run.evaluate import evaluate
@@ -127,7 +127,7 @@ def test_a_failed_save_is_everybodys_and_the_run_goes_on(
     assert (tmp_path / "run" / "events.jsonl").read_text().count('"save failed"') == 1
     monkeypatch.setattr(Saver, "save", partialmethod(full, at=16))
     first, second = run(tmp_path / "full", 2)
-    assert isinstance(first, SaveError) and isinstance(second, ToldElsewhereError)
+    assert isinstance(first, SaveError) and isinstance(second, ReportedElsewhereError)
     assert second.exit_code == first.exit_code == 74
 
 
@@ -153,24 +153,24 @@ def test_a_rewind_is_everybodys(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "many") == rows_of(tmp_path / "one")
 
 
-def test_a_folder_in_use_is_refused_on_all_ranks_and_told_once(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_on_all_ranks_and_reported_once(tmp_path: Path) -> None:
     with Trainer(config_of(), tmp_path / "run", assemble=fake_assembly(FakeEngine())):
         first, second = run(tmp_path / "run", 2)
     assert isinstance(first, UserError) and "in use" in str(first)
-    assert isinstance(second, ToldElsewhereError) and second.exit_code == 2
+    assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2
 
 
 def test_another_config_is_refused_on_all_ranks(tmp_path: Path) -> None:
     run(tmp_path / "run", 2, "train.stop_at=4")
     first, second = run(tmp_path / "run", 2, "optim.lr=1.0")
     assert isinstance(first, UserError) and "optim.lr" in str(first)
-    assert isinstance(second, ToldElsewhereError)
+    assert isinstance(second, ReportedElsewhereError)
 
 
 def test_a_world_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     first, *others = run(tmp_path / "run", 3)
     assert isinstance(first, UserError) and "[mesh] 3 ranks do not divide" in str(first)
-    assert all(isinstance(error, ToldElsewhereError) and error.exit_code == 2 for error in others)
+    assert all(isinstance(error, ReportedElsewhereError) and error.exit_code == 2 for error in others)
     assert not (tmp_path / "run").exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mudd_core.base.errors import ToldElsewhereError
+from mudd_core.base.errors import ReportedElsewhereError
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
 from test_real_runs_of_ranks import config_of
@@ -38,7 +38,7 @@ def train(text: Path, world: int, node_size: int, flips: int | None = 3) -> list
                 next(part for part in parts if part.name == name).array[...] = array
             try:
                 run.step()
-            except ToldElsewhereError as error:
+            except ReportedElsewhereError as error:
                 return str(error.exit_code)
             except RuntimeError as error:
                 return str(error)

@@ -33,10 +33,11 @@ struct Slot {
   alignas(64) std::atomic<uint64_t> beats;    // signs of life
   std::atomic<int64_t> step;
   std::atomic<int32_t> phase;
-  std::atomic<int32_t> waiting;                   // for other ranks
-  std::atomic<int32_t> process;                   // its number
-  std::atomic<int32_t> missed;                    // somebody has told that it is gone
-  alignas(64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + number of who failed first
+  std::atomic<int32_t> waiting;  // for other ranks
+  std::atomic<int32_t> process;  // its number
+  std::atomic<int32_t> missed;   // a rank has reported that it is gone
+  alignas(
+      64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + number of the rank that failed first
   std::atomic<int32_t> failed;
   char message[1000];
   Call calls[2];  // of operations with even and odd numbers
@@ -61,8 +62,8 @@ class Board {
   bool fail(const std::string& message);
   // The message of a rank of the node that has failed.
   bool failure(std::string* message) const;
-  // Whether the process of a rank has ended, and this is the first rank to see it. False after a failure: that is
-  // told.
+  // Whether the process of a rank has ended, and this is the first rank to see it. False after a failure, which is
+  // reported already.
   bool newly_gone(int node_rank) const;
   // "rank 3 (host) in step 17 (backward)", "..., waiting for others".
   std::string where(int node_rank) const;

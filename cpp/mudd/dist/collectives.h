@@ -1,4 +1,4 @@
-// Collectives between nodes, as machines that are advanced until they are done: whoever waits, or the
+// Collectives between nodes, as machines that are advanced until they are done: the waiting thread, or the
 // communication thread, may have several in flight. No call blocks. A member has the number of its node.
 //
 // BlockGather      a block of equal size from each member to all (any number of members, log2 rounds).

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,12 @@ void check_mpi(int code, const char* call) {
   refuse(call, ": ", text);
 }
 
+// Settings of Open MPI, where the user has none. Over TCP its long messages are single puts: the answer to the
+// other side's request then waits behind a whole one, and a link carries one direction at a time.
+constexpr std::pair<const char*, const char*> kDefaults[] = {
+    {"OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"},
+    {"OMPI_MCA_btl_tcp_max_send_size", "524288"}};
+
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const MpiOptions& options) : options_(options) {}
@@ -30,6 +37,7 @@ class MpiTransport final : public Transport {
   Place open() override;
   Request isend(const void* data, int64_t bytes, int to, int tag) override;
   Request irecv(void* data, int64_t bytes, int from, int tag) override;
+  bool progress() override;
   bool test(Request request) override;
   bool window(int64_t bytes, WindowMemory& made) override;
   void abort(int code, const std::string& /*message*/) override { MPI_Abort(MPI_COMM_WORLD, code); }
@@ -39,21 +47,25 @@ class MpiTransport final : public Transport {
 
  private:
   struct Open {
-    MPI_Request request = MPI_REQUEST_NULL;
     int receives = -1;  // bytes; -1: it sends
+    int got = -1;
   };
 
   static void initialize();
   void find_node(Place& place);
   bool room_for_windows(Place& place);
-  Request keep(const Open& open);
+  Request keep(MPI_Request request, int receives);
   void allocate(int64_t bytes, WindowMemory& made);
 
   MpiOptions options_;
   Place place_;
   MPI_Comm all_ = MPI_COMM_NULL, node_ = MPI_COMM_NULL;
-  std::vector<Open> open_;
+  std::vector<MPI_Request> requests_;  // null: done, or unused
+  std::vector<Open> open_;             // of each request
   std::vector<Request> unused_;
+  std::vector<int> ended_;  // of MPI_Testsome
+  std::vector<MPI_Status> statuses_;
+  int progress_ = MPI_SUCCESS;              // its code
   MPI_Request meeting_ = MPI_REQUEST_NULL;  // before a window is made, or before the end
   int64_t asked_[2] = {};                   // bytes of the window; room here
   std::vector<int64_t> asked_by_node_;      // of all ranks of the node
@@ -72,6 +84,7 @@ void MpiTransport::initialize() {
              "MPI_THREAD_SERIALIZED");
     return;
   }
+  for (const auto& [name, value] : kDefaults) setenv(name, value, 0);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &granted), "MPI_Init_thread");
   if (granted < MPI_THREAD_FUNNELED) refuse("MPI grants no threads: expected MPI_THREAD_FUNNELED, got ", granted);
 }
@@ -121,40 +134,51 @@ bool MpiTransport::room_for_windows(Place& place) {
   return false;
 }
 
-Transport::Request MpiTransport::keep(const Open& open) {
+Transport::Request MpiTransport::keep(MPI_Request request, int receives) {
   if (unused_.empty()) {
-    open_.push_back(open);
-    return static_cast<Request>(open_.size()) - 1;
+    unused_.push_back(static_cast<Request>(requests_.size()));
+    requests_.push_back(MPI_REQUEST_NULL);
+    open_.emplace_back();
   }
-  const Request request = unused_.back();
+  const Request kept = unused_.back();
   unused_.pop_back();
-  open_[request] = open;
-  return request;
+  requests_[kept] = request;
+  open_[kept] = {.receives = receives};
+  return kept;
 }
 
 Transport::Request MpiTransport::isend(const void* data, int64_t bytes, int to, int tag) {
-  Open open;
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &open.request), "MPI_Isend");
-  return keep(open);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &request), "MPI_Isend");
+  return keep(request, -1);
 }
 
 Transport::Request MpiTransport::irecv(void* data, int64_t bytes, int from, int tag) {
-  Open open;
-  open.receives = static_cast<int>(bytes);
-  check_mpi(MPI_Irecv(data, open.receives, MPI_BYTE, from, tag, all_, &open.request), "MPI_Irecv");
-  return keep(open);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, all_, &request), "MPI_Irecv");
+  return keep(request, static_cast<int>(bytes));
+}
+
+// One call for all requests: each call of MPI_Test would poll the sockets again.
+bool MpiTransport::progress() {
+  if (requests_.size() == unused_.size()) return false;
+  ended_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int ended = 0;
+  const int code =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &ended, ended_.data(), statuses_.data());
+  if (code != MPI_SUCCESS) progress_ = code;
+  if (ended == MPI_UNDEFINED) return false;
+  for (int i = 0; i < ended; ++i)
+    if (open_[ended_[i]].receives >= 0) MPI_Get_count(&statuses_[i], MPI_BYTE, &open_[ended_[i]].got);
+  return ended > 0;
 }
 
 bool MpiTransport::test(Request request) {
-  Open& open = open_.at(request);
-  int done = 0, bytes = 0;
-  MPI_Status status;
-  check_mpi(MPI_Test(&open.request, &done, &status), "MPI_Test");
-  if (!done) return false;
-  if (open.receives >= 0) {
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
-    if (bytes != open.receives) refuse("message: expected ", open.receives, " bytes, got ", bytes);
-  }
+  check_mpi(progress_, "MPI_Testsome");
+  if (requests_.at(request) != MPI_REQUEST_NULL) return false;
+  const Open& open = open_[request];
+  if (open.receives != open.got) refuse("message: expected ", open.receives, " bytes, got ", open.got);
   unused_.push_back(request);
   return true;
 }

@@ -10,9 +10,12 @@
 namespace mudd::dist {
 namespace {
 
-// Sleeps between polls (docs/decisions.md): beside computation, and while somebody waits.
-constexpr std::chrono::microseconds kBeside{200}, kUrgent{20};
+// Sleeps between polls (docs/decisions.md): beside computation, there while much is moving, and while somebody
+// waits.
+constexpr std::chrono::microseconds kBeside{1000}, kMoving{200}, kUrgent{20};
+constexpr std::chrono::microseconds kLongPoll{300};  // it copied much: a fast link
 constexpr int kQuickPolls = 100;
+constexpr int kInTurn = 2;  // tasks at a time: one computes or waits for its partner while the other one sends
 
 }  // namespace
 
@@ -40,11 +43,11 @@ Courier::~Courier() {
   thread_.join();
 }
 
-std::shared_ptr<Courier::Ticket> Courier::post(Task task, bool urgent) {
+std::shared_ptr<Courier::Ticket> Courier::post(Task task, Turn turn) {
   auto ticket = std::make_shared<Ticket>();
   {
     const std::lock_guard lock(mutex_);
-    posted_.push_back({std::move(task), urgent, ticket});
+    posted_.push_back({std::move(task), turn, ticket});
   }
   news_.notify_one();
   return ticket;
@@ -71,9 +74,11 @@ bool Courier::take_new(std::vector<Job>& jobs) {
   return true;
 }
 
-// Calls every task once; whether one of them ended.
+// Calls every task once that has its turn; whether one of them ended.
 bool Courier::advance(std::vector<Job>& jobs) {
-  const auto left = std::remove_if(jobs.begin(), jobs.end(), [](Job& job) {
+  int in_turn = 0;
+  const auto left = std::remove_if(jobs.begin(), jobs.end(), [&](Job& job) {
+    if (job.turn == Turn::in_turn && ++in_turn > kInTurn) return false;
     bool ended = true;
     try {
       ended = job.task();
@@ -93,10 +98,13 @@ bool Courier::advance(std::vector<Job>& jobs) {
 void Courier::run() {
   std::vector<Job> jobs;
   for (int polls = 0; take_new(jobs); ++polls) {
+    const auto start = std::chrono::steady_clock::now();
+    const bool moving = transport_.progress() || std::chrono::steady_clock::now() - start > kLongPoll;
     if (advance(jobs)) polls = 0;
     if (jobs.empty()) continue;
-    const bool urgent = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.urgent; });
-    if (!urgent) std::this_thread::sleep_for(kBeside);
+    const bool urgent =
+        std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.turn == Turn::urgent; });
+    if (!urgent) std::this_thread::sleep_for(moving ? kMoving : kBeside);
     else if (polls < kQuickPolls) std::this_thread::yield();
     else std::this_thread::sleep_for(kUrgent);
   }

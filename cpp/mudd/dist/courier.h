@@ -22,6 +22,10 @@ class Courier {
  public:
   // Work that is called again until it is true.
   using Task = std::function<bool()>;
+  // How a task goes on. urgent: somebody waits for it, so polls follow each other closely. beside: with all
+  // others. in_turn: in the order of posting, few at a time, so that the first ones do not share the link with all
+  // others.
+  enum class Turn { urgent, beside, in_turn };
 
   // One task; done() throws what the task threw.
   class Ticket final : public Pending {
@@ -39,15 +43,14 @@ class Courier {
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  // urgent: somebody waits for it, so polls follow each other closely. Tasks of a rank go on side by side.
-  std::shared_ptr<Ticket> post(Task task, bool urgent);
+  std::shared_ptr<Ticket> post(Task task, Turn turn);
   // Lets the transport abort, before anything else; does not wait.
   void abort(int code, const std::string& message);
 
  private:
   struct Job {
     Task task;
-    bool urgent;
+    Turn turn;
     std::shared_ptr<Ticket> ticket;
   };
   void run();

@@ -8,7 +8,7 @@ void Messages::send(const Link& link, const void* data, int64_t bytes, int to) {
   for (int64_t begin = 0; begin < bytes; begin += link.chunk_bytes) {
     const int64_t count = std::min(link.chunk_bytes, bytes - begin);
     const auto* from = static_cast<const std::byte*>(data);
-    requests_.push_back(link.transport->isend(from ? from + begin : nullptr, count, link.ranks[to], link.tag));
+    open_.push_back({link.transport->isend(from ? from + begin : nullptr, count, link.ranks[to], link.tag), -1});
     if (!link.meter) continue;
     ++link.meter->messages;
     link.meter->bytes += count;
@@ -18,14 +18,21 @@ void Messages::send(const Link& link, const void* data, int64_t bytes, int to) {
 void Messages::receive(const Link& link, void* data, int64_t bytes, int from) {
   for (int64_t begin = 0; begin < bytes; begin += link.chunk_bytes) {
     auto* to = static_cast<std::byte*>(data);
-    requests_.push_back(link.transport->irecv(to ? to + begin : nullptr, std::min(link.chunk_bytes, bytes - begin),
-                                              link.ranks[from], link.tag));
+    const int64_t count = std::min(link.chunk_bytes, bytes - begin);
+    open_.push_back(
+        {link.transport->irecv(to ? to + begin : nullptr, count, link.ranks[from], link.tag), link.ranks[from]});
+    if (link.senders) link.senders->await(link.ranks[from]);
   }
 }
 
 bool Messages::done(const Link& link) {
-  std::erase_if(requests_, [&](Transport::Request request) { return link.transport->test(request); });
-  return requests_.empty();
+  std::erase_if(open_, [&](const Open& open) {
+    const bool ended = link.transport->test(open.request);
+    if (ended && open.sender >= 0 && link.senders)
+      link.senders->heard(open.sender, link.phase, link.step->load(std::memory_order_relaxed));
+    return ended;
+  });
+  return open_.empty();
 }
 
 }  // namespace mudd::dist

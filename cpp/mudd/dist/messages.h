@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "mudd/dist/senders.h"
 #include "mudd/dist/transport.h"
 
 namespace mudd::dist {
@@ -22,7 +23,10 @@ struct Link {
   int me = 0;
   int tag = 0;
   int64_t chunk_bytes = 1 << 30;
-  Meter* meter = nullptr;  // may be null
+  Meter* meter = nullptr;      // may be null
+  Senders* senders = nullptr;  // hears of what is received; may be null
+  Phase phase = Phase::idle;   // in which the members send
+  const std::atomic<int64_t>* step = nullptr;
 
   int size() const { return static_cast<int>(ranks.size()); }
 };
@@ -35,7 +39,11 @@ class Messages {
   bool done(const Link& link);
 
  private:
-  std::vector<Transport::Request> requests_;  // in flight
+  struct Open {
+    Transport::Request request;
+    int sender;  // its rank; -1: of this rank
+  };
+  std::vector<Open> open_;  // in flight
 };
 
 }  // namespace mudd::dist

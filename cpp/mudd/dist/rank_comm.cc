@@ -50,6 +50,7 @@ void RankComm::start(WindowMemory board) {
         "chunk_bytes: expected 1 to 2^30, got ", options_.chunk_bytes);
   board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
   node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
+  senders_ = std::make_unique<Senders>(world());
   watch(options_.hang_timeout);
 }
 
@@ -63,7 +64,7 @@ Courier& RankComm::courier() {
 // Here, or by the communication thread once there is one; returns when the task is done.
 void RankComm::run(Courier::Task task) {
   if (!courier_) return wait(task);
-  const auto ticket = courier_->post(std::move(task), true);
+  const auto ticket = courier_->post(std::move(task), Courier::Turn::urgent);
   wait([&] { return ticket->done(); });
 }
 
@@ -100,6 +101,9 @@ Link RankComm::link(Purpose purpose, int member_rank) {
   link.tag = next_tag_;
   link.chunk_bytes = options_.chunk_bytes;
   link.meter = &meters_[purpose];
+  link.senders = senders_.get();
+  link.phase = purpose == kSum ? Phase::reduce : purpose == kGather ? Phase::gather : Phase::verdict;
+  link.step = &board_->mine().step;
   next_tag_ = (next_tag_ + 1) % kTags;
   return link;
 }
@@ -168,13 +172,13 @@ void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
 std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces) {
   const auto machine =
       std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::vector<Piece>(pieces.begin(), pieces.end()));
-  return courier().post([machine] { return machine->advance(); }, false);
+  return courier().post([machine] { return machine->advance(); }, Courier::Turn::beside);
 }
 
 std::shared_ptr<Pending> RankComm::gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) {
   const auto machine = std::make_shared<PieceGather>(link(kGather, node_rank()), static_cast<std::byte*>(data),
                                                      width, std::vector<Piece>(pieces.begin(), pieces.end()));
-  return courier().post([machine] { return machine->advance(); }, false);
+  return courier().post([machine] { return machine->advance(); }, Courier::Turn::in_turn);
 }
 
 std::map<std::string, Traffic> RankComm::counters() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -15,12 +16,21 @@ namespace {
 constexpr int kHung = 70;                      // exit code of a job without progress
 constexpr std::chrono::seconds kLastWords{5};  // for an abort to end the process
 
+// For launch.py (cli/names.py, CODE_FILE), whose mpirun may wait for ever for a host that it cannot reach.
+void leave_code(int code) {
+  const char* path = std::getenv("MUDD_JOB_CODE");
+  std::FILE* file = path ? std::fopen(path, "w") : nullptr;
+  if (!file) return;
+  std::fprintf(file, "%d", code);
+  std::fclose(file);
+}
+
 }  // namespace
 
 void RankComm::watch(double seconds) {
   watchdog_.reset();
   if (seconds > 0 && world() > 1)
-    watchdog_ = std::make_unique<Watchdog>(*board_, seconds,
+    watchdog_ = std::make_unique<Watchdog>(*board_, *senders_, seconds,
                                            [this](const std::string& report) { end_job(kHung, report); });
 }
 
@@ -40,6 +50,7 @@ void RankComm::end_process(int code, const std::string& message) {
   if (!message.empty()) {
     std::fprintf(stderr, "[ranks] %s\n", message.c_str());
     std::fflush(stderr);
+    leave_code(code);
     courier_->abort(code, message);
   }
   std::this_thread::sleep_for(kLastWords);
@@ -58,7 +69,7 @@ bool RankComm::close(double patience) {
   try {
     run(leave);
   } catch (const PeerError&) {
-    // Whoever failed ends the job with its own code: a rank that left now would be quicker.
+    // The rank that failed ends the job with its own code: a rank that left now would be quicker.
     if (transport_->wants_own_thread()) std::this_thread::sleep_for(kLastWords);
     return false;
   }

@@ -38,6 +38,8 @@ class Transport {
   // bytes: below 2^31.
   virtual Request isend(const void* data, int64_t bytes, int to, int tag) = 0;
   virtual Request irecv(void* data, int64_t bytes, int from, int tag) = 0;
+  // Moves messages on, between rounds of test(); whether some have ended.
+  virtual bool progress() { return false; }
   // True once the message has been sent or received; the request is then gone.
   virtual bool test(Request request) = 0;
   // Makes memory that the node shares, of which this rank owns `bytes`. All ranks of the node call it, each again
@@ -56,6 +58,6 @@ class Transport {
 
 // The name of the capsule that carries a Transport* from a module of its own to _core. Change the number with
 // this header: modules of different builds then refuse each other.
-inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.1";
+inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.2";
 
 }  // namespace mudd::dist

@@ -17,8 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-Watchdog::Watchdog(const Board& board, double seconds, std::function<void(const std::string&)> hangs)
-    : board_(board), seconds_(seconds), hangs_(std::move(hangs)) {
+Watchdog::Watchdog(const Board& board, const Senders& senders, double seconds,
+                   std::function<void(const std::string&)> hangs)
+    : board_(board), senders_(senders), seconds_(seconds), hangs_(std::move(hangs)) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -59,20 +60,24 @@ void Watchdog::run() {
       ++quiet;
       if (suspect < 0 && board_.slot(r).waiting.load() == 0) suspect = r;
     }
-    // Who waits for a rank that works is not hung.
+    // A rank that waits for one that works is not hung.
     if (suspect < 0 && quiet < board_.ranks()) continue;
     lock.unlock();
-    // All wait: for the one that has come least far, which was stopped while it waited itself.
+    // All wait: for a message of another node, or for the one that has come least far, which was stopped while it
+    // waited itself.
+    const int sender = suspect < 0 ? senders_.awaited() : -1;
     if (suspect < 0) suspect = static_cast<int>(std::min_element(beats.begin(), beats.end()) - beats.begin());
-    return hangs_(report(suspect));
+    return hangs_(report(sender < 0 ? board_.where(suspect) : senders_.where(sender)));
   }
 }
 
-std::string Watchdog::report(int suspect) const {
+std::string Watchdog::report(const std::string& suspect) const {
   std::ostringstream text;
-  text << "no progress for " << seconds_ << " s (dist.hang_timeout); look first at " << board_.where(suspect)
-       << "; last phases of the node:";
+  text << "no progress for " << seconds_ << " s (dist.hang_timeout); look first at " << suspect
+       << "; last phases:";
   for (int r = 0; r < board_.ranks(); ++r) text << "\n  " << board_.where(r);
+  for (int r = 0; r < senders_.ranks(); ++r)
+    if (const std::string sender = senders_.where(r); !sender.empty()) text << "\n  " << sender;
   return text.str();
 }
 

@@ -1,6 +1,7 @@
 // Watchdog: a thread that makes no call of the transport. When a rank of the node has given no sign of life for
-// too long, it reports what every rank of the node did last. A stopped rank's own watchdog is stopped too: others
-// see it. Of a rank whose process is gone it prints the last phase; the launcher ends the job.
+// too long, it reports what every rank of the node did last, and what came last from ranks of other nodes. A
+// stopped rank's own watchdog is stopped too: others see it. Of a rank whose process is gone it prints the last
+// phase; the launcher ends the job.
 #pragma once
 
 #include <condition_variable>
@@ -10,22 +11,25 @@
 #include <thread>
 
 #include "mudd/dist/board.h"
+#include "mudd/dist/senders.h"
 
 namespace mudd::dist {
 
 class Watchdog {
  public:
   // hangs(report): called once, from the watchdog's thread.
-  Watchdog(const Board& board, double seconds, std::function<void(const std::string&)> hangs);
+  Watchdog(const Board& board, const Senders& senders, double seconds,
+           std::function<void(const std::string&)> hangs);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
   void run();
-  std::string report(int suspect) const;
+  std::string report(const std::string& suspect) const;
 
   const Board& board_;
+  const Senders& senders_;
   const double seconds_;
   std::function<void(const std::string&)> hangs_;
   std::mutex mutex_;

@@ -34,6 +34,8 @@ class GradientSync : public GradientObserver {
   // After the update. finite: of the weights written here; true if it is so everywhere. Those of other nodes may
   // still be on their way: graphs wait for each parameter (ParamStore::await), all else after settle().
   virtual bool finish_update(bool finite) { return finite; }
+  // Seconds for which graphs have waited for weights since the last update.
+  virtual double seconds_of_waiting() const { return 0; }
   // Returns when all weights are here. Called by all processes together.
   virtual void settle() {}
 

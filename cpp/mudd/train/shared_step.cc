@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "mudd/base/shard_tree.h"
+#include "mudd/base/stopwatch.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
@@ -165,6 +166,7 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
 void SharedStep::send_weights() {
   const ParamStore& store = executor_.store();
   ++update_;
+  waited_ = 0;
   to_come_ = homes_.size();
   for (size_t b = homes_.size(); b-- > 0;) {
     if (homes_[b].empty()) continue;
@@ -195,7 +197,9 @@ void SharedStep::receive_bucket(size_t bucket) {
 
 void SharedStep::await(int i) {
   const int home = ownership_.home(i);
-  while (home >= 0 && to_come_ > static_cast<size_t>(home)) receive_bucket(--to_come_);
+  if (home < 0 || to_come_ <= static_cast<size_t>(home)) return;
+  const Stopwatch watch(waited_);
+  while (to_come_ > static_cast<size_t>(home)) receive_bucket(--to_come_);
 }
 
 void SharedStep::settle() {

@@ -1,7 +1,8 @@
 #include "mudd/train/step.h"
 
-#include <chrono>
 #include <utility>
+
+#include "mudd/base/stopwatch.h"
 
 namespace mudd {
 namespace {
@@ -29,19 +30,6 @@ std::vector<GradientPlanes> gradient_planes(const Executor& executor, const Grad
   return gradients;
 }
 
-// Adds the seconds of its life.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& sum) : sum_(sum) {}
-  ~Stopwatch() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& sum_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 }  // namespace
 
 TrainStep::TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
@@ -65,7 +53,7 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   seeded.seed = options_.seed;
   totals_.flags = flags;
   accumulate_.run(seeded, fill, *sync_, totals_);
-  exposed_seconds_ = 0;
+  exposed_seconds_ = sync_->seconds_of_waiting();
   {
     const Stopwatch watch(exposed_seconds_);
     sync_->enter(dist::Phase::reduce, input.step);

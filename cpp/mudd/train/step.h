@@ -49,8 +49,8 @@ class TrainStep {
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }
   int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
-  // Seconds of the last step in which this process only exchanged with others: after its backward, and after its
-  // update.
+  // Seconds of the last step in which this process only exchanged with others: for the weights that its graphs
+  // read, after its backward, and after its update.
   double exposed_seconds() const { return exposed_seconds_; }
 
  private:

@@ -40,8 +40,8 @@ class StopRequestedError(RuntimeError):
     exit_code = 75
 
 
-class ToldElsewhereError(RuntimeError):
-    """Another rank of the run failed and tells why; this one ends with the same exit code and says nothing.
+class ReportedElsewhereError(RuntimeError):
+    """Another rank of the run failed and reports why; this one ends with the same exit code and prints nothing.
 
     Attributes: rank, that failed; exit_code, its code.
     """

@@ -196,7 +196,7 @@ def _start(argv: list[str], signals: _Signals) -> int:
             signals.process = process
             if signals.asked:  # in between
                 process.send_signal(signal.SIGUSR1)
-            code = _waited(process, signals)
+            code = _waited(process, signals, last_words)
             signals.process = None
         code = 128 - code if code < 0 else code
         if (
@@ -207,19 +207,25 @@ def _start(argv: list[str], signals: _Signals) -> int:
     return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code
 
 
-def _waited(process: subprocess.Popen[bytes], signals: _Signals) -> int:
-    """The exit code of mpirun. It is killed where it outlives its ranks: 4.1.4 may lock itself after a killed one."""
-    had_ranks, alone_since = False, 0.0
+def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Path) -> int:
+    """Return the exit code of mpirun.
+
+    It is killed where it outlives its ranks, with the remote shells that it started: 4.1.4 may lock itself after a
+    killed rank, and waits for ever for a host that it cannot reach.
+    """
+    had_ranks, alone_since = False, time.monotonic()
     asked_at = time.monotonic()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_LOOK_SECONDS)
         now, ranks = time.monotonic(), _children(process.pid)
-        if ranks or not had_ranks:
-            had_ranks, alone_since = had_ranks or bool(ranks), now
+        had_ranks = had_ranks or bool(ranks)
+        if not had_ranks or (ranks and not last_words.is_file()):
+            alone_since = now
         elif now - alone_since > _ALONE_SECONDS:
-            _tell("[launch] all ranks are gone and mpirun does not end; it is killed")
-            process.kill()
+            _tell("[launch] the ranks have ended and mpirun does not end; it is killed")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         if not signals.asked:
             asked_at = now
         elif now - asked_at > _AGAIN_SECONDS:  # mpirun loses a signal that comes before its ranks do

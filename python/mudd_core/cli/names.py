@@ -55,9 +55,8 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
     "--version": ("", "print the version", ()),
 }
-CODE_FILE = (
-    "MUDD_JOB_CODE"  # names the file in which rank 0 leaves the exit code of the ranks, for the launcher
-)
+# Names the file for the exit code of the ranks: of rank 0, or of the rank that ends the job.
+CODE_FILE = "MUDD_JOB_CODE"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")

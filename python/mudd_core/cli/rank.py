@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import __version__, _core
-from mudd_core.base.errors import ToldElsewhereError, UserError
+from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.cli.argv import Request, parse
 from mudd_core.cli.names import CODE_FILE
 from mudd_core.cli.training import train
@@ -93,7 +93,7 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
     except BaseException as error:
         if not known_to_all(error):
             _fail(ranks, exit_code(error), error)
-        elif not isinstance(error, ToldElsewhereError) and (ranks.first or not everybodys(error)):
+        elif not isinstance(error, ReportedElsewhereError) and (ranks.first or not everybodys(error)):
             place = "" if ranks.first else f"rank {ranks.rank} on {socket.gethostname()}: "
             print(f"{_trace(error)}error: {place}{error}", file=sys.stderr, flush=True)
         return exit_code(error)

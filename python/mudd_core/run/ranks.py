@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from mudd_core.base.errors import DivergedError, StopRequestedError, ToldElsewhereError, UserError
+from mudd_core.base.errors import DivergedError, ReportedElsewhereError, StopRequestedError, UserError
 from mudd_core.dist import Comm
 from mudd_core.run import rank_cores
 from mudd_core.run.cores import usable_cores
@@ -71,7 +71,7 @@ class Ranks:
     def together(self, action: Callable[[], Value]) -> Value:
         """The action's result here; where it fails on any rank, it fails on all.
 
-        The lowest rank that failed raises its own error, the others ToldElsewhereError.
+        The lowest rank that failed raises its own error, the others ReportedElsewhereError.
         """
         if self.world == 1:
             return action()
@@ -85,8 +85,8 @@ class Ranks:
         if failed is None:
             return result
         if failure is not None and failed == self.rank:
-            raise told_once(failure)
-        raise ToldElsewhereError(failed, codes[failed])
+            raise reported_once(failure)
+        raise ReportedElsewhereError(failed, codes[failed])
 
     def from_first(self, make: Callable[[], Any]) -> Any:
         """What rank 0 makes, as JSON gives it back; the others do not call `make`. Its error ends all ranks."""
@@ -128,21 +128,21 @@ class Ranks:
                         f"({known[0]['host']}), got {found!r}; all ranks need the same"
                     )
                     raise (
-                        told_once(UserError(message))
+                        reported_once(UserError(message))
                         if self.first
-                        else ToldElsewhereError(0, UserError.exit_code)
+                        else ReportedElsewhereError(0, UserError.exit_code)
                     )
 
 
-def told_once(error: Exception) -> Exception:
-    """The error, marked as one that all other ranks know of: they end with ToldElsewhereError."""
+def reported_once(error: Exception) -> Exception:
+    """The error, marked as one that all other ranks know of: they end with ReportedElsewhereError."""
     error.__dict__["known_to_all_ranks"] = True
     return error
 
 
 def known_to_all(error: BaseException) -> bool:
     """Whether every rank ends with this error, or knows of it: the job may then end in order."""
-    known = everybodys(error) or isinstance(error, ToldElsewhereError)
+    known = everybodys(error) or isinstance(error, ReportedElsewhereError)
     return known or "known_to_all_ranks" in error.__dict__
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from mudd_core.base.errors import ToldElsewhereError
+from mudd_core.base.errors import ReportedElsewhereError
 from mudd_core.checkpoint import StatePart
-from mudd_core.run.ranks import Ranks, told_once
+from mudd_core.run.ranks import Ranks, reported_once
 
 INTERNAL = 70
 
@@ -48,7 +48,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
         f"{'; '.join(faults[:4])}{f' and {len(faults) - 4} more' if len(faults) > 4 else ''}; check the memory of "
         "that machine, then run the same command again: it goes on from the last checkpoint"
     )
-    raise told_once(RuntimeError(message)) if ranks.first else ToldElsewhereError(0, INTERNAL)
+    raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
 
 
 def _digest(weight: Any) -> str:

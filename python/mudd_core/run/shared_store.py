@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import FormatError, SaveError, ToldElsewhereError
+from mudd_core.base.errors import FormatError, ReportedElsewhereError, SaveError
 from mudd_core.base.members import build
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.checkpoint import Checkpoint, StatePart
@@ -170,7 +170,7 @@ class SharedStore:
             self.save_error = error
             self.writer.save_failed(step, error)
             return False
-        except ToldElsewhereError as error:
+        except ReportedElsewhereError as error:
             if error.exit_code != SaveError.exit_code:
                 raise
             self.save_error = error
