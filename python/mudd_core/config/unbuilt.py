@@ -29,7 +29,6 @@ _UNBUILT = frozenset(
         "eval.every_tokens",
         "eval.protocol",
         "eval.target_loss",
-        "log.mllog",
         "train.epochs",
         "train.keep_every",
         "train.save",

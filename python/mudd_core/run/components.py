@@ -30,7 +30,7 @@ class Components:
     facts: what the weights depend on besides the config; compared on resume. n_targets: slots of a whole validation.
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
-    user when a run begins or goes on.
+    user when a run begins or goes on. documents: of training and validation, zeros if unknown.
     """
 
     model: Any
@@ -45,6 +45,7 @@ class Components:
     reopened_rows: Callable[[], Any] = lambda: None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    documents: tuple[int, int] = (0, 0)
 
     def ideal_step(self, config: Config) -> float:
         """Seconds of an update at the measured peak."""
@@ -184,6 +185,7 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
     return dataclasses.replace(
         components,
         tokenizer=text.tokenizer,
+        documents=text.documents,
         facts={
             DATA_FACT: text.fingerprint,
             SEAL_FACT: text.seal,

@@ -7,8 +7,10 @@ import os
 import sys
 from dataclasses import asdict
 
+from mudd_core.base.errors import SaveError
 from mudd_core.checkpoint import Checkpoint
-from mudd_core.config import Difference, Mesh, TrainConfig
+from mudd_core.config import Config, Difference, Mesh, TrainConfig
+from mudd_core.run.mllog import BenchmarkLog
 from mudd_core.run.progress import Progress, step_fields
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import StepRecord, Summary, Validation
@@ -36,6 +38,13 @@ class RunLog:
         self._warned: list[str] = []
         self._style: Style | None = None
         self._tracker: Tracker | None = None
+        self._benchmark: BenchmarkLog | None = None
+        self._world = ranks.world
+
+    def watch_clock(self, config: Config) -> None:
+        """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
+        if config.log.mllog and self._speaks and self._store is not None:
+            self._benchmark = BenchmarkLog(config, self._store.path, self.say)
 
     def use(self, facts: RunFacts) -> None:
         """Speak in the style of the run's config from here on."""
@@ -64,12 +73,14 @@ class RunLog:
             self._log_warnings(self._store)
             if self._style is not None and (texts := self._style.texts()):
                 self._store.add_to_board(0, {}, texts)
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
+    def _begin(self, step: int) -> None:
         """What a start and a resume have in common."""
         if self._style is None:
             return
+        if self._benchmark is not None:
+            self._benchmark.started(self._style.facts.documents, step, self._world)
         for line in self._style.started():
             self.say(line)
         facts = self._style.facts
@@ -93,12 +104,14 @@ class RunLog:
         if self._style is not None:
             for line in self._style.restored(found.step, found.path):
                 self.say(line)
-        self._begin()
+        self._begin(found.step)
 
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:
         """An update, drawn, and logged where it is a step to log; whether it was."""
         train = self._train
         logged = record.step % train.log_every == 0 or record.step == train.steps
+        if self._benchmark is not None:
+            self._benchmark.took_step(record)
         style = self._style
         if style is None or style.ours:
             self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
@@ -136,8 +149,15 @@ class RunLog:
         if self._store is not None:
             self._store.event("rewound", **asdict(rewind))
 
+    def validating(self, step: int) -> None:
+        """A validation that is due begins."""
+        if self._benchmark is not None:
+            self._benchmark.evaluating(step)
+
     def validated(self, result: Validation) -> None:
         """A validation that was due."""
+        if self._benchmark is not None:
+            self._benchmark.validated(result)
         if self._store is not None:
             self._store.log(result.row())
         style = self._style
@@ -168,6 +188,9 @@ class RunLog:
 
     def ended(self, summary: Summary) -> None:
         """A call of fit() that reached its end, or was stopped."""
+        if self._benchmark is not None:
+            self._benchmark.ended(summary)
+            self._end_benchmark()
         if self._store is not None:
             self._store.event(
                 "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
@@ -179,7 +202,18 @@ class RunLog:
         self._progress.close()
 
     def close(self) -> None:
-        """End the tracking of a run that did not reach its end."""
+        """End the tracking of a run that did not reach its end; SaveError if the MLPerf log cannot be written."""
         if self._tracker is not None:
             self._tracker.close()
             self._tracker = None
+        self._end_benchmark()
+
+    def broke_off(self) -> None:
+        """A call of fit() that an error has ended."""
+        with contextlib.suppress(SaveError):  # the error that is on its way counts
+            self._end_benchmark()
+
+    def _end_benchmark(self) -> None:
+        if self._benchmark is not None:
+            benchmark, self._benchmark = self._benchmark, None
+            benchmark.close()

@@ -79,6 +79,7 @@ class Trainer:
             self._log = RunLog(
                 speaks or Progress(quiet=True), self._store, self.config.train, self._ranks, mesh
             )
+            self._ranks.together(lambda: self._log.watch_clock(self.config))
             fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             checkpoints = self._store.path / "checkpoints" if self._store else None
             self._components = assemble(self.config, model, fingerprint, self._ranks, checkpoints)
@@ -196,9 +197,10 @@ class Trainer:
         try:
             with signals.interrupt_later():
                 return self._fit()
-        except SourceLostError:
-            if self._state.saved_step != self.step_done:
+        except BaseException as error:
+            if isinstance(error, SourceLostError) and self._state.saved_step != self.step_done:
                 self.save()
+            self._log.broke_off()
             raise
         finally:
             self._watch.end()
@@ -236,6 +238,7 @@ class Trainer:
             last is not None and last.step == self.step_done
         ):
             return True
+        self._log.validating(self.step_done)
         assert self._trace is not None
         with self._trace.span("evaluation"):
             result = self._validate(stop=self._stops_validation)
@@ -332,6 +335,7 @@ class Trainer:
             parts.flops_per_token,
             parts.peak,
             lambda: parts.model.parameters,
+            parts.documents,
         )
 
     def _resume(self) -> bool:
@@ -355,10 +359,12 @@ class Trainer:
         """Close the logs and give the work directory's lock back."""
         if self._trace is not None:
             self._trace.close()
-        if (log := getattr(self, "_log", None)) is not None:
-            log.close()
-        if self._store is not None:
-            self._store.close()
+        try:
+            if (log := getattr(self, "_log", None)) is not None:
+                log.close()
+        finally:
+            if self._store is not None:
+                self._store.close()
 
     def __enter__(self) -> Trainer:
         return self

@@ -68,6 +68,10 @@ class Prepared(Protocol):
     def train_tokens(self) -> int:
         """Ids of the training split; 0 where that is unknown or without end."""
 
+    @property
+    def documents(self) -> tuple[int, int]:
+        """Documents or records of training and of validation; zeros where they are not counted."""
+
     def rows(self, split: Split, shape: RowShape) -> Rows:
         """The rows of a split; UserError if it has too few."""
 

@@ -48,6 +48,10 @@ class TextData:
     def train_tokens(self) -> int:
         return self.cache.n_train_tokens
 
+    @property
+    def documents(self) -> tuple[int, int]:
+        return self.cache.train.documents, self.cache.valid.documents
+
     def rows(self, split: Split, shape: RowShape) -> Batcher:
         return Batcher(self.cache, split, shape.seq_len, shape.seed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.maxtext import MaxTextStyle
+from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 
@@ -13,6 +14,7 @@ STYLES: dict[str, type[Style]] = {
     "maxtext": MaxTextStyle,
     "mu_transformer": MuTransformerStyle,
     "jax_lm": JaxLmStyle,
+    "moe": MoeStyle,
 }
 
 

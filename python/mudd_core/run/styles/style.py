@@ -17,13 +17,17 @@ from mudd_core.run.records import StepRecord, Validation
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook."""
+    """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
+
+    documents: of training and validation, zeros where they are not known.
+    """
 
     config: Config
     workdir: Path | None
     flops_per_token: float
     peak: Peak
     weights: Callable[[], Mapping[str, NDArray[Any]]]
+    documents: tuple[int, int] = (0, 0)
 
 
 class Style:
