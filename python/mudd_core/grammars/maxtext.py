@@ -120,7 +120,9 @@ def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[st
 
 
 def _refuse_foreign(settings: Mapping[str, Setting], yml: Yml) -> None:
-    """UserError for a typed key of a model that the base file does not have."""
+    """UserError for a typed key of a model that the base file does not have, unless its block is typed as well."""
+    if settings.get("decoder_block", Setting("")).word:
+        return
     block = str(settings.get("decoder_block", Setting("llama2")).value)
     for name, setting in settings.items():
         if setting.word and not setting.file and _of_model(rows_of(_GRAMMAR)[name]):
