@@ -18,7 +18,7 @@ from typing import Any
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
 from mudd_core.grammars.asked import Asked
-from mudd_core.grammars.detect import resolve
+from mudd_core.grammars.detect import is_yml, resolve
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
 _OPTIONS = ("--workdir", "--mode")
@@ -54,6 +54,8 @@ def asked(command: Command) -> Asked:
             config = value
         else:
             words.append(word)
+    if not first and words and is_yml(words[0]):
+        config = words.pop(0)
     return Asked(first, config, tuple(words), options, {})
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+import documents
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
@@ -199,3 +201,8 @@ def test_accumulation_cuts_the_batch_into_runs(runs: str, size: int) -> None:
     found = resolved("base_v2.yml", *MUDD, f"gradient_accumulation_steps={runs}")
     assert field(found, "train.micro_batch_size") == size
     assert any("gradient_accumulation" in note for note in found.notes) == (runs == "3")
+
+
+@pytest.mark.parametrize("name", ["muddformer", "tokenformer"])
+def test_the_documents_commands_come_to_the_committed_configs(name: str) -> None:
+    assert documents.outcomes(name) == json.loads((documents.FOLDER / f"{name}.json").read_text())
