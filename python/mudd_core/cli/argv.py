@@ -105,6 +105,11 @@ def trains(words: Sequence[str]) -> bool:
     return command in _TRAINING
 
 
+def asks_for_many(words: Sequence[str]) -> bool:
+    """Whether the arguments ask for several runs, one after another."""
+    return any(word in ("--multirun", "-m") for word in words)
+
+
 def starts_ranks(words: Sequence[str]) -> bool:
     """Whether the arguments ask for a training whose ranks this process is to start."""
     return trains(words) and any(word.partition("=")[0] in JOB_OPTIONS for word in words)
@@ -192,7 +197,7 @@ def _load_original(request: Request, first: str, words: Sequence[str]) -> bool:
         request.words = _free_words(resolved)
         return True
     request.config = resolved.config
-    if "--explain" not in request.options:
+    if "--explain" not in request.options and not resolved.answer:
         check_config(request.config)
     return True
 
@@ -207,21 +212,21 @@ def _free_words(resolved: Resolved) -> list[str]:
     ]
 
 
-_NAMING = ("model.config_path", "model.name_or_path", "--model-config-name")  # the first that is given counts
+_NAMING = "--model-config-name"
 
 
 def _named_by_model(request: Request) -> str | None:
-    """The config that the original programs' own words name, e.g. model.name_or_path=gpt2; the words are used up."""
-    named, rest, words = {}, [], list(request.words)
+    """The config that a word of jax-lm-training names; the word is used up."""
+    named, rest, words = None, [], list(request.words)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
-        if name.lstrip("+") not in _NAMING or not (equals or words):
+        if name != _NAMING or not (equals or words):
             rest.append(word)
             continue
-        named[name.lstrip("+")] = value if equals else words.pop(0)
+        named = value if equals else words.pop(0)
     request.words = rest if named else request.words
-    return next((named[name] for name in _NAMING if name in named and named[name] != "null"), None)
+    return named
 
 
 def _load(request: Request) -> None:

@@ -20,7 +20,7 @@ from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.surroundings import is_rank, require_one_process
 from mudd_core.cli import STOP_SIGNALS
-from mudd_core.cli.argv import Request, config_of, parse, starts_ranks, tool_in, trains
+from mudd_core.cli.argv import Request, asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
@@ -93,6 +93,10 @@ def _fill_closed_streams() -> None:
 def _run(words: Sequence[str]) -> int:
     try:
         _check_text(words)
+        if asks_for_many(words):
+            from mudd_core.cli import many
+
+            return many.run(words, _run)
         if starts_ranks(words):
             from mudd_core.cli import job
 
@@ -135,6 +139,8 @@ def _run(words: Sequence[str]) -> int:
         if code is None:
             _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
             return 70
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            _tell(traceback.format_exc())
         _tell(f"error: {error}")
         return int(code)
 

@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
 from mudd_core.cli.log_text import copied_output
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.grammars.explain import origin_text
+from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.progress import Progress, duration
 from mudd_core.run.recipe import recipe_note
 from mudd_core.run.records import Summary
@@ -56,6 +57,30 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
         store.close()
 
 
+def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
+    """Make a work directory out of the weights that a run of another grammar starts from, unless there is one."""
+    if resolved is None or resolved.imports is None or not ranks.first:
+        return
+    source, folder = resolved.imports
+    if not (Path(folder) / "config.json").is_file():
+        from mudd_core.interop import import_command
+
+        # Only the weights are taken from it: its tokenizer is never used.
+        import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
+
+
+def write_files(resolved: Resolved) -> None:
+    """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
+    from mudd_core import _core
+
+    for path, text in resolved.writes.items():
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            _core.replace_file(path, text.encode())
+        except OSError as error:
+            raise SaveError(f"[save] {path}: {error.strerror}") from error
+
+
 def say_notes(request: Request) -> None:
     """Print what the grammar of an original program has to say about the arguments."""
     for note in request.notes:
@@ -91,7 +116,11 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
     if note := recipe_note(config):
         progress.say(note)
+    if request.resolved is not None and not store.has_checkpoint():
+        ranks.together(lambda: import_weights(request.resolved, ranks))
     trainer = Trainer(config, store, progress=progress, comm=ranks.comm)
+    if request.resolved is not None and ranks.first:
+        write_files(request.resolved)
     progress.say(environment_text(config.train.precision) + ranks.text)
     try:
         summary = trainer.fit()

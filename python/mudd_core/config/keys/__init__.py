@@ -1,9 +1,9 @@
 """Every key, flag and variable of the original programs' commands, a row each; one module for each grammar."""
 
-from mudd_core.config.keys import environment, jax_lm, maxtext, mu_transformer
+from mudd_core.config.keys import environment, hydra, jax_lm, maxtext, mu_transformer
 from mudd_core.config.keys.row import COMMAND, WORKDIR, Fate, Key, Row, Value, mapped, noted, pending, refused
 
-TABLE: tuple[Row, ...] = (*maxtext.ROWS, *mu_transformer.ROWS, *jax_lm.ROWS, *environment.ROWS)
+TABLE: tuple[Row, ...] = (*maxtext.ROWS, *mu_transformer.ROWS, *hydra.ROWS, *jax_lm.ROWS, *environment.ROWS)
 
 
 def rows_of(grammar: str) -> dict[str, Row]:

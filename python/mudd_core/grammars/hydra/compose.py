@@ -15,12 +15,17 @@ from mudd_core.grammars.hydra.words import HydraWord
 
 @dataclass
 class Composed:
-    """A tree with its interpolations. files, words: that set a leaf, by path; choices: of groups; read: all files."""
+    """A tree with its interpolations.
 
+    files, words: that set a leaf, by path; deleted: words that did so; choices: of groups; read: all files.
+    """
+
+    name: str
     tree: dict[str, Node]
     files: dict[str, str] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
+    deleted: dict[str, str] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
 
 
@@ -36,9 +41,9 @@ class _Entry:
 class _Composer:
     """Walks defaults lists. chosen: options that overrides of the command line or of a list choose, by group."""
 
-    def __init__(self, folders: Folders, chosen: dict[str, str | None], deleted: set[str]) -> None:
+    def __init__(self, folders: Folders, name: str, chosen: dict[str, str | None], deleted: set[str]) -> None:
         self.folders, self.chosen, self.deleted = folders, chosen, deleted
-        self.found = Composed({})
+        self.found = Composed(name, {})
         self.used: set[str] = set()
         self._open: list[str] = []
 
@@ -142,7 +147,7 @@ def compose(folders: Folders, name: str, words: Sequence[HydraWord]) -> Composed
             added.append((word.key, option))
     for group, option in added:
         _collect_overrides(folders, group, option, chosen)
-    composer = _Composer(folders, chosen, deleted)
+    composer = _Composer(folders, name, chosen, deleted)
     composer.add("", name)
     for group, option in added:
         if group in composer.used:
@@ -152,6 +157,7 @@ def compose(folders: Folders, name: str, words: Sequence[HydraWord]) -> Composed
         composer.found.choices[group] = option
         composer.add(group, option)
     _require_used(groups, composer)
+    composer.found.words = {word.key: word.word for word in groups}
     for word in values:
         _apply(composer.found, word)
     return composer.found
@@ -198,6 +204,7 @@ def _apply(found: Composed, word: HydraWord) -> None:
         if word.choices and word.value != old:
             raise UserError(f"[hydra] {word.word}: the value is {old!r}; ~{word.key} deletes any")
         delete_at(found.tree, path)
+        found.deleted[word.key] = word.word
         return
     try:
         put_at(found.tree, path, word.value)

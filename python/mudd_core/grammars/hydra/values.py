@@ -34,16 +34,13 @@ def typed(text: str) -> Node:
 
 def parse_choices(text: str) -> list[Node]:
     """The values of `a,b,c`, one of them where there is no comma; ValueError says what is wrong."""
+    return _Reader(text).elements("")
+
+
+def split_choices(text: str) -> list[str]:
+    """The same as they are written, ready to be given one by one."""
     reader = _Reader(text)
-    return reader.elements("")
-
-
-def parse_value(text: str) -> Node:
-    """One value; ValueError for a list of choices too."""
-    found = parse_choices(text)
-    if len(found) != 1:
-        raise ValueError("several values with commas are for --multirun; write [a,b] for a list")
-    return found[0]
+    return reader.spans()
 
 
 class _Reader:
@@ -58,6 +55,19 @@ class _Reader:
     def _blanks(self) -> None:
         while self._peek() in (" ", "\t"):
             self._at += 1
+
+    def spans(self) -> list[str]:
+        """The texts of all elements."""
+        found = list[str]()
+
+        def one(end: str) -> Node:
+            begin = self._at
+            self._element(end)
+            found.append(self._text[begin : self._at].strip(" \t"))
+            return None
+
+        self._several("", one)
+        return found
 
     def elements(self, end: str) -> list[Node]:
         """Elements between commas, up to the closing character; empty: the end of the text."""

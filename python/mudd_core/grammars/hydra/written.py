@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from mudd_core.grammars.hydra.files import FLOAT_TAG, FLOAT_TEXT
+from mudd_core.grammars.hydra.compose import Composed
+from mudd_core.grammars.hydra.files import FLOAT_TAG, FLOAT_TEXT, Folders
 from mudd_core.grammars.hydra.values import Node
 
 
@@ -29,3 +30,32 @@ def to_yaml(tree: Mapping[str, Node]) -> str:
     return yaml.dump(
         dict(tree), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False
     )
+
+
+def hydra_files(
+    composed: Composed, tree: Mapping[str, Node], words: Sequence[str], folders: Folders
+) -> dict[str, str]:
+    """Texts by path: config.yaml of the run, and what Hydra writes: the config before resolution, words, settings."""
+    job = {key: value for key, value in composed.tree.items() if key != "hydra"}
+    whole = {key: value for key, value in tree.items() if key != "hydra"}
+    run = str(tree.get("run_dir") or "")
+    node = tree.get("hydra")
+    place = node.get("run") if isinstance(node, dict) else None
+    output = str(place.get("dir") or run) if isinstance(place, dict) else run
+    settings: dict[str, Node] = {
+        "run": {"dir": output},
+        "job": {"name": "clm", "config_name": composed.name},
+        "overrides": {"hydra": [], "task": list(words)},
+        "runtime": {
+            "choices": dict(composed.choices),
+            "config_sources": [str(folder) for folder in folders.places],
+            "output_dir": output,
+        },
+        "output_subdir": ".hydra",
+    }
+    return {
+        f"{run}/config.yaml": to_yaml(whole),
+        f"{output}/.hydra/config.yaml": to_yaml(job),
+        f"{output}/.hydra/overrides.yaml": yaml.dump(list(words), Dumper=_Dumper, allow_unicode=True),
+        f"{output}/.hydra/hydra.yaml": to_yaml({"hydra": settings}),
+    }

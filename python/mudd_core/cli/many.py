@@ -1,0 +1,34 @@
+"""Several runs out of one command line (--multirun), one after another."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import program
+from mudd_core.cli.names import OPTIONS
+from mudd_core.grammars.hydra import multirun
+
+_COMMAND = "clm"
+
+
+def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
+    """Run each combination of the values with commas; the first exit code that is not 0 ends it."""
+    rest = [word for word in words if word != _COMMAND]
+    kept = [word for word in rest if word.partition("=")[0] in OPTIONS]
+    split = [word for word in kept if "=" not in word and OPTIONS[word][0]]
+    if split:
+        raise UserError(
+            f"[hydra] --multirun: expected {split[0]}={OPTIONS[split[0]][0]}, with an equals sign"
+        )
+    if "--workdir" in (word.partition("=")[0] for word in kept):
+        raise UserError(
+            "[hydra] --multirun: expected run_dir=DIR in place of --workdir; run i works in run_dir/i"
+        )
+    jobs = multirun.jobs([word for word in rest if word not in kept], [_COMMAND, *kept])
+    for number, job in enumerate(jobs, 1):
+        print(f"run {number} of {len(jobs)}: {shlex.join([*program(), *job])}", flush=True)
+        if code := one(job):
+            return code
+    return 0

@@ -1,0 +1,132 @@
+"""Keys of the benchmark's Hydra configs (the command clm)."""
+
+from __future__ import annotations
+
+from mudd_core.config.keys import hydra_values as values
+from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
+
+_G = "hydra"
+_ONE = "the model is not cut here; ranks share its batch instead (--ranks=N)"
+_DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
+
+_RUN = (
+    mapped(_G, "exp_name", "moe_trial", "name", WORKDIR, text=_DIRECTORY, convert=values.name),
+    mapped(_G, "output_dir", "/tmp", WORKDIR, text=_DIRECTORY, convert=values.nothing),
+    mapped(_G, "run_dir", "/tmp/moe_trial", WORKDIR, text=_DIRECTORY, convert=values.nothing),
+    mapped(_G, "hydra.run.dir", "/tmp/moe_trial", WORKDIR, text="folder of .hydra; run_dir", convert=values.nothing),
+    mapped(_G, "seed", 0, "train.seed", "data.seed", convert=values.seeds),
+    mapped(_G, "log_frequency", 1, "train.log_every", convert=values.whole("log_frequency", "train.log_every")),
+    mapped(_G, "xla_profile_step", -1, "train.profile", text="n: n:n+1", convert=values.profile),
+    mapped(_G, "cache_local_dir", None, "data.cache_dir", convert=values.text("cache_local_dir", "data.cache_dir")),
+    mapped(
+        _G, "checkpoint_manager_path", None, "start.load_parameters_path",
+        convert=values.text("checkpoint_manager_path", "start.load_parameters_path"),
+    ),
+    noted(_G, "local_compile_cache_dir", "/tmp/moe_trial", "nothing is compiled at run time"),
+    noted(_G, "config_path", None, "an empty key of the experiments; model.config_path counts"),
+    noted(_G, "dry_run", False, "--plan prints what a run takes and trains nothing"),
+    *(
+        refused(_G, f"{name}_parallelism", 1, _ONE)
+        for name in ("tensor", "context", "pipeline", "virtual_pipeline")
+    ),
+)  # fmt: skip
+_BATCH = "one process is one device, so global = per device unless it is given"
+_TRAINING = (
+    mapped(_G, "per_device_train_batch_size", 1, "train.batch_size", text=_BATCH, convert=values.batch),
+    mapped(_G, "global_train_batch_size", 1, "train.batch_size", "train.logical_shards", convert=values.batch),
+    mapped(
+        _G, "gradient_accumulation_steps", 1, "train.micro_batch_size", "loss.normalize",
+        text="must divide the batch; above 1 loss.normalize=micro_mean", convert=values.accumulation,
+    ),
+    mapped(_G, "max_length", 512, "train.seq_len", convert=values.whole("max_length", "train.seq_len")),
+    mapped(_G, "max_steps", 10, "train.steps", convert=values.whole("max_steps", "train.steps")),
+    mapped(
+        _G, "optimizer", "ADAMW_TORCH_XLA", "optim.name", "optim.momentum",
+        text="ADAMW_TORCH_XLA and AdamW: adamw; SGD", convert=values.optimizer,
+    ),
+    mapped(_G, "lr", 2e-5, "optim.lr", convert=values.real("lr", "optim.lr")),
+    mapped(_G, "weight_decay", 0.1, "optim.weight_decay", convert=values.real("weight_decay", "optim.weight_decay")),
+    mapped(_G, "max_grad_norm", 1.0, "optim.clip", text="0 and less: no clipping", convert=values.clip),
+    mapped(_G, "full_precision", False, "train.precision", text="true: fp32", convert=values.precision),
+    mapped(_G, "shuffle", True, "data.shuffle", text="on or off", convert=values.shuffle),
+    refused(_G, "pad_token_id", -100, "padding is id 0 and never a target"),
+    mapped(
+        _G, "sched.name", "WarmupHoldPolicy", "optim.schedule", "optim.warmup",
+        text="WarmupHoldPolicy: constant; CosineAnnealing: cosine", convert=values.schedule,
+    ),
+    mapped(
+        _G, "sched.max_steps", 10, "optim.schedule_steps", text="0 where it is max_steps",
+        convert=values.schedule_length,
+    ),
+    mapped(
+        _G, "sched.warmup_ratio", 0.25, "optim.warmup_steps", text="int(warmup_ratio x sched.max_steps)",
+        convert=values.warmup_ratio,
+    ),
+    mapped(
+        _G, "sched.warmup_steps", None, "optim.warmup_steps", text="in place of warmup_ratio",
+        convert=values.warmup_steps,
+    ),
+    mapped(_G, "sched.min_lr", 2e-6, "optim.final_lr_ratio", text="min_lr / lr", convert=values.lowest_rate),
+    noted(_G, "sched.hold_steps", 10000000000000, "the rate is held to the end"),
+)  # fmt: skip
+_EVALUATION = (
+    mapped(
+        _G, "per_device_eval_batch_size", 1, "eval.batch_size", text=_BATCH,
+        convert=values.whole("global_eval_batch_size", "eval.batch_size"),
+    ),
+    mapped(
+        _G, "global_eval_batch_size", 1, "eval.batch_size",
+        convert=values.whole("global_eval_batch_size", "eval.batch_size"),
+    ),
+    mapped(
+        _G, "eval_frequency", -1, "train.eval_every",
+        text="-1: ceil(24576 x 2048 / (max_length x global batch))", convert=values.evaluation_period,
+    ),
+    mapped(_G, "n_eval_examples", None, "eval.documents", text="null: all", convert=values.documents),
+    mapped(_G, "do_first_eval", False, "eval.at_start", convert=values.flag("do_first_eval", "eval.at_start")),
+    mapped(_G, "target_eval_loss", 0, "eval.target_loss", convert=values.real("target_eval_loss", "eval.target_loss")),
+)  # fmt: skip
+_SHAPE = ("model.family", "model.d_model", "model.n_layer")
+_MODEL = (
+    mapped(_G, "model.config_path", None, *_SHAPE, text="a config.json", convert=values.nothing),
+    mapped(
+        _G, "model.name_or_path", "mistralai/Mixtral-8x7B-v0.1", "data.tokenizer", *_SHAPE,
+        text="the tokenizer; without model.config_path the shape and the weights too",
+        convert=values.text("model.name_or_path", "data.tokenizer"),
+    ),
+    mapped(_G, "model.random_init", False, "start.load_parameters_path", text="true: no weights of name_or_path",
+           convert=values.nothing),
+    mapped(_G, "model.capacity_factor", 0, "model.capacity_factor", convert=values.capacity),
+    mapped(_G, "model.dtype", "bfloat16", "train.precision",
+           text="weights and moments stay fp32", convert=values.precision),
+    noted(_G, "model.max_sequence_length", 512, "it is max_length"),
+    noted(_G, "model.flash_attention", True, "attention is always fused"),
+    noted(_G, "model.fsdp_config.fsdp_transformer_layer_cls_to_wrap", ["MixtralDecoderLayer"], "nothing is wrapped"),
+    noted(_G, "model.fsdp_config.min_num_params", 0, "nothing is wrapped"),
+    noted(_G, "model.fsdp_config.xla_fsdp_grad_ckpt", True, "train.recompute=true saves memory here"),
+)  # fmt: skip
+_DATA = (
+    mapped(
+        _G, "dataset.dataset_name", "c4_mlperf", "data.pipeline", "data.dataset",
+        text="c4_mlperf: blocks over the two folders; else a data set of the hub", convert=values.dataset,
+    ),
+    mapped(_G, "dataset.train_dataset_path", values.TRAIN_FOLDER, "data.path", convert=values.train_folder),
+    mapped(_G, "dataset.eval_dataset_path", values.EVAL_FOLDER, "data.eval_path", convert=values.eval_folder),
+    mapped(_G, "dataset.dataset_config_name", None, "data.dataset_config", convert=values.dataset_config),
+    mapped(
+        _G, "dataset.shuffle_buffer_size", 256, "data.buffer",
+        convert=values.whole("dataset.shuffle_buffer_size", "data.buffer"),
+    ),
+    noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
+    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes read ahead"),
+    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used wherever it fits"),
+)  # fmt: skip
+
+_GROUPS = (
+    mapped(_G, "model", "blank_model", *_SHAPE, text="a group: model=OPTION", convert=values.nothing),
+    mapped(_G, "sched", "WarmupHoldPolicy", "optim.schedule", text="a group: sched=OPTION", convert=values.schedule),
+    mapped(_G, "dataset", "c4_mlperf", "data.pipeline", text="a group: dataset=OPTION", convert=values.dataset),
+    mapped(_G, "experiment", None, text="a group: +experiment=OPTION", convert=values.nothing),
+)  # fmt: skip
+
+ROWS: tuple[Row, ...] = (*_GROUPS, *_RUN, *_TRAINING, *_EVALUATION, *_MODEL, *_DATA)

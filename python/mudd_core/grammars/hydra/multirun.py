@@ -1,0 +1,44 @@
+"""--multirun: every combination of the values that are given with commas, as a command line of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.grammars.hydra.interpolation import resolved
+from mudd_core.grammars.hydra.resolve import compose_words
+from mudd_core.grammars.hydra.values import split_choices
+
+NAMES = ("--multirun", "-m")
+_FOLDER = "run_dir"
+
+
+def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
+    """The words of each run, in Hydra's order; run i works in run_dir/i.
+
+    words: of the grammar. kept: of this program (--ranks=2), which every run takes.
+    """
+    single = [word for word in words if word not in NAMES]
+    choices = [_texts(word) for word in single]
+    found = []
+    for number, picked in enumerate(itertools.product(*choices)):
+        _, composed, _, _ = compose_words(picked)
+        folder = resolved(composed.tree).get(_FOLDER)
+        if not isinstance(folder, str) or not folder:
+            raise UserError(f"[hydra] --multirun: expected a config with {_FOLDER}, the folder of the runs")
+        rest = [word for word in picked if word.lstrip("+").partition("=")[0] != _FOLDER]
+        quoted = folder.replace("'", "\\'")
+        found.append([*kept, *rest, f"++{_FOLDER}='{quoted}/{number}'"])
+    return found
+
+
+def _texts(word: str) -> list[str]:
+    """The words that a word stands for: itself, or one for each of its values."""
+    key, equals, text = word.partition("=")
+    if word.startswith("-") or not equals:
+        return [word]
+    try:
+        return [f"{key}={choice}" for choice in split_choices(text)] or [word]
+    except ValueError as error:
+        raise UserError(f"[hydra] {word}: {error}") from None

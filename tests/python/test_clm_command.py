@@ -1,0 +1,154 @@
+"""The command clm from its words to its end, on a small text and a small model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mudd_core.cli import main
+from mudd_core.config import from_dict
+
+SHAPE = {
+    "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 257,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1,
+    "max_position_embeddings": 64, "router_aux_loss_coef": 0.02,
+}  # fmt: skip
+
+
+@pytest.fixture
+def words(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    Path("shape.json").write_text(json.dumps(SHAPE), encoding="utf-8")
+    return [
+        *("clm", "model.config_path=shape.json", "output_dir=out", "max_steps=3", "max_length=16"),
+        *("per_device_train_batch_size=4", "exp_name=small", f"data.cache_dir={tiny_text.parent}/cache"),
+        *(f"data.path={tiny_text}", "data.tokenizer=bytes", "data.pipeline=text", "data.shuffle=auto", "data.buffer=0"),
+        *("data.eval_path=''", "eval.max_batches=1", "train.threads=1", "sample.max_tokens=1"),
+    ]  # fmt: skip
+
+
+def without(words: list[str], key: str) -> list[str]:
+    return [word for word in words if word.partition("=")[0] != key]
+
+
+def config(folder: str) -> dict:
+    return json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_trains_and_leaves_hydras_files(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
+    shown = capsys.readouterr()
+    assert "note: dataset.streaming=True: data.cache decides" in shown.err
+    saved = from_dict(config("out/small"))
+    assert (saved.optim.lr, saved.train.batch_size, saved.train.steps) == (1e-4, 4, 3)
+    whole = yaml.safe_load(Path("out/small/config.yaml").read_text(encoding="utf-8"))
+    assert (whole["run_dir"], whole["global_train_batch_size"]) == ("out/small", 4)
+    hydra = Path("out/small/.hydra")
+    assert sorted(file.name for file in hydra.iterdir()) == ["config.yaml", "hydra.yaml", "overrides.yaml"]
+    job = yaml.safe_load((hydra / "config.yaml").read_text(encoding="utf-8"))
+    assert job["run_dir"] == "${path_join:${output_dir},${exp_name}}" and "hydra" not in job
+    assert "lr=1e-4" in yaml.safe_load((hydra / "overrides.yaml").read_text(encoding="utf-8"))
+    settings = yaml.safe_load((hydra / "hydra.yaml").read_text(encoding="utf-8"))["hydra"]
+    assert (
+        settings["run"]["dir"] == "out/small"
+        and settings["runtime"]["choices"]["sched"] == "WarmupHoldPolicy"
+    )
+    # the same words again find the finished run
+    assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
+    assert "holds a finished run" in capsys.readouterr().out
+
+
+def test_cfg_job_prints_the_config_and_runs_nothing(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--cfg", "job"]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["max_steps"] == 3 and printed["sched"]["max_steps"] == "${max_steps}"
+    assert main([*words, "--cfg=job", "--resolve"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["sched"]["max_steps"] == 3
+    assert not Path("out").exists()
+
+
+def test_multirun_runs_every_combination(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*without(words, "max_steps"), "--multirun", "max_steps=1,2", "lr=1e-3,1e-4"]) == 0
+    runs = [config(f"out/small/{number}") for number in range(4)]
+    found = [(run["train"]["steps"], run["optim"]["lr"]) for run in runs]
+    assert found == [(1, 1e-3), (1, 1e-4), (2, 1e-3), (2, 1e-4)]
+    assert "run 4 of 4: " in capsys.readouterr().out
+    assert not Path("out/small/4").exists()
+
+
+def test_multirun_ends_with_the_first_failure(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*without(words, "max_steps"), "-m", "max_steps=1,0,2"]) == 2
+    assert "max_steps: expected at least 1, got 0" in capsys.readouterr().err
+    assert sorted(path.name for path in Path("out/small").iterdir()) == ["0"]
+
+
+def test_a_work_directory_of_ones_own(words: list[str]) -> None:
+    assert main([*words, "--workdir=elsewhere"]) == 0
+    assert Path("elsewhere/.hydra/config.yaml").is_file() and not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("max_stepz=1", "did you mean 'max_steps'?"),
+        ("+warmup=1", "there is no key 'warmup' in this grammar"),
+        ("+warmup_ratio=1", "did you mean 'sched.warmup_ratio'?"),
+        ("sched=CosineAnneal", "did you mean 'CosineAnnealing'?"),
+        ("lr=1,2", "several values are for --multirun"),
+        ("lr=fast", "lr: expected a finite number, got 'fast'"),
+        ("optimizer=Adagrad", "expected ADAMW_TORCH_XLA, AdamW or SGD"),
+        ("tensor_parallelism=2", "tensor_parallelism=2: not supported"),
+        ("pad_token_id=0", "pad_token_id=0: not supported"),
+        ("gradient_accumulation_steps=3", "expected a divisor of global_train_batch_size (4), got 3"),
+        ("+sched.warmup_steps=3", "expected warmup_ratio or warmup_steps, got both"),
+        ("model.dtype=float16", "expected bfloat16 or float32"),
+        ("--config-name=other", "no config 'other'"),
+        ("--config-path=nowhere", "expected a folder"),
+        ("--cfg=all", "--cfg: expected job"),
+        ("--no-such", "unknown option '--no-such'"),
+        ("--config=small.py", "takes --config-name"),
+        ("output_dir=${nothing}", "there is no key 'nothing'"),
+    ],
+)
+def test_an_error_has_exit_code_2_and_the_way_out(
+    words: list[str], word: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*without(words, word.partition("=")[0]), word]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_the_shape_that_is_not_on_disk(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", "empty")
+    rest = without(words, "model.config_path")
+    assert main([*rest, "model.name_or_path=gpt2"]) == 2
+    told = capsys.readouterr().err
+    assert "hf download" in told and "+model.random_init=true" in told
+    assert (
+        main([*rest, "model.name_or_path=gpt2", "+model.random_init=true", "--explain", "model.n_layer"]) == 0
+    )
+    assert "model.n_layer = 12" in capsys.readouterr().out
+
+
+def test_full_errors_show_tracebacks(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*words, "max_stepz=1"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert main([*words, "max_stepz=1"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_explain_names_the_file_and_the_word(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "+experiment=gbs256_tpu", "--explain", "train.seed"]) == 0
+    shown = capsys.readouterr().out
+    assert "train.seed = 4321" in shown and "gbs256_tpu.yaml" in shown
+    assert main([*words, "seed=7", "--explain", "seed"]) == 0
+    assert "word     seed=7" in capsys.readouterr().out
