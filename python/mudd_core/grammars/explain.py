@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -68,4 +69,6 @@ def origin_text(resolved: Resolved) -> str:
         shown = f"{path} ({origin.word})" if origin.word else path
         by_place.setdefault(place or "defaults", []).append(shown)
     lines = [f"from {place}: {', '.join(paths)}" for place, paths in by_place.items()]
-    return "\n".join(lines)
+    return "\n".join(
+        textwrap.fill(line, 110, subsequent_indent="    ", break_on_hyphens=False) for line in lines
+    )

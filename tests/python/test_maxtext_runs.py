@@ -1,0 +1,78 @@
+"""Commands in MaxText's grammar, run from their first word to their exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mudd_core.cli import main
+
+SIZES = """
+    model_name=LlamaMedium base_emb_dim=16 base_num_query_heads=2 base_num_kv_heads=2 head_dim=8 base_mlp_dim=32
+    base_num_decoder_layers=1 vocab_size=257 max_target_length=9 per_device_batch_size=2 steps=4
+    eval_per_device_batch_size=2 learning_rate_schedule_steps=-1 checkpoint_period=2 eval_interval=4 keep_period=None
+    record_internal_nn_metrics=0 eval_loop_num_batches=1 =1
+"""
+
+
+@pytest.fixture
+def words(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command on the text of all tiny runs, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yml").write_text("base_config: base_v2.yml\ndataset_type: synthetic\nrun_name: mine\n")
+    data = (f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}", "data.tokenizer=bytes")
+    return ["own.yml", *SIZES.split(), "data.pipeline=text", *data]
+
+
+def test_a_command_trains_resumes_and_validates(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "train.stop_at=2"]) == 75
+    stopped = capsys.readouterr()
+    assert "launch.py own.yml model_name=LlamaMedium" in stopped.out.replace("\n", " ")
+    assert stopped.err.count("an argument without a name is left out") == 1
+    assert "from arguments: " in stopped.out and "from base_v2.yml: " in stopped.out
+    assert main([*words, "train.stop_at=0"]) == 0
+    trained = capsys.readouterr()
+    assert "completed step: 4," in trained.out and "completed step: 2," not in trained.out
+    saved = json.loads((tmp_path / "runs" / "mine" / "config.json").read_text())
+    assert saved["train"]["steps"] == 4 and saved["log"]["style"] == "maxtext"
+    assert main(words) == 0
+    assert "holds a finished run" in capsys.readouterr().out
+    assert main([*words, "only_eval=True"]) == 0
+    assert capsys.readouterr().out.startswith("step 4: validation loss ")
+    assert main([*words, "adam_b1=0.5"]) == 2
+    assert "optim.beta1: saved 0.9, asked 0.5" in capsys.readouterr().err
+
+
+def test_a_refused_command_leaves_no_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "stepz=4"]) == 2
+    assert "did you mean 'steps'?" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("name", ["train.steps", "steps"])
+def test_explain_says_value_default_file_and_word(
+    name: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--explain", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "train.steps = 4" in lines
+    assert [line.split()[1] for line in lines[-3:]] == ["10000000", lines[-2].split()[1], "steps=4"]
+    assert lines[-2].endswith("configs/muddformer/base_v2.yml")
+    assert not Path("runs").exists()
+
+
+def test_explain_of_a_config_of_our_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config=muddformer/tiny.py", "--explain=optim.lr", "optim.lr=0.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0] == "optim.lr = 0.5"
+        and lines[1] == "  default  0.001"
+        and lines[3] == "  word     optim.lr=0.5"
+    )
+    assert lines[2].endswith("configs/muddformer/tiny.py")
+    assert main(["--config=muddformer/tiny.py", "--explain=optim.momentun"]) == 2
+    assert "optim.momentum" in capsys.readouterr().err
