@@ -12,15 +12,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local, url_fault
 from mudd_core.checkpoint import load_weights
 from mudd_core.cli import main
-from mudd_core.config import Config, DataConfig
+from mudd_core.config import DataConfig
 from mudd_core.data import prepare
 from mudd_core.interop import load_original
 
 URL = "gs://bucket/run"
 TRAIN = ["train", "--config=tiny.py"]
 COMMANDS = {
-    "data.path": [*TRAIN, "--workdir=w", f"data.path={URL}"],
-    "data.tokenizer": [*TRAIN, "--workdir=w", "data.tokenizer=https://host/tokenizer.json"],
     "data.cache_dir": ["data", "--config=tiny.py", "data.cache_dir=s3://bucket/cache"],
     "start.load_parameters_path": [*TRAIN, "--workdir=w", "start.load_parameters_path=hf://owner/model"],
     "config": ["train", "--config=gs://bucket/small.py"],
@@ -38,7 +36,9 @@ COMMANDS = {
 }
 
 
-WORKDIRS = {
+BUCKETS = {
+    "data.path": [*TRAIN, "--workdir=w", f"data.path={URL}"],
+    "data.tokenizer": [*TRAIN, "--workdir=w", "data.tokenizer=gs://host/tokenizer.json"],
     "workdir": [*TRAIN, f"--workdir={URL}"],
     "validate": ["validate", f"--workdir={URL}"],
     "sample": ["sample", "--config=tiny.py", f"--workdir={URL}"],
@@ -48,13 +48,13 @@ WORKDIRS = {
 }
 
 
-@pytest.mark.parametrize("name", WORKDIRS)
+@pytest.mark.parametrize("name", BUCKETS)
 def test_a_bucket_without_its_package_exits_with_2_and_names_the_extra_and_the_map(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     monkeypatch.chdir(tmp_path)
-    assert main(WORKDIRS[name]) == 2
+    assert main(BUCKETS[name]) == 2
     told = capsys.readouterr().err
     assert "pip install 'mudd-core[cloud]'" in told and "storage.map=PREFIX=FOLDER" in told
     assert not list(tmp_path.iterdir())
@@ -77,7 +77,7 @@ def test_from_python() -> None:
         mc.Trainer(config, Path(URL))  # it has lost a slash
     for call in (
         lambda: mc.load_config(URL),
-        lambda: mc.Trainer(Config(data=DataConfig(path=URL))),
+        lambda: prepare(DataConfig(path=URL)),
         lambda: prepare(DataConfig(cache_dir=URL)),
         lambda: load_weights(URL),
         lambda: load_original("hf", URL, {}),

@@ -64,9 +64,10 @@ def model_faults(model: ModelConfig) -> list[str]:
 
 
 def _path_faults(config: Config) -> list[str]:
-    data, start = config.data, config.start
-    paths = {f"data.{name}": getattr(data, name) for name in ("path", "tokenizer", "cache_dir")}
-    paths["start.load_parameters_path"] = start.load_parameters_path
+    paths = {
+        "data.cache_dir": config.data.cache_dir,
+        "start.load_parameters_path": config.start.load_parameters_path,
+    }
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 
 

@@ -1,23 +1,40 @@
-"""How far a config lets its names reach: the hub over the network, buckets through folders that they are mounted at."""
+"""How far a config lets its names reach: the hub over the network, buckets by their mounts or through local copies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mudd_core.config import Config
+from mudd_core.data.remote_sources import local_copy
 
 
 @dataclass(frozen=True)
 class Access:
-    """online: hub names may be fetched. mounts: storage.map as it is written."""
+    """online: hub names may be fetched. mounts: storage.map as it is written. root: folder of the caches.
+
+    again: copies that are there are taken as they are, as a run that goes on does.
+    """
 
     online: bool = False
     mounts: str = ""
+    root: Path = Path("runs/cache")
+    again: bool = False
 
     @classmethod
-    def of(cls, config: Config) -> Access:
+    def of(cls, config: Config, *, again: bool = False) -> Access:
         """As the config says."""
-        return cls(config.hub.online, config.storage.map)
+        root = Path(config.data.cache_dir or "runs/cache").absolute()
+        return cls(config.hub.online, config.storage.map, root, again)
+
+    def local(self, text: str, argument: str) -> str:
+        """A path, or for a URL that of its local copy; several with commas. UserError where it cannot be read."""
+        if "://" not in text:
+            return text
+        parts = (
+            local_copy(part.strip(), self.mounts, self.root, argument, self.again) for part in text.split(",")
+        )
+        return ",".join(parts)
 
 
 LOCAL = Access()

@@ -62,9 +62,7 @@ def prepare(
     raise. access: how far names may reach. UserError for a missing path and an empty or too small corpus;
     FormatError for a damaged cache or tokenizer.
     """
-    for field in ("path", "tokenizer", "cache_dir"):
-        if (fault := url_fault(getattr(settings, field))) is not None:
-            raise UserError(f"[data.{field}] {fault}")
+    _refuse_urls(settings, "cache_dir")
     root = Path(settings.cache_dir or "runs/cache").absolute()
     try:
         return _prepare(root, settings, fingerprint, progress, before_build, access)
@@ -102,6 +100,7 @@ def _from_text(
     access: Access,
 ) -> TokenCache:
     """The cache of the text that is there now."""
+    _refuse_urls(settings, "path", "tokenizer")  # reach.py has made paths of them
     source = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
     tokenizer = source.identity
     listing = list_files(settings.path, root)
@@ -125,6 +124,12 @@ def _from_text(
     if progress is None:
         console.close(summary(cache, corpus))
     return cache
+
+
+def _refuse_urls(settings: DataSettings, *fields: str) -> None:
+    for field in fields:
+        if (fault := url_fault(getattr(settings, field))) is not None:
+            raise UserError(f"[data.{field}] {fault}")
 
 
 def _ends_on_request(progress: Progress) -> Progress:

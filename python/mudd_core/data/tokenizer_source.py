@@ -59,6 +59,7 @@ def _made(kind: str, data: bytes, file: str, special: SpecialIds) -> Tokenizer:
 
 def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> TokenizerSource:
     """The tokenizer of a config; UserError where there is none, FormatError where its files are damaged."""
+    name = access.local(name, "[data.tokenizer]")
     if name in ("bpe", "bytes"):
         return TokenizerSource(name, vocab_size=vocab_size)
     path = Path(name).expanduser() if "\0" not in name else Path("")

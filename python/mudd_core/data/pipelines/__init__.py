@@ -15,6 +15,7 @@ from mudd_core.data.corpus import Progress
 from mudd_core.data.loader import prepare as prepare_text
 from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape
 from mudd_core.data.pipelines.text import TextData
+from mudd_core.data.reach import within_reach
 
 __all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare"]
 
@@ -36,6 +37,7 @@ def prepare(
     fingerprint: of the data that a run was started with; UserError if they are gone. progress: called with (phase,
     done, total); default is the terminal. before_build: called before text is read for a new cache; it may raise.
     """
+    config = within_reach(config, fingerprint)
     settings = config.data
     if settings.pipeline != "text":
         raise UserError(f"[data.pipeline] {settings.pipeline!r} is not built yet; take text")

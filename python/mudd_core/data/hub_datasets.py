@@ -1,0 +1,90 @@
+"""data.dataset: a data set of the Hugging Face hub as the Arrow files that `datasets` keeps of it on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.packages import needed
+from mudd_core.config.data import DataConfig
+from mudd_core.data.access import Access
+from mudd_core.data.hub_names import hub_cache, without_token
+
+_SPLITS = {"train", "validation", "test"}
+
+
+def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
+    """The settings with the files of data.dataset in data.path; those of its validation split in data.eval_path.
+
+    The latter only where it has exactly the splits train, validation and test, and data.eval_path names none. UserError
+    with what was looked at, and the command that fetches the data set elsewhere.
+    """
+    if not settings.dataset:
+        return settings
+    if settings.path:
+        raise UserError(f"[data.dataset] expected data.path or data.dataset, got both: {settings.path!r}")
+    folder = Path(settings.dataset).expanduser()
+    found = _of_folder(folder, settings) if folder.is_dir() else _of_hub(settings, access)
+    valid = found.get("validation", "") if set(found) == _SPLITS and settings.pipeline != "text" else ""
+    if settings.split not in found:
+        raise UserError(
+            f"[data.split] expected a split of {settings.dataset} ({', '.join(sorted(found))}), got '{settings.split}'"
+        )
+    return dataclasses.replace(
+        settings, dataset="", path=found[settings.split], eval_path=settings.eval_path or valid
+    )
+
+
+def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
+    """The splits of a folder: below data.dataset_config if that is a folder too; a folder without them is `train`."""
+    named = folder / settings.dataset_config
+    folder = named if settings.dataset_config and named.is_dir() else folder
+    splits = {name: str(folder / name) for name in (*_SPLITS, settings.split) if (folder / name).is_dir()}
+    return splits or {settings.split: str(folder)}
+
+
+def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
+    library = needed("datasets", "[data.dataset]", f"to look up {settings.dataset}")
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or hub_cache().parent / "datasets")
+    try:
+        with _offline(library, not access.online):
+            builder = library.load_dataset_builder(
+                settings.dataset, settings.dataset_config or None, cache_dir=str(cache)
+            )
+            if access.online:
+                builder.download_and_prepare()
+            whole = builder.as_dataset()
+    except Exception as error:  # of the library, the network or the hub, of many types
+        name = f"{settings.dataset} {settings.dataset_config}".strip()
+        arguments = ", ".join(repr(word) for word in (settings.dataset, settings.dataset_config) if word)
+        raise UserError(
+            f"[data.dataset] expected a folder or a data set of the hub that is on this machine, got '{name}': neither "
+            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({without_token(str(error))[:200]}). "
+            f'Where there is a network, `python -c "import datasets; datasets.load_dataset({arguments})"` fetches it; '
+            "copy that cache here, or set hub.online=true"
+        ) from None
+    return {
+        str(split): ",".join(entry["filename"] for entry in part.cache_files) for split, part in whole.items()
+    }
+
+
+@contextmanager
+def _offline(library: Any, wanted: bool) -> Iterator[None]:
+    """Inside, the library asks no server, and draws no progress."""
+    import huggingface_hub.constants as constants
+
+    before = (constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE)
+    level = library.logging.get_verbosity()
+    if wanted:
+        constants.HF_HUB_OFFLINE = library.config.HF_HUB_OFFLINE = True
+        library.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE = before
+        library.logging.set_verbosity(level)

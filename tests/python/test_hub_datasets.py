@@ -1,0 +1,94 @@
+"""data.dataset: folders, what `datasets` keeps on this machine, and what is said where there is neither."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.data import DataConfig
+from mudd_core.data.access import LOCAL
+from mudd_core.data.hub_datasets import with_dataset
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """HF_HOME with a data set `wikitext` of three splits, as load_dataset leaves it."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    made = tmp_path / "made"
+    for split in ("train", "validation", "test"):
+        (made / split).mkdir(parents=True)
+        texts = datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(5)]})
+        texts.to_parquet(str(made / split / "0.parquet"))
+    cache = tmp_path / "home" / "datasets"
+    datasets.load_dataset(str(made), cache_dir=str(tmp_path / "first"))
+    (built,) = (tmp_path / "first").glob("made/default/*/*/dataset_info.json")
+    target = cache / "wikitext" / "wikitext-2-v1" / built.parent.parent.name / built.parent.name
+    shutil.copytree(built.parent, target)
+    for file in target.glob("made-*.arrow"):
+        file.rename(file.with_name(file.name.replace("made-", "wikitext-")))
+    about = json.loads((target / "dataset_info.json").read_text())
+    about |= {"builder_name": "wikitext", "dataset_name": "wikitext", "config_name": "wikitext-2-v1"}
+    (target / "dataset_info.json").write_text(json.dumps(about))
+    return target
+
+
+def settings(name: str, **more: str) -> DataConfig:
+    return DataConfig(dataset=name, **more)  # type: ignore[arg-type]
+
+
+def test_a_data_set_of_the_hub_is_found_without_a_network(home: Path) -> None:
+    found = with_dataset(settings("wikitext", dataset_config="wikitext-2-v1"), LOCAL)
+    assert found.path == str(home / "wikitext-train.arrow")
+    assert (found.eval_path, found.dataset) == ("", "")
+    test = with_dataset(settings("wikitext", dataset_config="wikitext-2-v1", split="test"), LOCAL)
+    assert test.path == str(home / "wikitext-test.arrow")
+
+
+def test_three_splits_give_the_validation_of_pipelines_that_take_one(home: Path) -> None:
+    found = with_dataset(settings("wikitext", dataset_config="wikitext-2-v1", pipeline="rows"), LOCAL)
+    assert found.eval_path == str(home / "wikitext-validation.arrow")
+    (home / "wikitext-test.arrow").unlink()
+    named = settings("wikitext", dataset_config="wikitext-2-v1", pipeline="rows", eval_path="mine")
+    shutil.copy(home / "wikitext-train.arrow", home / "wikitext-test.arrow")
+    assert with_dataset(named, LOCAL).eval_path == "mine"
+
+
+def test_a_folder_of_that_name_comes_first(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "wikitext" / "train").mkdir(parents=True)
+    assert with_dataset(settings("wikitext"), LOCAL).path == str(Path("wikitext") / "train")
+    (tmp_path / "plain").mkdir()
+    assert with_dataset(settings("plain"), LOCAL).path == "plain"
+
+
+def test_what_is_not_here_is_2_with_the_command_that_fetches_it(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        with_dataset(settings("c4", dataset_config="en"), LOCAL)
+    text = str(error.value)
+    assert str(tmp_path / "c4") in text and str(tmp_path / "home" / "datasets") in text
+    assert "datasets.load_dataset('c4', 'en')" in text and "hub.online=true" in text
+
+
+def test_a_split_that_is_not_there_is_named(home: Path) -> None:
+    with pytest.raises(UserError, match=r"\(test, train, validation\), got 'dev'"):
+        with_dataset(settings("wikitext", dataset_config="wikitext-2-v1", split="dev"), LOCAL)
+
+
+def test_a_path_beside_a_data_set_is_refused() -> None:
+    with pytest.raises(UserError, match=r"expected data\.path or data\.dataset, got both"):
+        with_dataset(settings("c4", path="text"), LOCAL)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"pip install 'mudd-core\[hub\]'"):
+        with_dataset(settings("c4"), LOCAL)
