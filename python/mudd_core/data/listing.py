@@ -9,6 +9,7 @@ trusted (`is_settled`), because a second write could fall into the same clock ti
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import stat
@@ -140,3 +141,57 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
             f"[data.path] empty corpus: no file to read in {str(root)!r}; name a text file or a folder"
         )
     return Listing("folder" if path else "stdlib", root, tuple(files))
+
+
+# Files beside the rows of a `save_to_disk` folder.
+_NOT_DATA = frozenset({"dataset_info.json", "state.json", "dataset_dict.json", "_SUCCESS"})
+_MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
+
+
+def data_files(path: str, argument: str = "data.path") -> tuple[Path, ...]:
+    """Files that a path names, sorted as bytes: a file, a folder, a glob (`**` too), or several of them with commas.
+
+    Of an indexed data set only NAME.bin is taken, without the maps beside it. Names with a leading dot are left out of
+    folders. UserError for what is not there; argument: the field that gives the path.
+    """
+    found: set[Path] = set()
+    there = Path(path).expanduser()
+    for part in [path] if os.path.lexists(there) else path.split(","):
+        if part.strip():
+            found.update(_part(part.strip(), argument))
+    indexed = {file.with_suffix("") for file in found if file.suffix == ".idx"}
+    if indexed:
+        found = {file for file in found if not (file.suffix == ".idx" and file.with_suffix(".bin") in found)}
+        found = {file for file in found if not file.name.endswith(_MAPS)}
+    if not found:
+        raise UserError(f"[{argument}] expected files, got {path!r}, which names none")
+    return tuple(sorted(found, key=os.fsencode))
+
+
+def _part(part: str, argument: str) -> list[Path]:
+    if "\0" in part:
+        raise UserError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
+    try:
+        root = Path(part).expanduser().absolute()
+    except RuntimeError as error:  # ~ of a user that is not there
+        raise UserError(f"[{argument}] expected a file or folder, got {part!r}: {error}") from None
+    try:
+        if root.is_file():
+            return [root]
+        if root.is_dir():
+            return [
+                Path(os.fsdecode(name)) for f in _walk(os.fsencode(root), b"", False, b"/")
+                if Path(os.fsdecode(name := os.path.join(os.fsencode(root), f.name))).name not in _NOT_DATA
+            ]  # fmt: skip
+        names = sorted(glob.glob(str(root), recursive=True))
+    except OSError as error:
+        raise UserError(f"[{argument}] cannot read {part!r}: {error.strerror}") from None
+    if os.path.lexists(root):
+        raise UserError(f"[{argument}] expected a regular file or a folder, got {str(root)!r}")
+    if glob.has_magic(part):
+        if not names:
+            raise UserError(f"[{argument}] expected files, got the pattern {part!r}, which fits none")
+        return [Path(name) for name in names if Path(name).is_file()]
+    if root.with_name(root.name + ".idx").is_file():  # NAME of an indexed data set
+        return [root.with_name(root.name + ".bin")]
+    raise UserError(f"[{argument}] expected a file, a folder or a pattern, got {part!r}, which is not there")

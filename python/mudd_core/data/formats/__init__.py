@@ -1,0 +1,70 @@
+"""Formats of the files that data come in, one module each.
+
+`format_of` recognises a file, `documents` reads the texts of files, `rows` their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.formats import arrayrecord, arrow, jsonl, megatron, parquet, text, tfrecord, tokens
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import Format, Record, ids_of, text_of
+
+__all__ = ["FORMATS", "Format", "Record", "documents", "format_of", "only", "rows"]
+
+_ALL: tuple[Format, ...] = (
+    text.FORMAT, jsonl.FORMAT, parquet.FORMAT, arrow.FORMAT, tfrecord.FORMAT, arrayrecord.FORMAT, megatron.FORMAT,
+    tokens.FORMAT,
+)  # fmt: skip
+FORMATS = {one.name: one for one in _ALL}
+_HEAD = 1 << 16
+
+
+def format_of(path: Path, named: str = "auto") -> Format:
+    """The format of a file: the one that is named, else by its ending, then by its first bytes; text if none fits."""
+    if named != "auto":
+        return FORMATS[named]
+    name = path.name.lower()
+    for one in FORMATS.values():
+        if name.endswith(one.endings):
+            return one
+    with BoundedFile(path) as file:
+        head = file.read(0, min(file.size, _HEAD), "the head")
+    return next((one for one in FORMATS.values() if one.is_start(head)), FORMATS["text"])
+
+
+def documents(path: Path, column: str = "text", named: str = "auto", first: int = 0) -> Iterator[str]:
+    """The texts of a file from record number `first` on. UserError if it has no such column."""
+    one = format_of(path, named)
+    wanted = "text" if one.name == "text" else column
+    for number, record in islice(enumerate(one.records(path, (wanted,))), first, None):
+        yield text_of(record.get(wanted), path, number, wanted)
+
+
+def rows(
+    path: Path, column: str = "input_ids", named: str = "auto", first: int = 0
+) -> Iterator[npt.NDArray[np.int64]]:
+    """The lists of ids of a file from record number `first` on. UserError if it has no such column."""
+    one = format_of(path, named)
+    if one.name == "text":
+        raise UserError(f"[data.path] expected a file of ids, got the text {path}; name another pipeline")
+    for number, record in islice(enumerate(one.records(path, (column,))), first, None):
+        yield ids_of(record.get(column), path, number, column)
+
+
+def only(files: Sequence[Path], named: str = "auto") -> Format:
+    """The one format of all these files; UserError if there are several."""
+    found: dict[str, Path] = {}
+    for path in files:
+        found.setdefault(format_of(path, named).name, path)
+    if len(found) > 1:
+        shown = ", ".join(f"{name} ({path.name})" for name, path in sorted(found.items()))
+        raise UserError(f"[data.path] expected files of one format, got {shown}; name them by a glob")
+    return FORMATS[next(iter(found))]

@@ -1,0 +1,72 @@
+"""ArrayRecord files through the package array_record, which verifies their hashes; records are tf.train.Examples."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.framing import varint
+from mudd_core.base.packages import needed
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.tfrecord import example_of
+
+# The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.
+_SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
+_BLOCK = 1 << 16
+_INDEX_MARK = varint(
+    0x71930E704FDAE05E
+)  # the last block says where the index is; the package takes its lack for 0 records
+_AT_ONCE = 64  # records
+_PLACE = re.compile(r"at byte (\d+)")
+
+
+def open_file(path: Path) -> Any:
+    """The reader of the package. FormatError for a damaged file."""
+    module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
+    with BoundedFile(path) as file:  # the package says little of what it cannot open
+        if file.size < _BLOCK or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
+            raise file.fault(0, "expected an ArrayRecord file, got other bytes or a file that was cut")
+        last = max(0, file.size - _BLOCK)
+        if _INDEX_MARK not in file.read(last, file.size - last, "the last block"):
+            raise file.fault(last, "the last block has no index: the file was cut or its writer did not end")
+    try:
+        return module.ArrayRecordReader(str(path))
+    except RuntimeError as error:
+        raise _damaged(path, error) from None
+
+
+def payloads(path: Path) -> Iterator[bytes]:
+    """The records of a file in order."""
+    reader = open_file(path)
+    try:
+        count = reader.num_records()
+        for first in range(0, count, _AT_ONCE):
+            yield from reader.read(list(range(first, min(first + _AT_ONCE, count))))
+    except (RuntimeError, IndexError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise _damaged(path, error) from None
+    finally:
+        with contextlib.suppress(RuntimeError):  # it repeats what reading said
+            reader.close()
+
+
+def records(path: Path, columns: Columns) -> Iterator[Record]:
+    """The Examples of a file."""
+    for number, payload in enumerate(payloads(path)):
+        yield example_of(payload, columns, path, 0, number)
+
+
+def _damaged(path: Path, error: Exception) -> FormatError:
+    text = " ".join(str(error).split())
+    place = _PLACE.search(text)
+    reason = f"array_record cannot read it: {text[:200] or 'its index is damaged'}"
+    return FormatError(str(path), int(place[1]) if place else 0, reason)
+
+
+FORMAT = Format("arrayrecord", (".arrayrecord",), lambda head: head.startswith(_SIGNATURE), records)

@@ -1,0 +1,61 @@
+"""Reading a file of unknown contents: each offset and length is checked against the size before it is used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import open_binary, open_regular
+
+
+def opened(path: Path) -> BinaryIO:
+    """A regular file of `data.path` to read; UserError if it cannot be opened."""
+    try:
+        return open_binary(path)
+    except OSError as error:
+        raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
+
+
+class BoundedFile:
+    """A regular file that is read by offset. UserError if it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = open_regular(path)
+        except OSError as error:
+            raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
+        self.size = os.fstat(self._file).st_size
+
+    def read(self, offset: int, count: int, what: str) -> bytes:
+        """`count` bytes; FormatError if they are not all there. what: they hold, for the message."""
+        if offset < 0 or count < 0 or count > self.size - offset:
+            raise self.fault(offset, f"expected {count} bytes of {what}, got {max(0, self.size - offset)}")
+        parts = bytearray()
+        while len(parts) < count:  # the system may give less than it is asked for
+            part = os.pread(self._file, min(count - len(parts), 1 << 30), offset + len(parts))
+            if not part:
+                raise self.fault(offset + len(parts), "file shrank while it was read")
+            if len(part) == count:
+                return part
+            parts += part
+        return bytes(parts)
+
+    def fault(self, offset: int, reason: str) -> FormatError:
+        """The error of this file at this place."""
+        return FormatError(str(self.path), max(0, offset), reason)
+
+    def close(self) -> None:
+        """Close it; a second time does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> BoundedFile:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,71 @@
+"""What a format of files gives: records, and how a file of it is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import FormatError, UserError
+
+Value = str | bytes | npt.NDArray[np.int64] | npt.NDArray[np.float32]
+Record = Mapping[str, Value]
+Columns = tuple[str, ...] | None  # None: all
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format of files.
+
+    endings: of names, in lower case. is_start: whether these are the first bytes of such a file. records: reads a file
+    from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    is_start: Callable[[bytes], bool]
+    records: Callable[[Path, Columns], Iterator[Record]]
+
+
+def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
+    """UserError with the names that are there, if one of `wanted` is not."""
+    for name in wanted or ():
+        if name not in there:
+            names = ", ".join(sorted(there)[:20]) or "none"
+            raise UserError(f"[data.column] expected a column of {path}, got {name!r}; those there: {names}")
+
+
+def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
+    """A text out of a record; FormatError if it is none. number: of the record, for the message."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"record {number}: {column!r} is not UTF-8 ({error.reason})"
+            raise FormatError(str(path), 0, reason) from None
+    if isinstance(value, str):
+        return value
+    found = "nothing" if value is None else "numbers"
+    raise FormatError(str(path), 0, f"record {number}: expected text in {column!r}, got {found}")
+
+
+def ids_of(value: Value | None, path: Path, number: int, column: str) -> npt.NDArray[np.int64]:
+    """Whole numbers out of a record; FormatError if they are none."""
+    if isinstance(value, np.ndarray) and value.dtype == np.int64:
+        return value.astype(np.int64, copy=False)
+    found = "nothing" if value is None else "text" if isinstance(value, str | bytes) else "fractions"
+    raise FormatError(str(path), 0, f"record {number}: expected whole numbers in {column!r}, got {found}")
+
+
+def require_ids(
+    ids: npt.NDArray[np.int64], vocab_size: int, path: Path, number: int, lowest: int = 0
+) -> None:
+    """FormatError for an id that no model of this vocabulary has."""
+    if ids.size and (int(ids.min()) < lowest or int(ids.max()) >= vocab_size):
+        wrong = int(ids.min()) if int(ids.min()) < lowest else int(ids.max())
+        raise FormatError(
+            str(path), 0, f"record {number}: expected ids from {lowest} to {vocab_size - 1}, got {wrong}"
+        )

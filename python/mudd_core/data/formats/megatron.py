@@ -1,0 +1,120 @@
+"""Indexed data sets of Megatron and GPT-NeoX: NAME.idx with lengths and places, NAME.bin with ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import FormatError
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+
+MAGIC = b"MMIDIDX\0\0"
+KINDS = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_HEAD = 34
+_MOST = 1 << 40  # sequences
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Index:
+    """What NAME.idx says.
+
+    kind: of the ids. sizes: ids of each sequence. places: the byte where each begins in NAME.bin. documents: the
+    sequence where each document begins; the last entry is the number of sequences.
+    """
+
+    kind: np.dtype[Any]
+    sizes: npt.NDArray[np.int32]
+    places: Int64
+    documents: Int64
+
+
+def pair_of(path: Path) -> tuple[Path, Path]:
+    """(NAME.idx, NAME.bin) for either of them, or for NAME."""
+    name = path.with_suffix("") if path.suffix in (".idx", ".bin") else path
+    return Path(f"{name}.idx"), Path(f"{name}.bin")
+
+
+def read_index(path: Path) -> Index:
+    """The index, checked against both files. FormatError for damage."""
+    idx, binary = pair_of(path)
+    with BoundedFile(idx) as file, BoundedFile(binary) as ids:
+        head = file.read(0, _HEAD, "the head")
+        version = int.from_bytes(head[9:17], "little")
+        if head[:9] != MAGIC or version != 1:
+            raise file.fault(
+                0, f"expected an index of version 1 (MMIDIDX), got version {version} or other bytes"
+            )
+        if head[17] not in KINDS:
+            raise file.fault(
+                17, f"expected the type of whole numbers ({', '.join(map(str, KINDS))}), got {head[17]}"
+            )
+        count, marks = (int.from_bytes(head[at : at + 8], "little") for at in (18, 26))
+        if count > _MOST or marks > _MOST or _HEAD + 12 * count + 8 * marks != file.size:
+            raise file.fault(18, f"{count} sequences and {marks} document marks do not fit {file.size} bytes")
+        # The arrays may begin at any byte, so they are copied.
+        sizes = np.frombuffer(file.read(_HEAD, 4 * count, "lengths"), "<i4")
+        places = np.frombuffer(file.read(_HEAD + 4 * count, 8 * count, "places"), "<i8")
+        documents = np.frombuffer(file.read(_HEAD + 12 * count, 8 * marks, "documents"), "<i8")
+        index = Index(np.dtype(KINDS[head[17]]), sizes, places, documents)
+        _check(index, file, ids.size)
+    return index
+
+
+def _check(index: Index, file: BoundedFile, size: int) -> None:
+    """FormatError unless each sequence lies in the .bin, in order, and documents begin at sequences."""
+    count, width = index.sizes.size, index.kind.itemsize
+    wrong = np.flatnonzero(index.sizes < 0)
+    if wrong.size:
+        raise file.fault(
+            _HEAD + 4 * int(wrong[0]), f"sequence {wrong[0]} has the length {index.sizes[wrong[0]]}"
+        )
+    below = index.places < 0
+    over = index.places > size - index.sizes.astype(np.int64) * width
+    wrong = np.flatnonzero(below | over)
+    if wrong.size:
+        place = index.places[wrong[0]]
+        reason = f"sequence {wrong[0]} at byte {place} is not within the .bin of {size} bytes; was it cut?"
+        raise file.fault(_HEAD + 4 * count + 8 * int(wrong[0]), reason)
+    if (np.diff(index.places) < 0).any():
+        raise file.fault(_HEAD + 4 * count, "places of the sequences do not rise")
+    marks = index.documents
+    if not marks.size or marks[0] != 0 or marks[-1] != count or (np.diff(marks) < 0).any():
+        raise file.fault(_HEAD + 12 * count, f"documents do not rise from 0 to {count}")
+
+
+def records(path: Path, columns: Columns) -> Iterator[Record]:
+    """The sequences of a data set as `input_ids`."""
+    require_columns(path, columns, ["input_ids"])
+    index = read_index(path)
+    with BoundedFile(pair_of(path)[1]) as file:
+        for size, place in zip(index.sizes, index.places, strict=True):
+            data = file.read(int(place), int(size) * index.kind.itemsize, "a sequence")
+            yield {"input_ids": np.frombuffer(data, index.kind).astype(np.int64)}
+
+
+def kind_for(vocab_size: int) -> tuple[int, np.dtype[Any]]:
+    """(code, type) in which ids below `vocab_size` are written."""
+    code = 8 if vocab_size <= 1 << 16 else 4
+    return code, np.dtype(KINDS[code])
+
+
+def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
+    """The contents of NAME.idx for sequences that follow one another in NAME.bin."""
+    kind = np.dtype(KINDS[code])
+    if sizes.size and int(sizes.max()) >= 1 << 31:
+        raise FormatError("NAME.idx", 0, "a sequence has more ids than 32 bits count")
+    places = (np.cumsum(sizes) - sizes) * kind.itemsize
+    numbers = (1).to_bytes(8, "little") + bytes([code])
+    counts = sizes.size.to_bytes(8, "little") + documents.size.to_bytes(8, "little")
+    arrays = (sizes.astype("<i4"), places.astype("<i8"), documents.astype("<i8"))
+    return MAGIC + numbers + counts + b"".join(array.tobytes() for array in arrays)
+
+
+FORMAT = Format("megatron", (".idx", ".bin"), lambda head: head.startswith(MAGIC), records)

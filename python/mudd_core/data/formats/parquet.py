@@ -1,0 +1,50 @@
+"""Parquet files through pyarrow, row group by row group; page checksums are verified where the file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.packages import needed
+from mudd_core.data.formats.bounded import opened
+from mudd_core.data.formats.columnar import BATCH_ROWS, rows
+from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+
+_MAGIC = b"PAR1"
+
+
+def open_file(path: Path, file: BinaryIO) -> Any:
+    """The file, opened by pyarrow. Close `file` after it."""
+    parquet = needed("pyarrow.parquet", f"[data] {path}", "to read Parquet files")
+    try:
+        return parquet.ParquetFile(file, page_checksum_verification=True, memory_map=False, pre_buffer=False)
+    except Exception as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: Exception) -> FormatError:
+    """What pyarrow says of a file, in one line."""
+    text = " ".join(str(error).split())
+    return FormatError(str(path), 0, f"pyarrow cannot read it: {type(error).__name__}: {text[:200]}")
+
+
+def _batches(file: Any, columns: Columns, path: Path) -> Iterator[Any]:
+    wanted = None if columns is None else list(columns)
+    try:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+            batch.validate(full=True)
+            yield batch
+    except Exception as error:
+        raise damaged(path, error) from None
+
+
+def records(path: Path, columns: Columns) -> Iterator[Record]:
+    """The rows of a file."""
+    with opened(path) as stream, open_file(path, stream) as file:
+        require_columns(path, columns, list(file.schema_arrow.names))
+        yield from rows(_batches(file, columns, path), columns, path)
+
+
+FORMAT = Format("parquet", (".parquet", ".pq"), lambda head: head.startswith(_MAGIC), records)

@@ -1,0 +1,20 @@
+"""Plain UTF-8 text: a file is one record, `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import Columns, Format, Record, require_columns, text_of
+
+
+def records(path: Path, columns: Columns) -> Iterator[Record]:
+    """The text of the file."""
+    require_columns(path, columns, ["text"])
+    with BoundedFile(path) as file:
+        data = file.read(0, file.size, "text")
+    yield {"text": text_of(data, path, 0, "text")}
+
+
+FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, records)

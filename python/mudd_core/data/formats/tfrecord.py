@@ -1,0 +1,76 @@
+"""TFRecord: framed records (base/framing.py), each a tf.train.Example."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.example import MessageError, features, names
+from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+
+
+def payload_at(file: BoundedFile, offset: int) -> bytes:
+    """The payload of the record at `offset`, both checksums verified."""
+    header = file.read(offset, HEADER_BYTES, "the head of a record")
+    length, crc = struct.unpack("<QI", header)
+    if masked_crc(header[:8]) != crc:
+        raise file.fault(offset, "the checksum of a record's length does not match")
+    if length > file.size - offset - HEADER_BYTES - FOOTER_BYTES:
+        raise file.fault(offset, f"a record of {length} bytes reaches over the end of the file")
+    data = file.read(offset + HEADER_BYTES, length + FOOTER_BYTES, "a record")
+    payload = data[:length]
+    if masked_crc(payload) != int.from_bytes(data[length:], "little"):
+        raise file.fault(offset + HEADER_BYTES, "the checksum of a record does not match")
+    return payload
+
+
+def offsets(file: BoundedFile) -> Iterator[int]:
+    """Where each record begins, by the lengths alone: their checksums are verified, those of the payloads are not."""
+    at = 0
+    while at < file.size:
+        header = file.read(at, HEADER_BYTES, "the head of a record")
+        length, crc = struct.unpack("<QI", header)
+        if masked_crc(header[:8]) != crc:
+            raise file.fault(at, "the checksum of a record's length does not match")
+        if length > file.size - at - HEADER_BYTES - FOOTER_BYTES:
+            raise file.fault(at, f"a record of {length} bytes reaches over the end of the file")
+        yield at
+        at += HEADER_BYTES + length + FOOTER_BYTES
+
+
+def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number: int) -> Record:
+    """The features of a record. UserError if the first record lacks a column, FormatError if a later one does."""
+    try:
+        record = features(payload, columns)
+        missing = [name for name in columns or () if name not in record]
+        if missing and number == 0:
+            require_columns(path, columns, names(payload))
+    except MessageError as error:
+        reason = f"record {number} is no tf.train.Example: {error}"
+        raise FormatError(str(path), offset + error.offset, reason) from None
+    if missing:
+        raise FormatError(str(path), offset, f"record {number} has no feature {missing[0]!r}")
+    return record
+
+
+def records(path: Path, columns: Columns) -> Iterator[Record]:
+    """The Examples of a file."""
+    with BoundedFile(path) as file:
+        at, number = 0, 0
+        while at < file.size:
+            payload = payload_at(file, at)
+            yield example_of(payload, columns, path, at + HEADER_BYTES, number)
+            at += HEADER_BYTES + len(payload) + FOOTER_BYTES
+            number += 1
+
+
+def _is_start(head: bytes) -> bool:
+    """The checksum of the first length fits."""
+    return len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
+
+
+FORMAT = Format("tfrecord", (".tfrecord", ".tfrecords"), _is_start, records)

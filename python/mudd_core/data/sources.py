@@ -1,0 +1,56 @@
+"""Which files train a run and which validate it, and the one format that they have."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.data import DataConfig
+from mudd_core.data.formats import Format, only
+from mudd_core.data.listing import data_files
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Files in order. valid: empty where the pipeline holds rows out itself. warnings: for the user."""
+
+    train: tuple[Path, ...]
+    valid: tuple[Path, ...]
+    format: Format
+    warnings: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """SHA-256 over name, size and times of every file: a changed source under a cache of it is noticed."""
+        h = hashlib.sha256()
+        for files in (self.train, self.valid):
+            for path in files:
+                s = path.stat()
+                h.update(os.fsencode(path) + f"\0{s.st_size},{s.st_mtime_ns},{s.st_ctime_ns}\0".encode())
+            h.update(b"\1")
+        return h.hexdigest()
+
+
+def sources_of(settings: DataConfig) -> Sources:
+    """The files of `data.path`, `data.eval_path` and `data.eval_match`. UserError where one of them names none."""
+    if not settings.path:
+        raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
+    train = data_files(settings.path)
+    valid: tuple[Path, ...] = ()
+    if settings.eval_match:
+        valid = tuple(path for path in train if settings.eval_match in str(path))
+        train = tuple(path for path in train if settings.eval_match not in str(path))
+        if not train or (not valid and not settings.eval_path):
+            what = "training" if not train else "validation"
+            raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for {what}")
+    if settings.eval_path:
+        valid = data_files(settings.eval_path, "data.eval_path")
+    both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
+    warnings: tuple[str, ...] = ()
+    if both:
+        warnings = (
+            f"{len(both)} of the validation files train the run too, {both[0]} first; see data.eval_match",
+        )
+    return Sources(train, valid, only((*train, *valid), settings.format), warnings)
