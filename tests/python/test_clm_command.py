@@ -152,3 +152,22 @@ def test_explain_names_the_file_and_the_word(words: list[str], capsys: pytest.Ca
     assert "train.seed = 4321" in shown and "gbs256_tpu.yaml" in shown
     assert main([*words, "seed=7", "--explain", "seed"]) == 0
     assert "word     seed=7" in capsys.readouterr().out
+
+
+def test_weights_that_come_with_a_name_are_where_the_run_starts(words: list[str]) -> None:
+    first = [*without(words, "exp_name"), "exp_name=first"]
+    assert main(first) == 0
+    assert main(["export", "--workdir=out/first", "--to=hub"]) == 0
+    named = [*without(words, "model.config_path"), "model.name_or_path=hub", "max_grad_norm=0"]
+    assert (
+        main([*without(without(named, "max_steps"), "exp_name"), "max_steps=1", "lr=0", "exp_name=second"])
+        == 0
+    )
+    assert Path(from_dict(config("out/second")).start.load_parameters_path, "checkpoints", "step-0").is_dir()
+    hashes = [
+        json.loads(Path(f"out/{name}/summary.json").read_text())["final_hash"] for name in ("first", "second")
+    ]
+    assert hashes[0] == hashes[1]
+    random = [*without(named, "exp_name"), "exp_name=third", "+model.random_init=true"]
+    assert main(random) == 0
+    assert from_dict(config("out/third")).start.load_parameters_path == ""

@@ -125,7 +125,10 @@ _DATA = (
 _GROUPS = (
     mapped(_G, "model", "blank_model", *_SHAPE, text="a group: model=OPTION", convert=values.nothing),
     mapped(_G, "sched", "WarmupHoldPolicy", "optim.schedule", text="a group: sched=OPTION", convert=values.schedule),
-    mapped(_G, "dataset", "c4_mlperf", "data.pipeline", text="a group: dataset=OPTION", convert=values.dataset),
+    mapped(
+        _G, "dataset", "c4_mlperf", "data.pipeline", "data.dataset", text="a group: dataset=OPTION",
+        convert=values.dataset,
+    ),
     mapped(_G, "experiment", None, text="a group: +experiment=OPTION", convert=values.nothing),
 )  # fmt: skip
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_text
@@ -18,6 +19,7 @@ from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.data.hub_names import hub_folder
 from mudd_core.interop.hf_settings import model_config
+from mudd_core.interop.settings import Reader
 
 # Shapes that are known without a file of their own: below configs/clm.
 _SHIPPED = {
@@ -94,14 +96,25 @@ def _read(file: Path) -> ModelConfig:
     if settings.get("model_type") == "mixtral":
         settings["output_router_logits"] = True  # the balance loss is trained with
     try:
-        found = model_config(settings)
+        return _shape(settings)
     except ValueError as error:
         raise UserError(f"[hydra] {file}: {error}") from None
+
+
+def _shape(settings: Mapping[str, Any]) -> ModelConfig:
+    found = model_config(settings)
     if isinstance(found, MixtralConfig):
         # Balance over each logical shard, as configs/mixtral: over a whole batch it would need one run of the graph.
         return replace(found, aux_scope="shard")
     if isinstance(found, GPT2Config):
-        return replace(found, scale_residual_init=True)
+        read = Reader("hydra", settings)
+        return replace(
+            found,
+            scale_residual_init=True,
+            embd_dropout=read.number("embd_pdrop", 0.1),
+            attn_dropout=read.number("attn_pdrop", 0.1),
+            resid_dropout=read.number("resid_pdrop", 0.1),
+        )
     assert isinstance(found, TransformerPPConfig)
     return found
 
