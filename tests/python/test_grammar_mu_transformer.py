@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import documents
@@ -18,6 +20,7 @@ from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.load import load_config
 from mudd_core.grammars.resolved import Resolved
+from mudd_core.run.continuations import prompts_of
 
 SMALL = "mu_transformer/configs/small.py"
 
@@ -101,7 +104,7 @@ def test_each_mapped_key_changes_its_fields(name: str) -> None:
         value = {"fp32": "bfloat16", "bf16": "float32"}[resolved().config.train.precision]
     before, after = resolved(*beside), resolved(*beside, f"--config.{name}={value}")
     old, new = values(before.config), values(after.config)
-    changed = {path for path in new if old.get(path) != new[path]} - {"name"}
+    changed = {path for path in new if old.get(path) != new[path]} - {"name", "train.profile"}
     assert changed & set(fields), (name, changed)
     assert all(after.origins[path].word for path in changed)
 
@@ -293,11 +296,35 @@ def test_a_sweep_of_two_rates_in_one_folder(
              "tokens_per_global_batch=128", "n_pretrain_step=4", "n_warmup_step=1", "n_print_step=2", "n_save_step=2",
              "n_eval_step=1")  # fmt: skip
     data = (f"data.path={tiny_text}", "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}")
-    common = ("--config=mup/tiny.py", f"--workdir={tmp_path}", "--mode=train", *data, "--threads", "1")
+    words = [f"--config.{word}" for word in shape]
+    common = ["--config=mup/tiny.py", f"--workdir={tmp_path}", *data, "--threads", "1", *words]
     for rate in ("0.25", "0.015625"):
-        assert cli([*common, *(f"--config.{word}" for word in shape), f"--config.lr_base={rate}"]) == 0
+        assert cli([*common, "--mode=train", f"--config.lr_base={rate}"]) == 0
         assert f"_a{rate}_w0.0_m16_l1_" in capsys.readouterr().out
     runs = sorted(path.name for path in tmp_path.iterdir())
     assert len(runs) == 2 and all((tmp_path / run / "summary.json").is_file() for run in runs)
+    assert all(
+        list((tmp_path / run).glob("plugins/profile/*/*.trace.json.gz")) for run in runs
+    )  # steps 2 to 4
     losses = [json.loads((tmp_path / run / "summary.json").read_text())["val_loss"] for run in runs]
     assert losses[0] != losses[1]
+    assert cli([*common, "--mode=validation", "--config.lr_base=0.25"]) == 0
+    assert "validation loss" in capsys.readouterr().out
+    assert cli([*common, "--mode=sample", "--config.lr_base=0.25", "sample.max_tokens=5"]) == 0
+    assert re.fullmatch(r"(PROMPT:\n.*?\nCONTINUATION:\n.*?\n\n){4}", capsys.readouterr().out, re.DOTALL)
+
+
+def test_the_trace_is_between_the_first_two_saves() -> None:
+    assert resolved().config.train.profile == "5000:10000"
+    assert resolved("n_save_step=7", "n_pretrain_step=100").config.train.profile == "7:14"
+    assert (
+        resolved("n_pretrain_step=100", "n_warmup_step=10").config.train.profile == ""
+    )  # there is no such step
+    assert resolved("train.profile=3:4").config.train.profile == "3:4"
+    assert resolved().config.sample.window == "ring"
+
+
+def test_prompts_are_cut_where_their_document_ends() -> None:
+    inputs = np.arange(12, dtype=np.int32).reshape(3, 4)
+    targets = np.array([[1, 1, 1, 1], [1, -1, -1, -1], [-1, -1, -1, -1]], np.int32)
+    assert prompts_of({"inputs": inputs, "targets": targets}, 3) == [[0, 1, 2], [4]]

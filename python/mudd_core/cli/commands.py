@@ -96,6 +96,9 @@ def sample(request: Request) -> int:
         raise UserError(
             "[sample] the data of this run are ids without a tokenizer; set data.tokenizer and train again"
         )
+    if config.log.style == "mu_transformer" and "--prompt" not in request.options:
+        _write_continuations(config, text, model)
+        return 0
     prompt = request.options.get("--prompt", "")
     write_now(prompt)
     notes: list[str] = []
@@ -104,6 +107,16 @@ def sample(request: Request) -> int:
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
+
+
+def _write_continuations(config: Config, text: Any, model: Any) -> None:
+    """Write text behind the rows of the first validation batch."""
+    from mudd_core.run.components import validation_batches
+    from mudd_core.run.continuations import PROMPT, prompts_of, write_continuations
+
+    batch = next(iter(validation_batches(config, text)))
+    length = min(PROMPT, max(1, config.train.seq_len // 2))
+    write_continuations(model, text.tokenizer, prompts_of(batch, length), config.sample, write_now)
 
 
 def data(request: Request) -> int:

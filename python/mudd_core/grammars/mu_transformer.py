@@ -14,7 +14,8 @@ from mudd_core.base.packages import needed
 from mudd_core.config import Config, MupConfig, find_config, read_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import Row, Value, rows_of
-from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, run_name
+from mudd_core.config.keys.mu_transformer_run import run_name
+from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, profile
 from mudd_core.config.load import file_result
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
@@ -54,6 +55,9 @@ def resolve(asked: Asked) -> Resolved:
     values = _final_values(settings, applied)
     command, name, source = _run(asked, values)
     config = replace_path(applied.config, "name", name)
+    for path, value in profile(values).items():
+        if path not in applied.origins:
+            config = replace_path(config, path, value)
     if source:
         config = _continued(config, asked, source)
     folder = asked.options.get("--workdir", "")

@@ -6,6 +6,7 @@ import dataclasses
 
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import Scalar
+from mudd_core.config.keys import mu_transformer_run as run
 from mudd_core.config.keys import mu_transformer_values as values
 from mudd_core.config.keys.row import COMMAND, WORKDIR, Row, mapped, noted, pending, refused
 
@@ -101,24 +102,24 @@ _LOGS = (
     mapped(_G, "sow_intermediates", False, "log.weights", convert=values.log_weights),
     mapped(_G, "sow_param_info", False, "log.weights", convert=values.log_weights),
     mapped(
-        _G, "sampling_method", "nucleus", "sample.temperature", "sample.top_k", "sample.top_p",
-        text="nucleus, topk or temp: each alone", convert=values.sampling,
+        _G, "sampling_method", "nucleus", "sample.temperature", "sample.top_k", "sample.top_p", "sample.window",
+        text="nucleus, topk or temp: each alone", convert=run.sampling,
     ),
-    mapped(_G, "sampling_nucleus", 0.8, "sample.top_p", convert=values.sampling),
-    mapped(_G, "sampling_topk", 20, "sample.top_k", text="with sampling_method=topk", convert=values.sampling),
-    mapped(_G, "sampling_temp", 0.1, "sample.temperature", text="with sampling_method=temp", convert=values.sampling),
-    mapped(_G, "sampling_max_len", 1024, "sample.max_tokens", convert=values.sampling),
-    noted(_G, "sampling_prompt_len", 128, "--prompt is the prompt"),
+    mapped(_G, "sampling_nucleus", 0.8, "sample.top_p", convert=run.sampling),
+    mapped(_G, "sampling_topk", 20, "sample.top_k", text="with sampling_method=topk", convert=run.sampling),
+    mapped(_G, "sampling_temp", 0.1, "sample.temperature", text="with sampling_method=temp", convert=run.sampling),
+    mapped(_G, "sampling_max_len", 1024, "sample.max_tokens", convert=run.sampling),
+    refused(_G, "sampling_prompt_len", 128, "the prompts of --mode=sample have 128 tokens; --prompt takes any text"),
 )  # fmt: skip
 _FLAGS = (
     refused(_G, "n_mesh_rows", 128, _MESH, 1),
     refused(_G, "n_mesh_cols", 1, _MESH, 1),
     mapped(_G, "mode", "train", COMMAND, text="train, validation, test or sample"),
-    mapped(_G, "rng_seed", 0, "train.seed", convert=values.seed),
-    mapped(_G, "seed", None, "train.seed", text="old name of rng_seed", convert=values.seed),
+    mapped(_G, "rng_seed", 0, "train.seed", convert=run.seed),
+    mapped(_G, "seed", None, "train.seed", text="old name of rng_seed", convert=run.seed),
     mapped(
         _G, "rng_fold", False, "train.seed",
-        text="folds tokens_per_global_batch, n_pretrain_step, d_model and n_layer into it", convert=values.seed,
+        text="folds tokens_per_global_batch, n_pretrain_step, d_model and n_layer into it", convert=run.seed,
     ),
     mapped(_G, "experiment_group", "default", WORKDIR, text="part of the run name"),
     mapped(_G, "load_suffix", "", WORKDIR, text="behind the name of the run that is read"),

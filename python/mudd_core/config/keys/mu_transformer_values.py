@@ -16,7 +16,6 @@ MODEL_KEYS = (
 )  # fmt: skip
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 _MOST_SHARDS = 128  # of the configs in configs/mup
-_SEEDS = 2**64 - 1
 Fields = dict[str, Scalar]
 
 
@@ -148,6 +147,12 @@ def save_period(values: Values) -> Fields:
     return {"train.save_every": steps, "train.eval_every": steps}
 
 
+def profile(values: Values) -> Fields:
+    """The steps that are traced: from the first save to the second, if the run has them."""
+    first, steps = _updates(values, "n_save_step"), _updates(values, "n_pretrain_step")
+    return {"train.profile": f"{first}:{2 * first}" if 0 < first < steps else ""}
+
+
 def accumulation(values: Values) -> Fields:
     """All that counts batches."""
     return batch(values) | lengths(values) | print_period(values) | save_period(values)
@@ -205,59 +210,10 @@ def log_weights(values: Values) -> Fields:
     return {"log.weights": bool(values["sow_intermediates"] or values["sow_param_info"])}
 
 
-def sampling(values: Values) -> Fields:
-    """One method of drawing tokens, with its one number; the other two are off."""
-    method = text(values, "sampling_method")
-    fields: Fields = {"sample.temperature": 1.0, "sample.top_k": 0, "sample.top_p": 1.0}
-    if method == "nucleus":
-        fields["sample.top_p"] = number(values, "sampling_nucleus")
-    elif method == "topk":
-        fields["sample.top_k"] = whole(values, "sampling_topk", 1)
-    elif method == "temp":
-        fields["sample.temperature"] = number(values, "sampling_temp")
-    else:
-        raise ValueError(f"sampling_method: expected nucleus, topk or temp, got '{method}'")
-    return fields | {"sample.max_tokens": whole(values, "sampling_max_len", 1)}
-
-
-def _folded(seed: int, value: int) -> int:
-    """A seed made of a seed and a number: two rounds of SplitMix64's finalizer."""
-    for word in (value, 0x9E3779B97F4A7C15):
-        seed = (seed + word + 0x9E3779B97F4A7C15) & _SEEDS
-        seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9 & _SEEDS
-        seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EB & _SEEDS
-        seed ^= seed >> 31
-    return seed
-
-
-def seed(values: Values) -> Fields:
-    """The seed of the weights, with four sizes folded in where rng_fold asks for it."""
-    key = whole(values, "rng_seed" if values["seed"] is None else "seed")
-    if values["rng_fold"]:
-        for name in ("tokens_per_global_batch", "n_pretrain_step", "d_model", "n_layer"):
-            key = _folded(key, whole(values, name))
-    return {"train.seed": key}
-
-
 def tracker(values: Values) -> Fields:
     """Weights & Biases; naming a run of it asks for it too."""
     on = bool(values["wb_enabled"] or values["wb_run"])
     return {"log.wandb": "online" if on else "off", "log.wandb_run": text(values, "wb_run")}
-
-
-def run_name(values: Values, suffix: str) -> str:
-    """The folder of a run below the work directory."""
-    data = text(values, "hfds_identifier").rstrip("/").rpartition("/")[2].lower()
-    parts = {
-        "t": values["rng_seed"], "d": values["dtype"], "b": values["tokens_per_global_batch"],
-        "a": values["lr_base"], "w": values["wd"], "m": values["d_model"], "l": values["n_layer"],
-        "n": values["ff_act_name"], "o": values["optim_name"], "r": values["optim_rule"],
-        "s": values["lr_schedule_name"], "p": values["n_pretrain_step"],
-    }  # fmt: skip
-    named = [f"{mark}{value}" for mark, value in parts.items()]
-    return "_".join(
-        ["mutransformer", data, text(values, "experiment_group"), *named, *([suffix] if suffix else [])]
-    )
 
 
 def lr_max_note(values: Values) -> str:
