@@ -1,0 +1,59 @@
+"""The tables of keys in docs/coming-from/*.md, printed from config/keys.
+
+    python tests/key_tables.py --write    write them anew
+
+A table stands between the lines `<!-- keys: GRAMMAR [FILE.yml ...] -->` and `<!-- end of the keys -->`; with files, it
+has only the keys of these and those that no file has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from mudd_core.config.keys import Row, Value, rows_of
+from mudd_core.grammars.yml import read_yml
+
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "coming-from"
+_TABLE = re.compile(r"<!-- keys: ([^>]*) -->\n.*?<!-- end of the keys -->", re.DOTALL)
+_FILES = ("base_v2.yml", "tokenformer.yml", "gpt2.yml")
+
+
+def table(what: str) -> str:
+    """The table of a grammar, or of the keys of some of its files."""
+    grammar, *files = what.split()
+    rows = rows_of(grammar)
+    own: dict[str, Value] = {}
+    for file in reversed(files):
+        own |= read_yml(file).values
+    if files:
+        others = {name for file in _FILES for name in read_yml(file).values} - own.keys()
+        rows = {name: row for name, row in rows.items() if name not in others}
+    lines = ["| key | default | here |", "| --- | --- | --- |"]
+    lines += [_line(row, own.get(name, row.default)) for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def _line(row: Row, value: Value) -> str:
+    default = "" if value in ("", None) else f"`{value}`"
+    fields = ", ".join(name if name.startswith("(") else f"`{name}`" for name in row.fields)
+    text = {"noted": "does nothing here: ", "refused": "other values are refused: "}.get(row.fate, "")
+    meaning = "; ".join(filter(None, (fields, text + row.text)))
+    return f"| `{row.name}` | {default} | {meaning} |".replace("|  |", "| |")
+
+
+def drawn(page: str) -> str:
+    """The text of a page with its tables as the code has them."""
+    return _TABLE.sub(lambda m: f"<!-- keys: {m[1]} -->\n{table(m[1])}\n<!-- end of the keys -->", page)
+
+
+def main() -> None:
+    for path in sorted(PAGES.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if "--write" in sys.argv[1:] and drawn(text) != text:
+            path.write_text(drawn(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
