@@ -97,7 +97,7 @@ def test_each_mapped_key_changes_its_fields(name: str) -> None:
     row = rows_of("mu_transformer")[name]
     fields = [path for path in row.fields if path not in (COMMAND, WORKDIR)]
     if not fields:
-        assert name in ("mode", "experiment_group", "load_suffix", "save_suffix")  # tested below
+        assert name in ("mode", "experiment_group", "load_suffix", "save_suffix", "is_sweep")  # tested below
         return
     beside, value = BESIDE.get(name, ()), OTHER[name]
     if name == "dtype":
@@ -302,6 +302,7 @@ def test_a_sweep_of_two_rates_in_one_folder(
         assert cli([*common, "--mode=train", f"--config.lr_base={rate}"]) == 0
         assert f"_a{rate}_w0.0_m16_l1_" in capsys.readouterr().out
     runs = sorted(path.name for path in tmp_path.iterdir())
+    assert not any((tmp_path / run / "sweep.tsv").exists() for run in runs)
     assert len(runs) == 2 and all((tmp_path / run / "summary.json").is_file() for run in runs)
     assert all(
         list((tmp_path / run).glob("plugins/profile/*/*.trace.json.gz")) for run in runs

@@ -98,13 +98,18 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
 
 
 def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
+    from mudd_core.run.sweep import finish, is_done
     from mudd_core.run.trainer import Trainer
 
     config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
     progress = Progress(quiet=not ranks.first, live=ranks.world == 1)
+    sweep = {} if request.resolved is None else request.resolved.sweep
+    if sweep and ranks.from_first(lambda: is_done(store.path)):
+        progress.say(f"{store.path} is a run of a sweep that is done (done.txt); it is skipped")
+        return 0
     summary = store.summary()
-    if summary is not None:
+    if summary is not None and not sweep:
         store.settle()
         progress.say(
             f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
@@ -133,6 +138,9 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
             f"  {command_line(request, ranks=ranks.world)}"
         )
         return 75
+    if sweep:
+        progress.say(finish(trainer.engine, config, store.path, summary.step, sweep, ranks).rstrip())
+        store.settle()
     if ranks.first:
         _show_sample(trainer, config)
         print(ending(summary, store.path, request))

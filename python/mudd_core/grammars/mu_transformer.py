@@ -70,6 +70,7 @@ def resolve(asked: Asked) -> Resolved:
         notes=[*notes, *dict.fromkeys(applied.notes)],
         files=[file.path],
         style=_GRAMMAR,
+        sweep=_sweep_columns(values) if values["is_sweep"] and command == "train" else {},
     )
 
 
@@ -178,6 +179,13 @@ def _judge_mesh(file: _File, typed: Typed, notes: list[str]) -> None:
 
 _NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
           "lr_schedule_name")  # fmt: skip
+# The columns of sweep.tsv and their keys.
+_COLUMNS = {
+    "group": "experiment_group", "seed": "rng_seed", "fold": "rng_fold", "dtype": "dtype",
+    "tokens_per_batch": "tokens_per_global_batch", "lr": "lr_base", "wd": "wd", "width": "d_model",
+    "depth": "n_layer", "nonlin": "ff_act_name", "optim": "optim_name", "rule": "optim_rule",
+    "sched": "lr_schedule_name", "steps": "n_pretrain_step",
+}  # fmt: skip
 _COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
 
 
@@ -188,6 +196,10 @@ def _final_values(settings: Mapping[str, Setting], applied: Applied) -> dict[str
     names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
     seed = values["rng_seed"] if values["seed"] is None else values["seed"]
     return values | {name: now[name] for name in names} | {"rng_seed": seed}
+
+
+def _sweep_columns(values: Mapping[str, Value]) -> dict[str, str]:
+    return {column: str(values[key]) for column, key in _COLUMNS.items()}
 
 
 def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:

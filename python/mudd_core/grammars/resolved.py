@@ -24,7 +24,8 @@ class Resolved:
     origins: by path of our fields. notes: lines for the user, about keys that do nothing here. files: what was read.
     style: value of log.style=auto. answer: text to print in place of running anything. writes: texts by path that the
     run leaves when it starts, beside its own files. imports: folder of Hugging Face's weights, and the work directory
-    into which they are imported first (start.load_parameters_path).
+    into which they are imported first (start.load_parameters_path). sweep: columns of the table that a run of a sweep
+    ends with; empty for other runs.
     """
 
     grammar: str
@@ -38,3 +39,4 @@ class Resolved:
     answer: str = ""
     writes: dict[str, str] = field(default_factory=dict)
     imports: tuple[str, str] | None = None
+    sweep: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import Scalar
 from mudd_core.config.keys import mu_transformer_run as run
 from mudd_core.config.keys import mu_transformer_values as values
-from mudd_core.config.keys.row import COMMAND, WORKDIR, Row, mapped, noted, pending, refused
+from mudd_core.config.keys.row import COMMAND, WORKDIR, Row, mapped, noted, refused
 
 _G = "mu_transformer"
 _MESH = "ranks share the batch here (--ranks=N); layers and tensors are not cut"
@@ -81,7 +81,7 @@ _TRAINING = (
     mapped(_G, "use_iwd", False, "optim.decay_mode", text="true: independent", convert=values.decay_mode),
     _same("use_eps_scaling", False, "optim.eps_scaling"),
     _same("grad_clip", 1.0, "optim.clip"),
-    pending(_G, "is_sweep", False, text="sweep.tsv and done.txt at the end of a run"),
+    mapped(_G, "is_sweep", False, COMMAND, text="training ends with sweep.tsv and done.txt, and is skipped behind it"),
 )  # fmt: skip
 _DATA = (
     noted(_G, "hftr_tokenizer_name", "T5TokenizerFast", "the tokenizer's own files say what it is"),
