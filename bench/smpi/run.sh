@@ -1,10 +1,10 @@
 #!/bin/bash
-# Simulates the exchanges of a step on clusters of 16 and 64 nodes (SimGrid's SMPI: apt install libsimgrid-dev) and
+# Simulates the exchanges of a step on clusters of 16, 64 and 256 nodes (SimGrid's SMPI: apt install libsimgrid-dev) and
 # compares them with the formula of docs/scale.md, 2. Exit code 1: further than 20 % from it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
-for n in 16 64; do
+for n in 16 64 256; do
   cat > "$out/cluster.xml" <<END
 <?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "mudd/base/shard_tree.h"
-#include "mudd/base/stopwatch.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
@@ -162,51 +161,6 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 
-// Weights go bucket by bucket, the last one first: forward reads what backward finished last.
-void SharedStep::send_weights() {
-  const ParamStore& store = executor_.store();
-  ++update_;
-  waited_ = 0;
-  to_come_ = homes_.size();
-  for (size_t b = homes_.size(); b-- > 0;) {
-    if (homes_[b].empty()) continue;
-    auto* plane = store.master(homes_[b].front());
-    std::vector<dist::Piece> pieces;
-    for (int i : homes_[b])
-      for (int node = 0; node < comm_.nodes(); ++node) {
-        const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
-        pieces.push_back({.offset = store.master(i) - plane + p.begin, .length = p.size(), .owner = node});
-      }
-    on_their_way_[b] = comm_.gather_between_nodes(plane, sizeof(float), pieces);
-  }
-}
-
-// Takes in what ranks of this number have sent; then waits for the other ranks of the node to do the same.
-void SharedStep::receive_bucket(size_t bucket) {
-  const auto arrived = [&](int rank) -> std::atomic<uint64_t>& {
-    return reinterpret_cast<std::atomic<uint64_t>*>(arrived_->part(rank))[bucket];
-  };
-  if (const auto sent = std::move(on_their_way_[bucket])) comm_.wait([&] { return sent->done(); });
-  for (int i : homes_[bucket])
-    for (int node = 0; node < comm_.nodes(); ++node)
-      if (node != comm_.node()) executor_.store().repack(ownership_.part(i, owner(node, comm_.node_rank())));
-  arrived(comm_.node_rank()).store(update_, std::memory_order_release);
-  for (int r = 0; r < comm_.node_size(); ++r)
-    comm_.wait([&] { return arrived(r).load(std::memory_order_acquire) >= update_; });
-}
-
-void SharedStep::await(int i) {
-  const int home = ownership_.home(i);
-  if (home < 0 || to_come_ <= static_cast<size_t>(home)) return;
-  const Stopwatch watch(waited_);
-  while (to_come_ > static_cast<size_t>(home)) receive_bucket(--to_come_);
-}
-
-void SharedStep::settle() {
-  while (to_come_ > 0) receive_bucket(--to_come_);
-  executor_.store().set_arrival(nullptr);
-}
-
 // Calls body(first, count) for each range of norm blocks that an owner has.
 template <class Body>
 void SharedStep::over_blocks(int owner, Body body) const {
@@ -280,18 +234,6 @@ bool SharedStep::any(bool here) {
 }
 
 bool SharedStep::stops(bool asked) { return batch_sums_ ? any(asked) : asked; }
-
-bool SharedStep::finish_update(bool finite) {
-  ParamStore& store = executor_.store();
-  store.masters_written();
-  const bool all_finite = !any(!finite);
-  if (comm_.nodes() > 1) {
-    send_weights();
-    store.set_arrival(this);
-    if (store.has_own_copies()) settle();  // they are packed from whole masters
-  }
-  return all_finite;
-}
 
 void SharedStep::add(std::span<double> values) {
   sums_.resize(values.size() * static_cast<size_t>(comm_.world()));
