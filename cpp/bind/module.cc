@@ -16,6 +16,7 @@ void bind_faults(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_step(py::module_& m);
 void bind_data(py::module_& m);
+void bind_rows(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
@@ -31,5 +32,6 @@ PYBIND11_MODULE(_core, m) {
   bind_ops(m);
   bind_sample(m);
   bind_data(m);  // before bind_step, whose signatures name the batcher
+  bind_rows(m);
   bind_step(m);
 }

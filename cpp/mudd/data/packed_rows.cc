@@ -1,0 +1,171 @@
+#include "mudd/data/packed_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "mudd/base/check.h"
+#include "mudd/io/crc32c.h"
+#include "mudd/io/errors.h"
+#include "mudd/io/file_ops.h"
+
+namespace mudd {
+namespace {
+
+constexpr int64_t kEnd = -1;
+constexpr uint64_t kMagic = 0x315458444E494D55;  // "UMINDXT1"
+constexpr uint64_t kLargestIndex = uint64_t{1} << 32;
+
+}  // namespace
+
+PackedRows::PackedRows(DocumentTable documents, PackOptions options)
+    : documents_(std::move(documents)), options_(std::move(options)) {
+  check(documents_.count() >= 1, "pack", "documents: expected one or more, got none");
+  check(options_.batch_size >= 1 && options_.workers >= 1 && options_.epochs >= 0, "pack",
+        "batch_size, workers: expected at least 1, got ", options_.batch_size, " and ", options_.workers);
+  while (leaves_ < static_cast<size_t>(options_.batch_size)) leaves_ *= 2;
+  room_.resize(2 * leaves_);
+  rows_.resize(static_cast<size_t>(options_.batch_size));
+  starts_.assign(static_cast<size_t>(options_.workers), 0);
+  if (!options_.index.empty()) load_index();
+}
+
+int64_t PackedRows::document_at(int64_t worker, int64_t place) {
+  const int64_t n = documents_.count(), record = worker + place * options_.workers, epoch = record / n;
+  if (options_.epochs > 0 && epoch >= options_.epochs) return kEnd;
+  if (!options_.shuffle) return record % n;
+  if (epoch != cipher_epoch_) {
+    cipher_ = IndexCipher(static_cast<uint64_t>(n), options_.seed + static_cast<uint32_t>(epoch));
+    cipher_epoch_ = epoch;
+  }
+  return static_cast<int64_t>(cipher_(static_cast<uint64_t>(record % n)));
+}
+
+// The first row with so much room, or kEnd.
+int64_t PackedRows::first_fit(int64_t length) {
+  if (room_[1] < length) return kEnd;
+  size_t node = 1;
+  while (node < leaves_) node = 2 * node + (room_[2 * node] < length ? 1 : 0);
+  return static_cast<int64_t>(node - leaves_);
+}
+
+void PackedRows::take_room(size_t row, int64_t length) {
+  size_t node = row + leaves_;
+  room_[node] -= length;
+  while (node > 1) {
+    node /= 2;
+    room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+  }
+}
+
+// Fills `rows_` from a place of a worker's stream; the place of the document that fits no more, or kEnd.
+int64_t PackedRows::pack(int64_t worker, int64_t place) {
+  for (auto& row : rows_) row.clear();
+  for (size_t node = 2 * leaves_ - 1; node > 0; --node) {
+    const bool leaf = node >= leaves_;
+    const bool there = node < leaves_ + rows_.size();
+    room_[node] = leaf ? (there ? options_.seq_len : 0) : std::max(room_[2 * node], room_[2 * node + 1]);
+  }
+  for (;; ++place) {
+    const int64_t document = document_at(worker, place);
+    if (document == kEnd) return kEnd;
+    const int64_t length = documents_.length(document);
+    check(length > 0, "pack", "document ", document, ": expected ids, got none");
+    const int64_t row = first_fit(length);
+    if (row == kEnd) return place;
+    rows_[static_cast<size_t>(row)].push_back(document);
+    take_room(static_cast<size_t>(row), length);
+  }
+}
+
+bool PackedRows::extend() {
+  if (ended_) return false;
+  const int64_t batch = static_cast<int64_t>(starts_.size()) - options_.workers;
+  const int64_t end = pack(batch % options_.workers, starts_[static_cast<size_t>(batch)]);
+  packed_ = end == kEnd ? -1 : batch;
+  if (end == kEnd) {
+    ended_ = true;
+    return false;
+  }
+  starts_.push_back(end);
+  if (!options_.index.empty() && starts_.size() >= saved_ + std::max<size_t>(1024, saved_ / 4)) {
+    save_index();
+    saved_ = starts_.size();
+  }
+  return true;
+}
+
+int64_t PackedRows::start_of(int64_t batch) {
+  check(batch >= 0, "pack", "batch: expected at least 0, got ", batch);
+  const size_t wanted = static_cast<size_t>(batch + options_.workers);  // then the batch is known to be whole
+  while (starts_.size() <= wanted)
+    check(extend(), "pack", "the data end before batch ", batch, " (data.epochs=", options_.epochs, ")");
+  return starts_[static_cast<size_t>(batch)];
+}
+
+int64_t PackedRows::batches() {
+  check(options_.epochs > 0, "pack", "epochs: expected an end of the data, got none");
+  while (extend()) {
+  }
+  return static_cast<int64_t>(starts_.size()) - options_.workers;
+}
+
+int64_t PackedRows::rows() const {
+  int64_t batches = 0;  // a pass over the first epoch, without touching what is kept
+  PackOptions once = options_;
+  once.epochs = 0;
+  once.index.clear();
+  PackedRows pass(documents_, once);
+  for (;; ++batches) {
+    const int64_t worker = batches % options_.workers;
+    if (worker + pass.start_of(batches) * options_.workers >= documents_.count()) break;
+  }
+  return batches * options_.batch_size;
+}
+
+void PackedRows::pieces(int64_t sample, std::vector<Piece>& out) {
+  out.clear();
+  const int64_t batch = sample / options_.batch_size;
+  const int64_t place = start_of(batch);
+  if (packed_ != batch) {
+    pack(batch % options_.workers, place);
+    packed_ = batch;
+  }
+  for (const int64_t document : rows_[static_cast<size_t>(sample % options_.batch_size)])
+    documents_.append(document, out);
+}
+
+void PackedRows::load_index() {
+  try {
+    const std::string data = io::read_file(io::files(), options_.index, kLargestIndex);
+    uint64_t head[2];
+    uint32_t crc = 0;
+    if (data.size() < sizeof(head) + sizeof(crc)) return;
+    std::memcpy(head, data.data(), sizeof(head));
+    const uint64_t room = (data.size() - sizeof(head) - sizeof(crc)) / sizeof(int64_t);
+    if (head[0] != kMagic || head[1] != room || head[1] < starts_.size()) return;
+    const size_t body = data.size() - sizeof(crc);
+    std::memcpy(&crc, data.data() + body, sizeof(crc));
+    if (crc != io::crc32c(data.data(), body)) return;  // found again from the lengths
+    starts_.resize(room);
+    std::memcpy(starts_.data(), data.data() + sizeof(head), room * sizeof(int64_t));
+    saved_ = starts_.size();
+  } catch (const io::IoError&) {  // there is none yet
+  } catch (const FormatError&) {
+  }
+}
+
+void PackedRows::save_index() const {
+  const uint64_t head[2] = {kMagic, starts_.size()};
+  std::string data(reinterpret_cast<const char*>(head), sizeof(head));
+  data.append(reinterpret_cast<const char*>(starts_.data()), starts_.size() * sizeof(int64_t));
+  const uint32_t crc = io::crc32c(data.data(), data.size());
+  data.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
+  try {
+    io::replace_file(io::files(), options_.index, data.data(), data.size());
+  } catch (const io::IoError&) {  // it only saves time
+  }
+}
+
+}  // namespace mudd

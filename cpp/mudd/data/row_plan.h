@@ -1,0 +1,84 @@
+// Which ids a row is made of: pieces of a token file, by the number of the row. What becomes of them:
+// row_batcher.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mudd/base/rng.h"
+
+namespace mudd {
+
+// Ids [first, first + count) of the file. joined: they go on with the document of the piece before.
+struct Piece {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool joined = false;
+};
+
+class RowPlan {
+ public:
+  virtual ~RowPlan() = default;
+
+  // Rows of an epoch; for validation in all.
+  virtual int64_t rows() const = 0;
+
+  // Sets `out` to the pieces of row `sample`; none behind the end of a validation.
+  virtual void pieces(int64_t sample, std::vector<Piece>& out) = 0;
+};
+
+// Documents that follow one another in a file: their first ids, and the end of the last one.
+class DocumentTable {
+ public:
+  // longest: ids of a document that are used. tail: of a longer one, that many of its last ids stand behind the
+  // first ones. Error for starts that fall or lie behind `end`.
+  DocumentTable(std::vector<uint64_t> starts, int64_t end, int64_t longest, int64_t tail);
+
+  int64_t count() const { return static_cast<int64_t>(starts_.size()); }
+  int64_t length(int64_t document) const;  // as it is used
+  void append(int64_t document, std::vector<Piece>& out) const;
+
+ private:
+  int64_t whole_length(int64_t document) const;
+
+  std::vector<uint64_t> starts_;
+  int64_t end_, longest_, tail_;
+};
+
+// One document a row, in order, from document `first` on. wraps: begins again behind the last one.
+class DocumentRows final : public RowPlan {
+ public:
+  DocumentRows(DocumentTable documents, int64_t first, int64_t count, bool wraps);
+  int64_t rows() const override { return count_; }
+  void pieces(int64_t sample, std::vector<Piece>& out) override;
+
+ private:
+  DocumentTable documents_;
+  int64_t first_, count_;
+  bool wraps_;
+};
+
+// Rows of a table; row r has the pieces [begins[r], begins[r + 1]).
+class TableRows final : public RowPlan {
+ public:
+  // buffer: rows of a reservoir that shuffles each epoch, keyed by (seed, "data.reservoir"): the first `buffer`
+  // rows go in, then a random one comes out for each that goes in, and at the end the rest in random order. 0: in
+  // order.
+  TableRows(std::vector<int64_t> begins, std::vector<Piece> pieces, int64_t buffer, uint64_t seed, bool wraps);
+  int64_t rows() const override { return static_cast<int64_t>(begins_.size()) - 1; }
+  void pieces(int64_t sample, std::vector<Piece>& out) override;
+
+ private:
+  int64_t row_of(int64_t sample);
+  void shuffle(int64_t epoch);
+
+  std::vector<int64_t> begins_;
+  std::vector<Piece> pieces_;
+  int64_t buffer_;
+  PhiloxKey key_;
+  bool wraps_;
+  int64_t epoch_ = -1;  // whose order is kept
+  std::vector<int64_t> order_;
+};
+
+}  // namespace mudd
