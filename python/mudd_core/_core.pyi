@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'ParamStore', 'PeerError', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'stop_requested', 'stop_signal', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -403,6 +403,32 @@ class Batcher(BatchSource):
     @property
     def tokens(self) -> int:
         ...
+class TokenFileSpec:
+    """
+    Where the ids of a file lie; see data/token_file.h.
+    """
+    def __init__(self, *, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
+        ...
+class RowRule:
+    """
+    What becomes of the ids of a row; see data/row_batcher.h.
+    """
+    def __init__(self, shift: str, *, pad_id: int = 0, bos_id: int = 0, stop_id: int = -1, ignored_id: int = -1, pad_counts: bool = False) -> None:
+        ...
+class PackedRows(BatchSource):
+    """
+    Rows packed first-fit from documents; see data/packed_rows.h.
+    """
+    def __init__(self, file: TokenFileSpec, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, batch_size: int, workers: int = 1, epochs: int = 0, seed: int = 0, shuffle: bool = True, index: str = '') -> None:
+        ...
+    def batches(self) -> int:
+        """
+        Whole batches before the data end.
+        """
+    def start_of(self, batch: int) -> int:
+        """
+        Place of the first document of a batch in its worker's stream.
+        """
 class StepReport:
     """
     What one update did.
@@ -519,6 +545,10 @@ def detected_isa() -> str:
     """
     Instruction-set level of this CPU.
     """
+def document_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, first: int, count: int, wraps: bool) -> BatchSource:
+    """
+    One document a row, `count` of them from document `first` on.
+    """
 def fill_inputs(batcher: BatchSource, executor: Executor, first_sample: int) -> None:
     """
     Fills the inputs of a graph run from a batcher.
@@ -627,6 +657,10 @@ def set_num_threads(n: int) -> None:
     """
     Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).
     """
+def shuffled_index(index: int, n: int, seed: int) -> int:
+    """
+    Image of an index in the record order of the loader grain.
+    """
 def stop_requested() -> bool:
     """
     True if a stop is asked for.
@@ -634,6 +668,10 @@ def stop_requested() -> bool:
 def stop_signal() -> int:
     """
     The signal that asked for the stop, or 0.
+    """
+def table_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, begins: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], buffer: int = 0, seed: int = 0, wraps: bool = True) -> BatchSource:
+    """
+    Row r is the pieces begins[r] to begins[r + 1] of a table of runs of ids.
     """
 def take_save_request() -> bool:
     """

@@ -50,7 +50,7 @@ loader.prepare(Settings, progress=lambda *a: None)
 @pytest.mark.parametrize(
     ("where", "n", "point"),
     [
-        ("train_bpe", 1, ""), ("_spool", 1, ""), ("_spool", 2, ""), ("_write_h5", 1, ""),
+        ("train_bpe", 1, ""), ("_spool", 1, ""), ("_spool", 2, ""), ("write_h5", 1, ""),
         ("_write_array", 1, ""),
         ("_write_array", 4, ""), ("_write_array", 6, ""), ("", 0, "after_manifest_write"),
         ("", 0, "before_rename"),
@@ -96,10 +96,10 @@ def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path,
         "loader.prepare(Settings, progress=lambda *a: None)",
         """
 import resource
-def limited(*args, old=cache_build._write_h5):
+def limited(*args, old=cache_build.write_h5):
     resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
     return old(*args)
-cache_build._write_h5 = limited
+cache_build.write_h5 = limited
 from mudd_core.base.errors import SaveError
 try: loader.prepare(Settings, progress=lambda *a: None)
 except SaveError as e: assert "cannot be written" in str(e) and "File too large" in str(e), e

@@ -8,18 +8,8 @@ from mudd_core.config.schema import Config
 # One a line: two changes of neighbours are no conflict.
 _UNBUILT = frozenset(
     {
-        "data.buffer",
         "data.cache",
-        "data.column",
-        "data.epochs",
-        "data.eval_match",
-        "data.eval_path",
         "data.files_per_group",
-        "data.format",
-        "data.pipeline",
-        "data.repeat_batch",
-        "data.shuffle",
-        "data.workers",
         "data.zero_loss",
         "eval.at_start",
         "eval.documents",

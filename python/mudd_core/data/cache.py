@@ -207,7 +207,7 @@ def _place(path: str, h5: Any, split: Split) -> SplitPlace:
     if len(crcs) != -(-count * width // BLOCK_BYTES):
         raise FormatError(path, 0, f"{split}/ids_crc32c: {len(crcs)} checksums do not fit {count} ids")
     return SplitPlace(
-        offset, count, width, crcs, h5.number(f"{split}_documents"), h5.number(f"{split}_text_bytes")
+        max(offset, 0), count, width, crcs, h5.number(f"{split}_documents"), h5.number(f"{split}_text_bytes")
     )
 
 

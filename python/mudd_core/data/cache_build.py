@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def _fill(
     identity = source.identity
     data = _trained(corpus, source.vocab_size, progress) if source.kind == "bpe" else source.data
     if (file := stored_file(identity)) is not None:
-        _write_synced(work / file, data)
+        write_synced(work / file, data)
     maker = stored_tokenizer(identity, data, source.file)
     dtype = np.dtype(np.uint16 if maker.vocab_size <= 65536 else np.uint32)
     spools = {s: _spool(work / f"{s}.spool", corpus.documents(s), maker, dtype, s, progress) for s in SPLITS}
@@ -79,9 +79,10 @@ def _fill(
         "vocab_size": maker.vocab_size,
         "eos_id": maker.eos_id,
     }
-    _write_h5(work / "tokens.h5", corpus, spools, dtype, facts)
+    write_h5(work / "tokens.h5", spools, dtype, facts)
     for s in SPLITS:
-        spools[s].file.unlink()
+        for spool_file in spools[s].files:
+            spool_file.unlink()
     return {"format": FORMAT, "corpus": corpus.name, "files_left_out": corpus.left_out, **facts}
 
 
@@ -96,12 +97,13 @@ def _trained(corpus: Corpus, vocab_size: int, progress: Progress) -> bytes:
 
 
 @dataclass(frozen=True)
-class _Spool:
-    """Ids of a split in a plain file: a contiguous dataset must know its length before its first byte."""
+class Spool:
+    """Ids of a split in plain files: a contiguous dataset must know its length before its first byte."""
 
-    file: Path
+    files: tuple[Path, ...]
     tokens: int
     starts: npt.NDArray[np.uint64]
+    text_bytes: int
 
 
 def _spool(
@@ -111,7 +113,7 @@ def _spool(
     dtype: np.dtype[Any],
     split: Split,
     progress: Progress,
-) -> _Spool:
+) -> Spool:
     starts = np.zeros(len(documents), np.uint64)
     tokens = done = 0
     phase = f"encoding {'training' if split == 'train' else 'validation'} text"
@@ -128,7 +130,7 @@ def _spool(
                 tokens += ids.size + 1
                 done += 1
             progress(phase, done, len(documents))
-    return _Spool(file, tokens, starts)
+    return Spool((file,), tokens, starts, sum(d.size for d in documents))
 
 
 def _batches(documents: tuple[Document, ...]) -> Iterator[list[Document]]:
@@ -144,8 +146,8 @@ def _batches(documents: tuple[Document, ...]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _write_h5(
-    file: Path, corpus: Corpus, spools: dict[Split, _Spool], dtype: np.dtype[Any], facts: dict[str, str | int]
+def write_h5(
+    file: Path, spools: dict[Split, Spool], dtype: np.dtype[Any], facts: dict[str, str | int]
 ) -> None:
     """tokens.h5; adds the totals to `facts` and writes all of them last."""
     from mudd_core import _core, _h5
@@ -156,20 +158,17 @@ def _write_h5(
             spool = spools[s]
             h5.create_dataset(f"{s}/ids", dtype, spool.tokens)
             crcs: list[int] = []
-            with spool.file.open("rb") as ids:
-                while block := ids.read(BLOCK_BYTES):
-                    h5.write(
-                        f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize)
-                    )
-                    crcs.append(_core.crc32c(block))
-                    content.update(block)
+            for block in _blocks(spool.files):
+                h5.write(f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize))
+                crcs.append(_core.crc32c(block))
+                content.update(block)
             _write_array(h5, f"{s}/ids_crc32c", np.array(crcs, np.uint32))
             _write_array(h5, f"{s}/document_starts", spool.starts)
             starts_crcs = np.array(_core.crc32c_blocks(spool.starts), np.uint32)
             _write_array(h5, f"{s}/document_starts_crc32c", starts_crcs)
             facts[f"{s}_tokens"] = spool.tokens
             facts[f"{s}_documents"] = len(spool.starts)
-            facts[f"{s}_text_bytes"] = corpus.size(s)
+            facts[f"{s}_text_bytes"] = spool.text_bytes
         facts["content_hash"] = content.hexdigest()
         for key, value in {**facts, "format": FORMAT}.items():
             if isinstance(value, int):
@@ -181,12 +180,27 @@ def _write_h5(
         os.fsync(written.fileno())
 
 
+def _blocks(files: Iterable[Path]) -> Iterator[bytes]:
+    """The bytes of files that follow one another, BLOCK_BYTES at a time."""
+    block = b""
+    for file in files:
+        with file.open("rb") as opened:
+            while part := opened.read(BLOCK_BYTES - len(block)):
+                block += part
+                if len(block) == BLOCK_BYTES:
+                    yield block
+                    block = b""
+    if block:
+        yield block
+
+
 def _write_array(h5: Any, name: str, values: npt.NDArray[Any]) -> None:
     h5.create_dataset(name, values.dtype, values.size)
     h5.write(name, values)
 
 
-def _write_synced(file: Path, data: bytes) -> None:
+def write_synced(file: Path, data: bytes) -> None:
+    """A new file, on the disk when this returns."""
     with file.open("xb") as out:
         out.write(data)
         out.flush()

@@ -37,7 +37,7 @@ def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, told: 
     """The cache built under its lock, unless another process was faster; one of an earlier version is replaced."""
     old = is_unsealed(root / name)
     try:
-        with _locked(root, f"{name}.lock", told):
+        with locked(root, f"{name}.lock", told):
             if is_current(root / name):
                 return open_cache(root / name)
             if old:
@@ -67,7 +67,7 @@ def compare(cache: TokenCache, corpus: Corpus) -> None:
 
 
 @contextlib.contextmanager
-def _locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
+def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
     """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
     try:
         root.mkdir(parents=True, exist_ok=True)

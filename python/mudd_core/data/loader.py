@@ -80,7 +80,7 @@ def _prepare(
 ) -> TokenCache:
     if fingerprint is None:
         return _from_text(root, settings, None, progress, before_build, access)
-    _check_name(fingerprint)
+    check_name(fingerprint)
     if not is_unsealed(root / fingerprint):
         if (root / fingerprint).is_dir():
             return open_cache(root / fingerprint)
@@ -115,7 +115,7 @@ def _from_text(
     corpus = corpora.scan_listing(listing, told)
     name = fingerprint_of(corpus.hash, tokenizer)
     if fingerprint is not None and name != fingerprint:
-        raise UserError(_changed(fingerprint, name))
+        raise UserError(changed(fingerprint, name))
     current = is_current(root / name)  # then only the note was missing or out of date
     cache = open_cache(root / name) if current else built(root, name, corpus, source, told)
     compare(cache, corpus)
@@ -155,12 +155,14 @@ def summary(cache: TokenCache, corpus: corpora.Corpus) -> str:
     )
 
 
-def _check_name(fingerprint: str) -> None:
+def check_name(fingerprint: str) -> None:
+    """UserError unless this can be the name of a cache."""
     if len(fingerprint) != 16 or set(fingerprint) - set("0123456789abcdef"):
         raise UserError(f"[data] fingerprint: expected 16 hexadecimal digits, got {fingerprint!r}")
 
 
-def _changed(wanted: str, got: str) -> str:
+def changed(wanted: str, got: str) -> str:
+    """What a run says whose cache is gone, and whose text gives another one."""
     return (
         f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
         f"and what is there now is {got}; put the old text back or start a new run in another work directory"
@@ -169,7 +171,7 @@ def _changed(wanted: str, got: str) -> str:
 
 def _wanted(cache: TokenCache, fingerprint: str | None) -> TokenCache:
     if fingerprint is not None and cache.fingerprint != fingerprint:
-        raise UserError(_changed(fingerprint, cache.fingerprint))
+        raise UserError(changed(fingerprint, cache.fingerprint))
     return cache
 
 
@@ -208,7 +210,9 @@ class Batcher:
     shorter than a window.
     """
 
-    def __init__(self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0) -> None:
+    def __init__(
+        self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0, batch_size: int = 1
+    ) -> None:
         from mudd_core import _core
 
         if split not in ("train", "valid"):
@@ -221,6 +225,7 @@ class Batcher:
                 f"needs {needed} (train.seq_len + 1); use more text or a smaller train.seq_len"
             )
         self._cache = cache
+        self._batch_size = batch_size
         self.seq_len = seq_len
         self.core = _core.Batcher(
             path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
@@ -237,6 +242,10 @@ class Batcher:
     def parts(self) -> tuple[str, ...]:
         """What the rows have beside inputs and targets: nothing."""
         return ()
+
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs."""
+        return epochs * self.rows // self._batch_size
 
     def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
         """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""

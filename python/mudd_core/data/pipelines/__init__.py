@@ -5,24 +5,38 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
+from types import ModuleType
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
-from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
-from mudd_core.data.loader import prepare as prepare_text
+from mudd_core.data.pipelines import blocks, document_rows, own, pack, synthetic, text
+from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines.own import register
 from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape
-from mudd_core.data.pipelines.text import TextData
 from mudd_core.data.reach import within_reach
 
-__all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare"]
+__all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare", "register"]
+
+# Each module has PARTS, of its rows, and prepare(config, how).
+_PIPELINES: dict[str, ModuleType] = {
+    "text": text,
+    "pack": pack,
+    "rows": document_rows,
+    "blocks": blocks,
+    "synthetic": synthetic,
+}
 
 
 def parts_of(settings: DataConfig) -> tuple[str, ...]:
-    """The parts of the rows of a pipeline, known before its data are read."""
-    return _PARTS_OF.get(settings.pipeline, ())
+    """The parts of the rows of a pipeline; of a reader of the user's, which its first item decides."""
+    if settings.pipeline in _PIPELINES:
+        parts: tuple[str, ...] = _PIPELINES[settings.pipeline].PARTS
+        return parts
+    return pack.PARTS if own.gives_text(settings, _reader(settings)) else ()
 
 
 def prepare(
@@ -38,18 +52,20 @@ def prepare(
     done, total); default is the terminal. before_build: called before text is read for a new cache; it may raise.
     """
     config = within_reach(config, fingerprint)
-    settings = config.data
-    if settings.pipeline != "text":
-        raise UserError(f"[data.pipeline] {settings.pipeline!r} is not built yet; take text")
-    return TextData(
-        prepare_text(
-            settings,
-            fingerprint=fingerprint,
-            progress=progress,
-            before_build=before_build,
-            access=Access.of(config),
+    how = Preparation(fingerprint, progress, before_build)
+    if config.data.pipeline in _PIPELINES:
+        made: Prepared = _PIPELINES[config.data.pipeline].prepare(config, how)
+        return made
+    return own.prepare(config, how, _reader(config.data))
+
+
+def _reader(settings: DataConfig) -> own.Reader:
+    reader = own.find_reader(settings.pipeline)
+    if reader is None:
+        near = difflib.get_close_matches(settings.pipeline, _PIPELINES, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(
+            f"[data.pipeline] expected {', '.join(_PIPELINES)}, FILE.py:NAME or a registered name, got "
+            f"{settings.pipeline!r}{hint}"
         )
-    )
-
-
-_PARTS_OF: dict[str, tuple[str, ...]] = {}
+    return reader

@@ -40,6 +40,9 @@ class Rows(Protocol):
     def parts(self) -> tuple[str, ...]:
         """Names of what the rows have beside inputs and targets, in the order of PARTS."""
 
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs of training."""
+
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
         """New arrays [n_samples, T] by name. A target of -1 does not count; validation ends with rows of these."""
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.config.data import DataConfig
+from mudd_core.data.access import Access
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
+from mudd_core.data.formats import format_of
+from mudd_core.data.listing import data_files
 from mudd_core.data.loader import Batcher
+from mudd_core.data.loader import prepare as prepare_text
+from mudd_core.data.pipelines.documents_data import Preparation, documents_of
 from mudd_core.data.pipelines.pipeline import RowShape
 from mudd_core.data.tokenize import Tokenizer
+
+PARTS: tuple[str, ...] = ()
+# Of files that are records in a folder too; a folder of other files is text, as far as they are UTF-8.
+_RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".tfrecord", ".arrayrecord")
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class TextData:
         return self.cache.train.documents, self.cache.valid.documents
 
     def rows(self, split: Split, shape: RowShape) -> Batcher:
-        return Batcher(self.cache, split, shape.seq_len, shape.seed)
+        return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
 
     def describe(self) -> list[str]:
         """Cache, corpus, tokenizer and the two splits."""
@@ -70,3 +82,40 @@ class TextData:
                 f"({ratio:.2f} bytes a token)"
             )
         return lines
+
+
+def prepare(config: Config, how: Preparation) -> TextData:
+    """The windows over text files, or over the texts of records where the files are of another format."""
+    if in_records(config.data):
+        return TextData(documents_of(config, how, "end", hold_out=True))
+    return TextData(
+        prepare_text(
+            config.data,
+            fingerprint=how.fingerprint,
+            progress=how.progress,
+            before_build=how.before_build,
+            access=Access.of(config),
+        )
+    )
+
+
+def in_records(settings: DataConfig) -> bool:
+    """Whether the texts are read by the readers of data/formats, and not as plain files in one place."""
+    if settings.eval_path or settings.eval_match or settings.format not in ("auto", "text"):
+        return True
+    if not settings.path or settings.format == "text":
+        return False
+    path = Path(settings.path).expanduser()
+    if not path.exists():
+        return "*" in settings.path or "," in settings.path
+    if path.is_file():
+        return format_of(path).name != "text" and path.suffix.lower() != ".json"
+    try:
+        files = data_files(settings.path)
+        return bool(files) and all(_is_record_file(file) for file in files)
+    except UserError:
+        return False
+
+
+def _is_record_file(path: Path) -> bool:
+    return path.name.lower().endswith(_RECORD_ENDINGS)

@@ -1,0 +1,121 @@
+"""The pipeline `blocks`: documents joined without separators and cut into blocks, as the Mixtral benchmark does.
+
+Chunks of 65,536 documents (validation: all) are cut into blocks of T ids, the last one padded. Training takes the files
+in an order of data.seed, then a reservoir of data.buffer blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.config import Config
+from mudd_core.data.cache import way_out
+from mudd_core.data.corpus import Split
+from mudd_core.data.pipelines.core_rows import CoreRows, token_file
+from mudd_core.data.pipelines.documents import Frame
+from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, documents_of
+from mudd_core.data.pipelines.pipeline import RowShape
+
+PARTS = ("key_mask",)
+CHUNK_DOCUMENTS = 65_536
+BUFFER = 256
+Run = tuple[int, int]  # first id, ids
+
+
+class BlocksData(DocumentData):
+    """Documents without anything around their ids."""
+
+    frame: ClassVar[Frame] = "plain"
+    hold_out: ClassVar[bool] = True
+
+    def rows(self, split: Split, shape: RowShape) -> CoreRows:
+        from mudd_core import _core
+
+        documents = self.require_documents(split, 1, "data.pipeline=blocks")
+        training, shuffled = split == "train", self.config.data.shuffle != "off"
+        ends = [*self.cache.document_starts(split).tolist(), self.cache.place(split).count]
+        ranges = self._file_ranges(shape.seed, shuffled) if training else [(0, documents)]
+        begins, firsts, counts = [0], list[int](), list[int]()
+        for chunk in chunks(ranges, CHUNK_DOCUMENTS if training else documents):
+            runs = [(ends[first], ends[end] - ends[first]) for first, end in chunk]
+            for block in blocks(runs, shape.seq_len):
+                firsts += [first for first, _ in block]
+                counts += [count for _, count in block]
+                begins.append(len(firsts))
+        if len(begins) < 2:
+            raise UserError(f"[data.path] expected text in the {split} documents, got none")
+        core = _core.table_rows(
+            token_file(self.cache, split), _core.RowRule("inside"), shape.seq_len,
+            begins=np.array(begins, np.int64), firsts=np.array(firsts, np.int64), counts=np.array(counts, np.int64),
+            buffer=(self.config.data.buffer or BUFFER) if training and shuffled else 0, seed=shape.seed,
+            wraps=training,
+        )  # fmt: skip
+        return CoreRows(core, shape, self.cache)
+
+    def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
+        """(first document, behind the last) of the training files, in their order."""
+        from mudd_core import _core
+
+        file = self.cache.path / "cache.json"
+        try:
+            counts = json.loads(read_bytes(file))["train_files"]
+            ends = np.cumsum([0, *counts]).tolist()
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise FormatError(
+                str(file), 0, f"no documents of each file: {e}; {way_out(self.cache.path)}"
+            ) from None
+        if ends[-1] != self.cache.train.documents or min(counts) < 0:
+            raise FormatError(
+                str(file), 0, f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
+                f"{way_out(self.cache.path)}"
+            )  # fmt: skip
+        n = len(counts)
+        order = [_core.permute(i, n, seed, "data.files") for i in range(n)] if shuffled else list(range(n))
+        return [(ends[i], ends[i + 1]) for i in order if counts[i]]
+
+
+def chunks(ranges: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Ranges of documents of `size` together, in order; the last ones of fewer."""
+    chunk: list[tuple[int, int]] = []
+    room = size
+    for begin, end in ranges:
+        first = begin
+        while first < end:
+            last = min(end, first + room)
+            chunk.append((first, last))
+            room -= last - first
+            first = last
+            if room == 0:
+                yield chunk
+                chunk, room = [], size
+    if chunk:
+        yield chunk
+
+
+def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
+    """Runs of ids cut into blocks of `length`; the last one may be shorter."""
+    block: list[Run] = []
+    room = length
+    for begin, count in runs:
+        first, end = begin, begin + count
+        while first < end:
+            taken = min(room, end - first)
+            block.append((first, taken))
+            room -= taken
+            first += taken
+            if room == 0:
+                yield block
+                block, room = [], length
+    if block:
+        yield block
+
+
+def prepare(config: Config, how: Preparation) -> BlocksData:
+    """Documents without ends, tokenized once."""
+    return BlocksData(config, documents_of(config, how, BlocksData.frame, BlocksData.hold_out))

@@ -1,0 +1,56 @@
+"""Rows that the core makes out of a token cache of documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mudd_core.base.errors import FormatError
+from mudd_core.data.cache import TokenCache, way_out
+from mudd_core.data.corpus import Split
+from mudd_core.data.pipelines.pipeline import Int32, RowShape, filled
+
+
+@dataclass(frozen=True)
+class CoreRows:
+    """Rows of a source of the core; `cache` is named where its ids are damaged."""
+
+    core: Any
+    shape: RowShape
+    cache: TokenCache
+
+    @property
+    def rows(self) -> int:
+        return int(self.core.rows)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.core.parts)
+
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs."""
+        return epochs * self.rows // self.shape.batch_size
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        try:
+            return filled(self.core, self.parts, self.shape.seq_len, first_sample, n_samples)
+        except FormatError as e:
+            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self.cache.path)}") from None
+
+
+class PackedRows(CoreRows):
+    """Rows of packed documents, whose number the packing decides."""
+
+    def batches(self, epochs: int) -> int:
+        return int(self.core.batches())
+
+
+def token_file(cache: TokenCache, split: Split) -> Any:
+    """The ids of a split, for the core."""
+    from mudd_core import _core
+
+    place = cache.place(split)
+    return _core.TokenFileSpec(
+        path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
+        vocab_size=cache.vocab_size, block_crcs=list(place.block_crcs),
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""Documents of a pipeline: the texts of its files in order, what stands around their ids, and which are held out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import open_binary
+from mudd_core.config.data import DataConfig
+from mudd_core.data.corpus import Split, cut
+from mudd_core.data.formats import documents
+from mudd_core.data.sources import Sources, sources_of
+from mudd_core.data.tokenize import Ids, Tokenizer
+
+# plain: the ids alone. end: the ids, eos. ends: bos, the ids, eos. template: as the tokenizer's own template has it.
+# ids: the documents are int64 ids already.
+Frame = Literal["plain", "end", "ends", "template", "ids"]
+GROUP_BYTES = 32 << 20  # files that are tokenized as one part of a build
+_EDGE_BYTES = 1 << 16
+
+
+class Texts(Protocol):
+    """Documents of a split."""
+
+    @property
+    def split(self) -> Split: ...
+    @property
+    def files(self) -> tuple[Path, ...]: ...
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """(number of the file, document)."""
+
+    def groups(self) -> Sequence[Texts]:
+        """The same in parts that are tokenized one after the other."""
+
+    def identity(self) -> list[Any]:
+        """What decides the documents, for a digest."""
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """The files of a split. named, column: of the format. cuts: a file of plain text holds many documents."""
+
+    split: Split
+    files: tuple[Path, ...]
+    named: str
+    column: str
+    cuts: bool = False
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """(number of the file, document as UTF-8); a file of plain text alone is cut as docs/data.md says."""
+        for number, file in enumerate(self.files):
+            if self.cuts:
+                with open_binary(file) as stream:
+                    yield from ((number, text) for _, text in cut(stream, file.stat().st_size))
+            else:
+                yield from ((number, text.encode()) for text in documents(file, self.column, self.named))
+
+    def identity(self) -> list[Any]:
+        """Name, size, first and last bytes of the files; their format."""
+        return [list(map(file_digest, self.files)), self.named, self.column]
+
+    def groups(self) -> list[TextFiles]:
+        """Consecutive files, of at least GROUP_BYTES together, or a larger file alone."""
+        found: list[list[Path]] = []
+        size = GROUP_BYTES
+        for file in self.files:
+            if size >= GROUP_BYTES:
+                found.append([])
+                size = 0
+            found[-1].append(file)
+            size += file.stat().st_size
+        return [replace(self, files=tuple(files)) for files in found]
+
+
+@dataclass(frozen=True)
+class DocumentSource:
+    """The documents of a run, before they are tokenized. hold_out: by their hash, where no files are for validation."""
+
+    train: Texts
+    valid: Texts
+    frame: Frame
+    hold_out: bool
+    warnings: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """Name of the content: what decides the documents, their frame and split."""
+        parts = [t.identity() for t in (self.train, self.valid)]
+        return hashlib.sha256(json.dumps([parts, self.frame, self.hold_out]).encode()).hexdigest()
+
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.stat().st_size for t in (self.train, self.valid) for file in t.files)
+
+
+def file_digest(path: Path) -> list[str | int]:
+    """Name, size and SHA-256 of the first and last bytes of a file."""
+    size = path.stat().st_size
+    with open_binary(path) as file:
+        edges = hashlib.sha256(file.read(_EDGE_BYTES))
+        file.seek(max(0, size - _EDGE_BYTES))
+        edges.update(file.read(_EDGE_BYTES))
+    return [os.fsencode(path.name).hex(), size, edges.hexdigest()]
+
+
+def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> DocumentSource:
+    """The documents that a config names; UserError where a name leads nowhere or the files hold no texts."""
+    found: Sources = sources_of(settings)
+    if found.format.name in ("megatron", "tokens"):
+        raise UserError(
+            f"[data.path] expected texts for data.pipeline={settings.pipeline}, got {found.format.name} files of ids; "
+            "take data.pipeline=megatron or features"
+        )
+
+    def texts_of(split: Split, files: tuple[Path, ...]) -> TextFiles:
+        alone = found.format.name == "text" and len(files) == 1
+        return TextFiles(split, files, found.format.name, settings.column, alone)
+
+    train, valid = texts_of("train", found.train), texts_of("valid", found.valid)
+    return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings)
+
+
+def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> list[Ids]:
+    """The ids of documents in their frame."""
+    if frame == "ids":
+        return [np.frombuffer(text, np.int64) for text in texts]
+    if frame == "template":
+        return tokenizer.encode_documents(texts, template=True)
+    ids = tokenizer.encode_documents(texts)
+    if frame == "plain":
+        return ids
+    eos = tokenizer.eos_id
+    if frame == "end":
+        return [np.append(row, eos) for row in ids]
+    bos = eos if tokenizer.bos_id is None else tokenizer.bos_id
+    return [np.concatenate(([bos], row, [eos])) for row in ids]
+
+
+def tail_of(tokenizer: Tokenizer, frame: Frame) -> int:
+    """How many of the last ids of a document belong to its frame."""
+    if frame != "template":
+        return 1 if frame in ("end", "ends") else 0
+    whole, plain = (tokenizer.encode_documents([b"a"], template=t)[0].tolist() for t in (True, False))
+    for first in range(len(whole) - len(plain) + 1):
+        if whole[first : first + len(plain)] == plain:
+            return len(whole) - first - len(plain)
+    return 0

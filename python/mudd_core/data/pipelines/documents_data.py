@@ -1,0 +1,145 @@
+"""Data of the pipelines that work on documents: their token cache, and what they share of Prepared."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import url_fault
+from mudd_core.config import Config
+from mudd_core.data.access import Access
+from mudd_core.data.cache import TokenCache, open_cache
+from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.loader import changed, check_name
+from mudd_core.data.pipelines.documents import DocumentSource, Frame, document_source
+from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, documents_cache
+from mudd_core.data.pipelines.pipeline import Rows, RowShape
+from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import find_tokenizer
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How data are prepared: see pipelines.prepare."""
+
+    fingerprint: str | None = None
+    progress: Progress | None = None
+    before_build: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class DocumentData(ABC):
+    """A token cache of documents. frame: what stands around the ids of each. hold_out: by hash, without eval files."""
+
+    config: Config
+    cache: TokenCache
+    frame: ClassVar[Frame]
+    hold_out: ClassVar[bool]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.cache.fingerprint
+
+    @property
+    def seal(self) -> str | None:
+        return self.cache.seal
+
+    @property
+    def vocab_size(self) -> int:
+        return self.cache.vocab_size
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.cache.tokenizer
+
+    @property
+    def valid_bytes_per_target(self) -> float:
+        """0: documents are cut, so the bytes behind a target are unknown."""
+        return 0.0
+
+    @property
+    def train_tokens(self) -> int:
+        return self.cache.n_train_tokens
+
+    @abstractmethod
+    def rows(self, split: Split, shape: RowShape) -> Rows:
+        """The rows of a split; UserError if it has too few."""
+
+    def describe(self) -> list[str]:
+        cache = self.cache
+        lines = [
+            f"cache       {cache.path}",
+            f"pipeline    {self.config.data.pipeline}",
+            f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids",
+        ]
+        for name, place in (("train", cache.train), ("valid", cache.valid)):
+            lines.append(
+                f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens"
+            )
+        return lines
+
+    def require_documents(self, split: Split, least: int, why: str) -> int:
+        """Documents of a split; UserError for fewer than `least`."""
+        found = self.cache.place(split).documents
+        if found < least:
+            what = "training" if split == "train" else "validation"
+            raise UserError(
+                f"[data.path] expected at least {least:,} {what} documents ({why}), got {found:,}; use more data"
+                + ("" if split == "train" else " or name them with data.eval_path")
+            )
+        return found
+
+
+def documents_of(config: Config, how: Preparation, frame: Frame, hold_out: bool) -> TokenCache:
+    """The token cache of the documents in the files of a config, built if it is not there."""
+    for field in ("path", "eval_path", "tokenizer"):
+        if (fault := url_fault(getattr(config.data, field))) is not None:
+            raise UserError(f"[data.{field}] {fault}")
+    return cached(config, how, lambda: document_source(config.data, frame, hold_out=hold_out))
+
+
+def cached(
+    config: Config,
+    how: Preparation,
+    source_of: Callable[[], DocumentSource],
+    tokenizer: Vocabulary | None = None,
+) -> TokenCache:
+    """The token cache of a source, built if it is not there. tokenizer: None takes data.tokenizer."""
+    settings = config.data
+    if (fault := url_fault(settings.cache_dir)) is not None:
+        raise UserError(f"[data.cache_dir] {fault}")
+    root = Path(settings.cache_dir or "runs/cache").absolute()
+    if how.fingerprint is not None:
+        check_name(how.fingerprint)
+        if (root / how.fingerprint).is_dir():
+            return open_cache(root / how.fingerprint)
+    source = source_of()
+    found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
+    name = cache_name(source, found)
+    if how.fingerprint is not None and name != how.fingerprint:
+        raise UserError(changed(how.fingerprint, name))
+    if (root / name).is_dir():
+        return open_cache(root / name)
+    return _built(root, source, found, how)
+
+
+def _built(root: Path, source: DocumentSource, tokenizer: Vocabulary, how: Preparation) -> TokenCache:
+    if how.progress is None:
+        for warning in source.warnings:
+            print(f"warning: [data] {warning}", file=sys.stderr)
+    if how.before_build is not None:
+        how.before_build()
+    console = ConsoleProgress()
+    cache = documents_cache(root, source, tokenizer, how.progress or console)
+    if how.progress is None:
+        console.close(
+            f"{cache.train.documents} + {cache.valid.documents} documents, {cache.n_train_tokens} + "
+            f"{cache.n_valid_tokens} tokens, vocabulary {cache.vocab_size}; cache {cache.path}"
+        )
+    return cache

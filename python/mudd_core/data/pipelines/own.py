@@ -1,0 +1,155 @@
+"""Readers of users: data.pipeline=FILE.py:NAME, or a name given to `mc.data.register`.
+
+A reader takes data.path and gives documents (str or bytes), which are packed as the pipeline `pack` does, or rows
+(lists of at most T + 1 ids), which are read in order or, with data.shuffle=on, in a new random order in each epoch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.config.data import DataConfig
+from mudd_core.data.corpus import Split
+from mudd_core.data.pipelines import pack
+from mudd_core.data.pipelines.core_rows import CoreRows, token_file
+from mudd_core.data.pipelines.documents import DocumentSource, Frame, file_digest
+from mudd_core.data.pipelines.documents_build import IdsAlone
+from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, cached
+from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.tokenize import Tokenizer
+
+Item = str | bytes | list[int] | npt.NDArray[Any]
+Reader = Callable[[str], Iterable[Item]]
+_registered: dict[str, Reader] = {}
+
+
+def register(name: str, reader: Reader) -> None:
+    """Makes `data.pipeline=name` read with `reader(data.path)`, in this process."""
+    if not name.isidentifier():
+        raise ValueError(f"[data] register: expected a name such as my_reader, got {name!r}")
+    _registered[name] = reader
+
+
+def find_reader(name: str) -> Reader | None:
+    """The reader that data.pipeline names, None if it names none; UserError for a file without it."""
+    if name in _registered:
+        return _registered[name]
+    file, _, function = name.rpartition(":")
+    if not file.endswith(".py"):
+        return None
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UserError(f"[data.pipeline] expected FILE.py:NAME, got {name!r}: there is no file {file}")
+    found = runpy.run_path(str(path)).get(function)
+    if not callable(found):
+        raise UserError(f"[data.pipeline] {file}: expected a function {function!r}, got none")
+    reader: Reader = found
+    return reader
+
+
+@dataclass(frozen=True)
+class ReaderTexts:
+    """What a reader gives, as one part. empty: the other split, which is held out of this one."""
+
+    split: Split
+    reader: Reader
+    path: str
+    empty: bool = False
+    files: tuple[Path, ...] = (Path(),)
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """(0, the item as bytes): UTF-8, or int64 ids. TypeError for what is neither, or both."""
+        kinds = set()
+        for number, item in enumerate(() if self.empty else self.reader(self.path)):
+            kinds.add(isinstance(item, str | bytes))
+            if len(kinds) > 1:
+                raise UserError(
+                    f"[data.pipeline] reader: expected texts or lists of ids, got both by item {number}"
+                )
+            yield 0, _as_bytes(item, number)
+
+    def groups(self) -> list[ReaderTexts]:
+        return [] if self.empty else [self]
+
+    def identity(self) -> list[Any]:
+        """The reader's code, and the file it reads."""
+        try:
+            code = inspect.getsource(self.reader)
+        except (OSError, TypeError):
+            code = getattr(self.reader, "__qualname__", type(self.reader).__qualname__)
+        file = Path(self.path)
+        return [self.empty, code, self.path, file_digest(file) if file.is_file() else None]
+
+
+def _as_bytes(item: Item, number: int) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if isinstance(item, str):
+        return item.encode()
+    ids = np.asarray(item)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size < 2:
+        raise UserError(
+            f"[data.pipeline] reader: expected a text or at least 2 ids as item {number}, got {item!r:.80}"
+        )
+    return ids.astype(np.int64).tobytes()
+
+
+def gives_text(settings: DataConfig, reader: Reader) -> bool:
+    """Whether the first item of a reader is a text; UserError if there is none."""
+    for item in reader(settings.path):
+        return isinstance(item, str | bytes)
+    raise UserError(
+        f"[data.pipeline] {settings.pipeline}: the reader gave nothing for data.path={settings.path!r}"
+    )
+
+
+class IdRows(DocumentData):
+    """Rows of ids."""
+
+    frame: ClassVar[Frame] = "ids"
+    hold_out: ClassVar[bool] = True
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return None
+
+    def rows(self, split: Split, shape: RowShape) -> CoreRows:
+        from mudd_core import _core
+
+        count = self.require_documents(split, shape.batch_size if split == "train" else 1, "a batch")
+        starts = self.cache.document_starts(split)
+        ends = np.append(starts[1:], self.cache.place(split).count)
+        shuffled = split == "train" and self.config.data.shuffle == "on"
+        core = _core.table_rows(
+            token_file(self.cache, split), _core.RowRule("next"), shape.seq_len,
+            begins=np.arange(count + 1), firsts=starts.astype(np.int64), counts=(ends - starts).astype(np.int64),
+            buffer=(self.config.data.buffer or count) if shuffled else 0, seed=shape.seed, wraps=split == "train",
+        )  # fmt: skip
+        return CoreRows(core, shape, self.cache)
+
+
+def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
+    """The items of a reader, tokenized unless they are ids."""
+    settings = config.data
+    text = gives_text(settings, reader)
+    kind: type[DocumentData] = pack.PackData if text else IdRows
+    source = DocumentSource(
+        ReaderTexts("train", reader, settings.path),
+        ReaderTexts("valid", reader, settings.path, empty=True),
+        kind.frame,
+        hold_out=True,
+    )
+    if not text and config.model.vocab_size < 2:
+        raise UserError("[config] model.vocab_size: a reader of ids needs the number of ids, got 0")
+    tokenizer = None if text else IdsAlone(config.model.vocab_size)
+    return kind(config, cached(config, how, lambda: source, tokenizer))

@@ -1,0 +1,82 @@
+"""The pipeline `synthetic`: random ids by data.seed, without end, to time a model on no data."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data.corpus import Split
+from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.tokenize import Tokenizer
+
+PARTS: tuple[str, ...] = ()
+_VALID_ROWS = 64
+
+
+@dataclass(frozen=True)
+class SyntheticRows:
+    """Row s is the T + 1 draws of numpy's Philox keyed by (seed, split), from s (T + 1) on."""
+
+    split: Split
+    shape: RowShape
+    vocab_size: int
+    core: None = None
+
+    @property
+    def rows(self) -> int:
+        return _VALID_ROWS
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return PARTS
+
+    def batches(self, epochs: int) -> int:
+        raise UserError("[data.epochs] data.pipeline=synthetic has no end; leave data.epochs at 0")
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        ids = np.stack([self._row(first_sample + i) for i in range(n_samples)])
+        targets = np.ascontiguousarray(ids[:, 1:])
+        if self.split == "valid":
+            targets[max(0, _VALID_ROWS - first_sample) :] = -1
+        return {"inputs": np.ascontiguousarray(ids[:, :-1]), "targets": targets}
+
+    def _row(self, sample: int) -> Int32:
+        key = [self.shape.seed, 1 if self.split == "valid" else 0]
+        draws = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, sample, 0]))
+        return draws.integers(0, self.vocab_size, self.shape.seq_len + 1, np.int32)
+
+
+@dataclass(frozen=True)
+class SyntheticData:
+    """Ids without text."""
+
+    vocab_size: int
+    tokenizer: Tokenizer | None = None
+    seal: str | None = None
+    valid_bytes_per_target: float = 0.0
+    train_tokens: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"synthetic {self.vocab_size}".encode()).hexdigest()[:16]
+
+    def rows(self, split: Split, shape: RowShape) -> SyntheticRows:
+        return SyntheticRows(split, shape, self.vocab_size)
+
+    def describe(self) -> list[str]:
+        return [f"pipeline    synthetic: random ids below {self.vocab_size:,}, without end"]
+
+
+def prepare(config: Config, how: Preparation) -> SyntheticData:
+    """Nothing is read. UserError without a vocabulary."""
+    if config.model.vocab_size < 2:
+        raise UserError(
+            "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer, so expected the number of ids, got "
+            f"{config.model.vocab_size}"
+        )
+    return SyntheticData(config.model.vocab_size)

@@ -1,0 +1,171 @@
+"""Every pipeline trains, stops and resumes with the same bits, in micro-batches and without; bad input is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mudd_core import data as mudd_data
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.config import Config, load_config
+from mudd_core.data.pipelines import RowShape, documents, parts_of, prepare
+from mudd_core.run.trainer import Trainer
+from text_settings import quiet
+
+LENGTH, BATCH = 16, 2
+KINDS = ("text", "pack", "rows", "blocks", "synthetic", "own_text", "own_ids")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three jsonl files of short documents."""
+    folder = tmp_path_factory.mktemp("jsonl")
+    rng = random.Random(5)
+    for number in range(3):
+        lines = [
+            " ".join(rng.choice("abcdefg") * rng.randint(1, 3) for _ in range(rng.randint(1, 9)))
+            for _ in range(220)
+        ]
+        (folder / f"{number}.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    return folder
+
+
+def _own_text(path: str) -> Any:
+    return (f"document {number} of {Path(path).name}" for number in range(60))
+
+
+def _own_ids(path: str) -> Any:
+    return (np.arange(number, number + LENGTH + 1) % 200 for number in range(60))
+
+
+mudd_data.register("own_text", _own_text)
+mudd_data.register("own_ids", _own_ids)
+
+
+def _config(kind: str, texts: Path, *words: str) -> Config:
+    base = [
+        f"data.pipeline={kind}", f"data.path={texts}", f"data.cache_dir={texts.parent}/{texts.name}-cache",
+        "data.tokenizer=bytes", "model.vocab_size=257", "model.d_model=16", "model.n_layer=1", "model.n_head=2",
+        "model.d_ff=32", "train.steps=4", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=4",
+        "train.save_every=2", "train.logical_shards=2", "train.threads=1", "eval.max_batches=2",
+    ]  # fmt: skip
+    return load_config("tiny.py", [*base, *words])
+
+
+def _hash(config: Config, workdir: Path | None = None) -> str:
+    with Trainer(config, workdir, progress=None) as trainer:
+        return str(trainer.fit().final_hash)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pipeline_has_the_same_bits_in_micro_batches_and_after_a_stop(
+    kind: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = _hash(_config(kind, texts))
+    assert _hash(_config(kind, texts, "train.micro_batch_size=1")) == whole
+    config = _config(kind, texts)
+    with Trainer(config, tmp_path / "run") as trainer:
+        for _ in range(3):
+            trainer.step()
+        trainer.save()
+    assert _hash(config, tmp_path / "run") == whole
+    other = {"rows": "train.seed=9", "own_ids": "data.shuffle=on"}.get(kind, "data.seed=9")
+    assert _hash(_config(kind, texts, other)) != whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_are_known_before_the_data(kind: str, texts: Path) -> None:
+    config = _config(kind, texts)
+    prepared = prepare(config, progress=quiet)
+    shape = RowShape(LENGTH, BATCH, 3)
+    for split in ("train", "valid"):
+        rows = prepared.rows(split, shape)  # type: ignore[arg-type]
+        assert tuple(rows.parts) == parts_of(config.data)
+        behind = rows.arrays(rows.rows, 1)
+        assert set(behind) == {"inputs", "targets", *rows.parts}
+        assert split == "train" or (behind["targets"] == -1).all()
+
+
+def test_one_batch_again_and_again(texts: Path) -> None:
+    with Trainer(_config("pack", texts, "data.repeat_batch=true")) as trainer:
+        rows = trainer.engine.batcher
+        assert (rows.arrays(0, BATCH)["inputs"] == rows.arrays(6, BATCH)["inputs"]).all()
+
+
+def test_a_killed_build_goes_on_behind_its_last_file(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    whole = prepare(_config("pack", texts, f"data.cache_dir={tmp_path}/a"), progress=quiet)
+    from mudd_core.data.pipelines import documents_build
+
+    read: list[int] = []
+    encode = documents_build.framed
+
+    def killed(*args: Any) -> Any:
+        read.append(1)
+        if len(read) == 2:
+            raise KeyboardInterrupt
+        return encode(*args)
+
+    monkeypatch.setattr(documents_build, "framed", killed)
+    config = _config("pack", texts, f"data.cache_dir={tmp_path}/b")
+    with pytest.raises(KeyboardInterrupt):
+        prepare(config, progress=quiet)
+    assert not list((tmp_path / "b").glob("*/tokens.h5"))
+    resumed = prepare(config, progress=quiet)
+    assert len(read) == 4  # the first file is not read again
+    assert resumed.seal == whole.seal
+    assert resumed.fingerprint == whole.fingerprint
+    assert not list((tmp_path / "b").glob("*.parts"))
+
+
+def test_files_named_by_eval_match_validate_and_do_not_train(texts: Path) -> None:
+    prepared = prepare(_config("pack", texts, "data.eval_match=1.jsonl"), progress=quiet)
+    assert prepared.rows("valid", RowShape(LENGTH, BATCH, 0)).rows == 220
+
+
+def test_an_epoch_ends(texts: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"\[data.epochs\] 1 passes have \d+ batches of 2 rows, and train.steps=4000"
+    ):
+        Trainer(_config("pack", texts, "data.epochs=1", "train.steps=4000"))
+    with pytest.raises(UserError, match="no end"):
+        Trainer(_config("synthetic", texts, "data.epochs=1"))
+
+
+def test_bad_input(texts: Path, tmp_path: Path) -> None:
+    def refused(*words: str, kind: str = "pack") -> str:
+        with pytest.raises(UserError) as error:
+            prepare(_config(kind, texts, *words), progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
+        return str(error.value)
+
+    assert "those there: text" in refused("data.column=body")
+    assert "did you mean pack" in refused(kind="packs")
+    assert "there is no file" in refused(kind="nothing.py:reader")
+    assert "expected at least" in refused("train.batch_size=2", f"data.path={texts}/0.jsonl", kind="rows")
+    assert "model.vocab_size" in refused("model.vocab_size=0", kind="synthetic")
+    (tmp_path / "mine.py").write_text("def other(path): return []\n")
+    assert "expected a function 'reader'" in refused(kind=f"{tmp_path}/mine.py:reader")
+    (tmp_path / "mine.py").write_text("def reader(path):\n    yield 'text'\n    yield [1, 2]\n")
+    assert "got both by item 1" in refused(kind=f"{tmp_path}/mine.py:reader")
+
+
+def test_a_reader_in_a_file(texts: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def reader(path):\n    return (f'line {n} of {path}' for n in range(99))\n")
+    prepared = prepare(_config(f"{file}:reader", texts), progress=quiet)
+    assert prepared.rows("train", RowShape(LENGTH, BATCH, 0)).parts == ("positions", "segments")
+
+
+def test_damaged_blocks_are_named(texts: Path, tmp_path: Path) -> None:
+    config = _config("blocks", texts, f"data.cache_dir={tmp_path}")
+    fingerprint = prepare(config, progress=quiet).fingerprint
+    (tmp_path / fingerprint / "cache.json").write_text('{"train_files": [3]}')
+    with pytest.raises(FormatError, match="documents of its files"):
+        prepare(config, progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
