@@ -169,3 +169,20 @@ def test_damaged_blocks_are_named(texts: Path, tmp_path: Path) -> None:
     (tmp_path / fingerprint / "cache.json").write_text('{"train_files": [3]}')
     with pytest.raises(FormatError, match="documents of its files"):
         prepare(config, progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
+
+
+def test_the_rows_of_a_step_are_shown(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mudd_core.tools.data_show import main
+
+    words = [
+        "data.pipeline=pack", f"data.path={texts}", f"data.cache_dir={texts.parent}/{texts.name}-cache",
+        "data.tokenizer=bytes", "train.batch_size=2", "train.seq_len=24",
+    ]  # fmt: skip
+    assert main(["--config=tiny.py", "--step=3", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "sample 4, row 0 of step 3" in shown
+    assert "sample 5, row 1 of step 3" in shown
+    assert "ignored]" in shown
+    assert "segments 1x" in shown
+    with pytest.raises(UserError, match="--step"):
+        main(["--config=tiny.py", "--step=0"])

@@ -76,8 +76,9 @@ def _command(name: str) -> str:
 
 def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
-    if words and words[0] in TOOLS:
-        return words[0], list(words[1:])
+    for count in (2, 1):  # "data show" is a command, and "data" another one
+        if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
+            return name, list(words[count:])
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         value = value if equals else "".join(words[i + 1 : i + 2])

@@ -21,6 +21,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         "check a parametrisation over widths, find the rate that transfers",
     ),
     "preprocess": ("mudd_core.tools.preprocess.command", "Parquet files of training rows out of documents"),
+    "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),
     "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (
         "mudd_core.tools.mix_weights",

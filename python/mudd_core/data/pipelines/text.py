@@ -105,7 +105,12 @@ def in_records(settings: DataConfig) -> bool:
         return True
     if not settings.path or settings.format == "text":
         return False
-    path = Path(settings.path).expanduser()
+    try:
+        path = Path(settings.path).expanduser()
+    except RuntimeError:  # ~ of a user that is not there: the listing says so
+        return False
+    if "\0" in settings.path:
+        return False
     if not path.exists():
         return "*" in settings.path or "," in settings.path
     if path.is_file():

@@ -1,0 +1,68 @@
+"""Shows the rows that a step of a config trains on: text of inputs and targets, segments, and targets that do not count.
+
+python3 launch.py data show --config=small.py --step=12 data.path=corpus
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import load_config
+from mudd_core.config.tool_arguments import ToolArguments
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    asked, rest = _parser().read(words)
+    if asked.step < 1:
+        raise UserError(f"[data show] --step: expected 1 or more, got {asked.step}")
+    from mudd_core.data.pipelines import prepare
+    from mudd_core.run.components import training_rows
+
+    config = load_config(asked.config, rest)
+    data = prepare(config)
+    size = config.train.batch_size
+    first = (asked.step - 1) * size
+    arrays = training_rows(config, data).arrays(first, size)
+    for row in range(size):
+        print(f"sample {first + row:,}, row {row} of step {asked.step}")
+        for line in row_lines({name: array[row] for name, array in arrays.items()}, data.tokenizer):
+            print(f"  {line}")
+    return 0
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("data show", __doc__ or "", fields="data.path=FILE")
+    parser.add_argument("--config", required=True, metavar="FILE", help="config of the run")
+    parser.add_argument(
+        "--step", type=int, default=1, metavar="N", help="step whose batch is shown; default 1"
+    )
+    return parser
+
+
+def row_lines(row: Mapping[str, Any], tokenizer: Any) -> Iterator[str]:
+    """Lines about one row. tokenizer: None shows ids."""
+    counted = int((row["targets"] >= 0).sum())
+    yield f"inputs   {_shown(row['inputs'], tokenizer)}"
+    yield f"targets  {_targets(row['targets'].tolist(), tokenizer)}"
+    yield f"counted  {counted} of {len(row['targets'])} targets"
+    for name in ("segments", "key_mask"):
+        if name in row:
+            runs = ((value, len(list(run))) for value, run in groupby(row[name].tolist()))
+            yield f"{name:<8} {' '.join(f'{value}x{length}' for value, length in runs)}"
+
+
+def _shown(ids: Any, tokenizer: Any) -> str:
+    return repr(tokenizer.decode(ids)) if tokenizer is not None else " ".join(map(str, ids))
+
+
+def _targets(targets: list[int], tokenizer: Any) -> str:
+    """Text of the targets that count, in runs; how many lie between them that do not."""
+    parts = []
+    for counts, run in groupby(targets, key=lambda target: target >= 0):
+        ids = list(run)
+        parts.append(_shown(ids, tokenizer) if counts else f"[{len(ids)} ignored]")
+    return " ".join(parts)
