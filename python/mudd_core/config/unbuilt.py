@@ -10,6 +10,7 @@ _UNBUILT = frozenset(
     {
         "data.cache",
         "data.files_per_group",
+        "data.files_per_group",
         "data.zero_loss",
         "eval.at_start",
         "eval.documents",

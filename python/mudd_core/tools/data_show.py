@@ -1,4 +1,4 @@
-"""Shows the rows that a step of a config trains on: text of inputs and targets, segments, and targets that do not count.
+"""Shows the rows that a step trains on: text of inputs and targets, segments, and the targets that do not count.
 
 python3 launch.py data show --config=small.py --step=12 data.path=corpus
 """

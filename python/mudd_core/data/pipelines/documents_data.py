@@ -67,6 +67,11 @@ class DocumentData(ABC):
     def train_tokens(self) -> int:
         return self.cache.n_train_tokens
 
+    @property
+    def documents(self) -> tuple[int, int]:
+        """Of training and of validation."""
+        return self.cache.train.documents, self.cache.valid.documents
+
     @abstractmethod
     def rows(self, split: Split, shape: RowShape) -> Rows:
         """The rows of a split; UserError if it has too few."""

@@ -60,6 +60,7 @@ class SyntheticData:
     seal: str | None = None
     valid_bytes_per_target: float = 0.0
     train_tokens: int = 0
+    documents: tuple[int, int] = (0, 0)
 
     @property
     def fingerprint(self) -> str:
