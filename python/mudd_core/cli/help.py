@@ -57,6 +57,7 @@ _CODES = {
 
 
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
+_HIDDEN = (*_MEASURING, "data show")  # named on other lines
 
 
 def short_usage() -> str:
@@ -85,7 +86,7 @@ def main_help() -> str:
         "",
         "commands:",
         *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
-        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _MEASURING),
+        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",

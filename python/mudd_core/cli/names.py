@@ -6,7 +6,7 @@ COMMANDS = {
     "train": "train, or resume what the work directory holds (the default)",
     "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
     "sample": "write text with the newest checkpoint",
-    "data": "build the token cache and say what is in it",
+    "data": "build the token cache and say what is in it; data show: the rows of a step",
     "report": "what a work directory holds: config, losses, checkpoints",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.

@@ -10,7 +10,6 @@ _UNBUILT = frozenset(
     {
         "data.cache",
         "data.files_per_group",
-        "data.files_per_group",
         "data.zero_loss",
         "eval.at_start",
         "eval.documents",
