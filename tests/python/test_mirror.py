@@ -18,6 +18,9 @@ from fake_engine import FakeEngine
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import mapped, mirror_folder
 from mudd_core.cli import main
+from mudd_core.dist import Comm
+from mudd_core.run.trainer import Trainer
+from rank_runs import on_ranks
 from tiny_run import CONFIG
 
 URL = "faulty://bucket/run"
@@ -86,7 +89,8 @@ def mirrored() -> None:
         for file in LOCAL.rglob("*")
         if file.is_file() and file.name not in (".lock", "log.txt")
     }
-    assert there() == here
+    # Files of TensorBoard are named by the second: those of a lost machine stay there.
+    assert {name: data for name, data in there().items() if name in here or "tensorboard" not in name} == here
 
 
 def test_a_run_is_mirrored_each_manifest_last(tmp_path: Path) -> None:
@@ -229,3 +233,36 @@ def test_a_mapped_url_is_a_plain_folder(tmp_path: Path, tiny_text: Path) -> None
     assert main(["train", *words, "train.steps=1"]) == 0
     assert (tmp_path / "mnt" / "run" / "summary.json").is_file()
     assert not (tmp_path / "runs" / "remote").exists()
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_the_first_of_several_ranks_mirrors_the_run(bad: bool, tmp_path: Path) -> None:
+    Faulty.bad = set(range(12, 10**4)) if bad else set()
+
+    def work(comm: Comm) -> Any:
+        engine = FakeEngine()
+        engine.comm = comm
+        config = fake_runs.config_of()
+        with Trainer(config, URL, comm=comm, assemble=fake_runs.fake_assembly(engine)) as trainer:
+            try:
+                return trainer.fit().final_hash
+            except Exception as error:
+                return getattr(error, "exit_code", error)
+
+    found = on_ranks(work, 2)
+    if bad:
+        assert found == [74, 74]
+    else:
+        assert found == [fake_runs.unbroken(tmp_path / "alone")] * 2
+        mirrored()
+
+
+def test_a_plan_looks_at_the_url_of_the_work_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--config=mup/tiny.py", "--plan", f"--workdir={URL}"]
+    assert main(words) == 0
+    monkeypatch.setattr(Faulty, "dead", True)
+    assert main(words) == 2
+    assert "cannot be reached: no route to host" in capsys.readouterr().err
+    assert not Path("runs").exists()

@@ -40,6 +40,7 @@ BUCKETS = {
     "data.path": [*TRAIN, "--workdir=w", f"data.path={URL}"],
     "data.tokenizer": [*TRAIN, "--workdir=w", "data.tokenizer=gs://host/tokenizer.json"],
     "workdir": [*TRAIN, f"--workdir={URL}"],
+    "plan": [*TRAIN, "--plan", f"--workdir={URL}"],
     "validate": ["validate", f"--workdir={URL}"],
     "sample": ["sample", "--config=tiny.py", f"--workdir={URL}"],
     "report": ["report", f"--workdir={URL}"],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
 from mudd_core.cli.argv import Request
 from mudd_core.cli.job import asked
 from mudd_core.cli.names import JOB_OPTIONS, known_words
@@ -37,6 +38,8 @@ def run(request: Request) -> int:
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.run.plan_report import plan_text
 
+        if is_url(str(request.run_place)):
+            _look_at(str(request.run_place), request.workdir)
         print(plan_text(request.required_config(), request.workdir, _place(request)))
         return 0
     if request.command == "train" and "--params" in request.options:
@@ -55,6 +58,13 @@ def explain(request: Request) -> str:
         return explained(config, name, request.resolved.grammar, request.resolved.origins)
     origins = origins_of_words(config, request.options["--config"], request.words, known_words())
     return explained(config, name, "", origins)
+
+
+def _look_at(url: str, folder: Path) -> None:
+    """UserError where a start could not use the URL of its work directory."""
+    from mudd_core.run.mirror import Mirror
+
+    Mirror(url, folder.absolute(), writes=False)
 
 
 def _place(request: Request) -> Place:

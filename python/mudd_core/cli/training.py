@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.argv import Request
 from mudd_core.cli.log_text import copied_output
@@ -73,7 +74,11 @@ def write_files(resolved: Resolved) -> None:
     """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
     from mudd_core import _core
 
-    for path, text in resolved.writes.items():
+    for asked, text in resolved.writes.items():
+        path = mapped(asked, resolved.config.storage.map)
+        path = (
+            str(mirror_folder(path)) if is_url(path) else path
+        )  # below the work directory, which goes there
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             _core.replace_file(path, text.encode())
