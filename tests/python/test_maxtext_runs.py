@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mudd_core.cli import main
+from tiny_run import ROOT
 
 SIZES = """
     model_name=LlamaMedium base_emb_dim=16 base_num_query_heads=2 base_num_kv_heads=2 head_dim=8 base_mlp_dim=32
@@ -76,3 +79,15 @@ def test_explain_of_a_config_of_our_own(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[2].endswith("configs/muddformer/tiny.py")
     assert main(["--config=muddformer/tiny.py", "--explain=optim.momentun"]) == 2
     assert "optim.momentum" in capsys.readouterr().err
+
+
+def test_ranks_train_and_resume_by_the_same_command(words: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "launch.py"), "--ranks=2", *words]
+    first = subprocess.run(
+        [*command, "train.stop_at=2"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 75 and "--ranks=2 own.yml" in first.stdout, first.stderr
+    second = subprocess.run(
+        [*command, "train.stop_at=0"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 0 and "completed step: 4," in second.stdout, second.stderr

@@ -135,11 +135,13 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
             "config": to_dict(request.required_config()),
             "words": request.words,
             "options": request.options,
+            "typed": request.typed,
         }
 
     told = ranks.from_first(read)
     if not ranks.first:
         request = Request(told["command"], from_dict(told["config"]), told["words"], told["options"])
+        request.typed = told["typed"]
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
     note = _common_isa(ranks, same=config.dist.isa == "same")

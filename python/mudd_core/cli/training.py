@@ -70,10 +70,12 @@ def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
         import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
 
 
-def write_files(resolved: Resolved) -> None:
+def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
     """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
     from mudd_core import _core
 
+    if resolved is None or not ranks.first:
+        return
     for asked, text in resolved.writes.items():
         path = mapped(asked, resolved.config.storage.map)
         path = (
@@ -126,11 +128,12 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
     if note := recipe_note(config):
         progress.say(note)
-    if request.resolved is not None and not store.has_checkpoint():
+    of_original = ranks.any(request.resolved is not None)  # the first rank alone has resolved it
+    if of_original and not store.has_checkpoint():
         ranks.together(lambda: import_weights(request.resolved, ranks))
     trainer = Trainer(config, store, progress=progress, comm=ranks.comm)
-    if request.resolved is not None and ranks.first:
-        write_files(request.resolved)
+    if of_original:
+        ranks.together(lambda: write_files(request.resolved, ranks))
     progress.say(environment_text(config.train.precision) + ranks.text)
     try:
         summary = trainer.fit()
@@ -206,7 +209,7 @@ def write_now(text: str) -> None:
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
     """The words that name this run again, ready to paste."""
     words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
-    if request.resolved is not None:
+    if request.typed:
         return shlex.join([*words, f"--workdir={request.workdir}"] if command else [*words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
