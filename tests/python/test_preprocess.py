@@ -182,6 +182,23 @@ def test_records_of_other_formats_are_documents_too(source: Path, tmp_path: Path
     )  # underscores, the last counts
 
 
+def test_arrow_folders_and_the_hubs_cache_are_documents_and_datasets_reads_the_rows(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    lines = (source / "data" / "wiki.train.txt").read_text().split("\n")[:-1]
+    saved = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": lines})})
+    saved.save_to_disk(str(tmp_path / "disk"))
+    assert list(find(str(tmp_path / "disk"), "", "train").texts()) == lines
+    assert command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "disk"))) == 0
+    found = datasets.Dataset.from_parquet(str(tmp_path / "o" / "rows*"))
+    assert isinstance(found, datasets.Dataset)
+    assert found.column_names == ["input_ids", "attention_mask", "labels"]
+    assert found["labels"][:] == read(tmp_path / "o")["labels"].to_pylist()
+
+
 def test_more_files_than_documents(source: Path, tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("\n".join(["un autos " * 40] * 2))
     assert (
@@ -259,7 +276,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "shortest": (("--min-sequence-length", "33"), "min-sequence-length: expected at most 32"),
     "no number": (("--stride", "many"), "stride"),
     "split": (("--dataset-split-type", "dev"), "there are wiki-validation-00000-of-00001.parquet"),
-    "no data": (("--dataset-name", "nowhere"), "dataset-name: expected a file, a folder"),
+    "no data": (("--dataset-name", "nowhere"), "dataset-name: expected a folder or a data set of the hub"),
     "no tokenizer": (("--tokenizer-model", "nowhere"), "tokenizer-model: expected"),
 }
 
@@ -276,10 +293,10 @@ def test_bad_arguments_end_with_2_and_leave_nothing(
 
 def test_a_wrong_column_names_those_there(source: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"body": ["x"], "title": ["y"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="expected a column 'text'; there are body, title"):
+    with pytest.raises(UserError, match=r"expected a column .*, got 'text'; those there: body, title"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.parquet")))
     (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
-    with pytest.raises(UserError, match="records with a string 'text'; there are body"):
+    with pytest.raises(UserError, match="got 'text'; those there: body"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.jsonl")))
 
 

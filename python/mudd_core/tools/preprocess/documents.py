@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary
-from mudd_core.tools.preprocess.parquet import pyarrow
+from mudd_core.config.data import DataConfig
+from mudd_core.data import formats
+from mudd_core.data.access import LOCAL
+from mudd_core.data.hub_datasets import with_dataset
 
 COLUMN = "text"
 _TEXT = (".txt", ".text", ".tokens", ".raw")
 _SPLITS = ("train", "test", "valid", "validation", "dev", "eval")
+_RECORDS = [one for one in formats.FORMATS.values() if one.name != "text"]
+_DATA = (*_TEXT, *(ending for one in _RECORDS for ending in one.endings))
 
 
 @dataclass(frozen=True)
@@ -27,27 +30,34 @@ class Source:
     def texts(self) -> Iterator[str]:
         """The documents, in the order of the files and of their places in them."""
         for file in self.files:
-            yield from reader_of(file)(file)
+            own = file.name.lower().endswith(_TEXT) or formats.format_of(file).name == "text"
+            yield from _lines(file) if own else formats.documents(file, COLUMN)
 
     def count(self) -> int:
         """Number of documents: one pass over the files."""
         return sum(1 for _ in self.texts())
 
 
-def reader_of(file: Path) -> Callable[[Path], Iterator[str]]:
-    """The reader for the ending of a file."""
-    return _READERS.get(file.suffix.lower(), _lines)
-
-
 def find(name: str, part: str, split: str) -> Source:
-    """The files of a file, or of a split of a folder; UserError where there are none."""
+    """The files of a file, of a split of a folder or of a data set of the hub; UserError where there are none."""
     path = local(name, "[preprocess] --dataset-name")
     if path.is_file():
         return Source((path,))
-    if not path.is_dir():
-        raise UserError(
-            f"[preprocess] --dataset-name: expected a file, a folder or a data set on this machine, got '{name}'"
+    if path.is_dir():
+        return _in_folder(path, part, split)
+    try:
+        found = with_dataset(DataConfig(dataset=name, dataset_config=part, split=split), LOCAL)
+    except UserError as error:
+        text = (
+            str(error)
+            .replace("[data.dataset]", "[preprocess] --dataset-name:")
+            .replace(", or set hub.online=true", "")
         )
+        raise UserError(text.replace("[data.split]", "[preprocess] --dataset-split-type:")) from None
+    return Source(tuple(Path(file) for file in found.path.split(",")))
+
+
+def _in_folder(path: Path, part: str, split: str) -> Source:
     folder = path / part if part and (path / part).is_dir() else path
     files = sorted(file for file in folder.rglob("*") if file.is_file() and _is_data(file, folder))
     own = [file for file in files if split in _words(file.relative_to(folder))]
@@ -63,7 +73,7 @@ def find(name: str, part: str, split: str) -> Source:
 
 def _is_data(file: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return not hidden and (file.suffix.lower() in _READERS or file.suffix.lower() in _TEXT)
+    return not hidden and file.name.lower().endswith(_DATA)
 
 
 def _words(name: Path) -> set[str]:
@@ -78,17 +88,6 @@ def _lines(file: Path) -> Iterator[str]:
     """A document for each line, without its end."""
     for line, offset in _raw_lines(file):
         yield _decoded(line, file, offset)
-
-
-def _json_lines(file: Path) -> Iterator[str]:
-    for line, offset in _raw_lines(file):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(_decoded(line, file, offset))
-        except (ValueError, RecursionError) as error:
-            raise FormatError(str(file), offset, f"expected a line of JSON: {error}") from None
-        yield _text_in(record, file)
 
 
 def _raw_lines(file: Path) -> Iterator[tuple[bytes, int]]:
@@ -107,31 +106,3 @@ def _decoded(line: bytes, file: Path, offset: int) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(str(file), offset + error.start, "expected UTF-8 text") from None
-
-
-def _text_in(record: Any, file: Path) -> str:
-    text = record.get(COLUMN) if isinstance(record, dict) else None
-    if not isinstance(text, str):
-        there = f"there are {', '.join(record)}" if isinstance(record, dict) else "it is no object"
-        raise UserError(f"[preprocess] {file}: expected records with a string '{COLUMN}'; {there}")
-    return text
-
-
-def _parquet(file: Path) -> Iterator[str]:
-    arrow = pyarrow()
-    try:
-        with arrow.parquet.ParquetFile(file) as table:
-            if COLUMN not in table.schema_arrow.names:
-                there = ", ".join(table.schema_arrow.names)
-                raise UserError(f"[preprocess] {file}: expected a column '{COLUMN}'; there are {there}")
-            for batch in table.iter_batches(columns=[COLUMN]):
-                yield from (text or "" for text in batch.column(0).to_pylist())
-    except (OSError, arrow.ArrowException) as error:
-        raise FormatError(str(file), 0, f"expected a Parquet file: {error}") from None
-
-
-_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
-    ".parquet": _parquet,
-    ".jsonl": _json_lines,
-    ".json": _json_lines,
-}
