@@ -266,3 +266,11 @@ def test_a_plan_looks_at_the_url_of_the_work_directory(
     assert main(words) == 2
     assert "cannot be reached: no route to host" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_a_run_starts_from_weights_in_a_mounted_bucket(tmp_path: Path, tiny_text: Path) -> None:
+    data = [f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}", "train.steps=1"]
+    assert main(["train", f"--config={CONFIG}", f"--workdir={tmp_path / 'mnt' / 'old'}", *data]) == 0
+    words = [*data, "start.load_parameters_path=gs://b/old", f"storage.map=gs://b={tmp_path / 'mnt'}"]
+    assert main(["train", f"--config={CONFIG}", f"--workdir={tmp_path / 'new'}", *words]) == 0
+    assert f"started from {tmp_path / 'mnt' / 'old'}" in (tmp_path / "new" / "log.txt").read_text()

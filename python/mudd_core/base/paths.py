@@ -31,7 +31,7 @@ def url_fault(path: str | Path) -> str | None:
     copy = f" ({_COPY[scheme]})" if scheme in _COPY else ""
     return (
         f"expected a local path, got the URL '{path}'; URLs are neither read nor written here: copy the files to or "
-        f"from a local folder with the storage's own program{copy} and give that folder here"
+        f"from a local folder with the storage's own program{copy} and give that folder here, or mount it (storage.map)"
     )
 
 

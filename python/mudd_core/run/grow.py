@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.storage import mapped
 from mudd_core.checkpoint import dtypes, whole_parts
 from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config, TokenFormerConfig
@@ -156,16 +157,21 @@ def start_weights(
     return result
 
 
+def start_path(config: Config) -> str:
+    """start.load_parameters_path, a mounted bucket's prefix replaced by its folder (storage.map)."""
+    return mapped(config.start.load_parameters_path, config.storage.map)
+
+
 def check_start(config: Config) -> None:
     """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
     if config.start.load_parameters_path:
-        check_source(config.start.load_parameters_path, state=config.start.keep_optimizer)
+        check_source(start_path(config), state=config.start.keep_optimizer)
 
 
 def start_from(config: Config, engine: Any) -> str:
     """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
     start = config.start
-    source = read_source(start.load_parameters_path, state=start.keep_optimizer)
+    source = read_source(start_path(config), state=start.keep_optimizer)
     number = start.load_parameters_path_slot_number
     weights = start_weights(engine.model, source, slot_number=number, how=start.grow_init)
     rounded = sum(set_weight(engine.model.store, name, value) for name, value in weights.items())

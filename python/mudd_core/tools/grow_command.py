@@ -97,7 +97,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     text = prepare(config)
     new = resolved_model(config, text.vocab_size)
     assert isinstance(new, TokenFormerConfig)
-    source = grow.read_source(config.start.load_parameters_path)
+    source = grow.read_source(grow.start_path(config))
     number = config.start.load_parameters_path_slot_number
     old = grow.old_model_config(new, source, number)
     if preserve:
