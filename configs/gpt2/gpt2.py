@@ -19,7 +19,9 @@ def get_config() -> Config:
             resid_dropout=0.1,
         ),
         data=DataConfig(vocab_size=50257, recipe_text="WikiText-103", recipe_tokenizer="GPT-2"),
-        train=TrainConfig(steps=5000, batch_size=16, seq_len=256, save_every=1000, eval_every=1000),
+        train=TrainConfig(
+            steps=5000, batch_size=16, seq_len=256, save_every=5000, eval_every=5000, log_every=100
+        ),
         optim=OptimConfig(
             lr=3e-5,
             beta2=0.98,

@@ -16,5 +16,5 @@ def get_config() -> Config:
         model=replace(base.model, n_layer=1),
         train=train,
         optim=replace(base.optim, warmup_steps=7),
-        eval=EvalConfig(max_batches=25),
+        eval=EvalConfig(documents=100),
     )

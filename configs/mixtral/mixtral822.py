@@ -3,7 +3,7 @@
 Capacity is off, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
 """
 
-from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig
+from mudd_core.config import Config, DataConfig, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
@@ -25,10 +25,12 @@ def get_config() -> Config:
             steps=250,
             batch_size=256,
             seq_len=32768,
-            micro_batch_size=32,
+            logical_shards=256,
+            micro_batch_size=1,
             seed=4321,
             eval_every=6,
             log_every=1,
+            precision="bf16",
         ),
         optim=OptimConfig(
             lr=2e-5,
@@ -38,4 +40,5 @@ def get_config() -> Config:
             warmup="between",
             decay="no_norm_no_bias",
         ),
+        eval=EvalConfig(batch_size=1),
     )

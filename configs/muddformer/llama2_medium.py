@@ -10,7 +10,7 @@ def get_config() -> Config:
         model=TransformerPPConfig(
             vocab_size=50432, max_seq_len=2048, d_model=1024, n_layer=24, n_head=16, d_ff=2816, init_std=0.006
         ),
-        data=DataConfig(vocab_size=50432, recipe_text="The Pile", recipe_tokenizer="GPT-NeoX-20B"),
+        data=DataConfig(vocab_size=50432, seed=9876, recipe_text="The Pile", recipe_tokenizer="GPT-NeoX-20B"),
         train=TrainConfig(
             steps=13500,
             batch_size=256,
@@ -20,8 +20,10 @@ def get_config() -> Config:
             save_every=500,
             eval_every=13500,
             keep_last=4,
+            seed=9876,
+            precision="bf16",
         ),
-        eval=EvalConfig(batch_size=1),
+        eval=EvalConfig(batch_size=1, max_batches=41_472),
         optim=OptimConfig(
             lr=3e-4, warmup_steps=135, warmup="zero", schedule="cosine", final_lr_ratio=0.1, decay="all"
         ),

@@ -13,7 +13,9 @@ def get_config() -> Config:
         base,
         name="llama-medium",
         model=replace(base.model, vocab_size=32000, max_seq_len=4096, rope_base=500000.0),
-        data=DataConfig(vocab_size=32000, recipe_text="The Pile", recipe_tokenizer="of 32,000 ids"),
+        data=DataConfig(
+            vocab_size=32000, seed=9876, recipe_text="The Pile", recipe_tokenizer="of 32,000 ids"
+        ),
         train=replace(
             base.train,
             steps=440000,

@@ -18,6 +18,7 @@ def get_config() -> Config:
             save_every=5000,
             eval_every=5000,
             log_every=100,
+            precision="bf16",
         ),
         optim=OptimConfig(
             lr=1.0,

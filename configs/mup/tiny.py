@@ -14,7 +14,15 @@ def get_config() -> Config:
         name="mup-tiny",
         model=replace(small.model, vocab_size=0, max_seq_len=0, n_layer=4),
         data=DataConfig(vocab_size=2048),
-        train=replace(small.train, steps=300, batch_size=8, save_every=150, eval_every=150, log_every=10),
+        train=replace(
+            small.train,
+            steps=300,
+            batch_size=8,
+            save_every=150,
+            eval_every=150,
+            log_every=10,
+            precision="fp32",
+        ),
         optim=replace(small.optim, lr=2**-6, warmup_steps=30),
         eval=replace(small.eval, max_batches=0),
     )

@@ -14,7 +14,7 @@ def get_config() -> Config:
         model=TokenFormerConfig(
             vocab_size=50304, max_seq_len=1024, d_model=768, n_layer=12, n_head=12, slot_num=576
         ),
-        data=DataConfig(recipe_text="OpenWebText", recipe_tokenizer="GPT-NeoX-20B"),
+        data=DataConfig(seed=0, recipe_text="OpenWebText", recipe_tokenizer="GPT-NeoX-20B"),
         train=TrainConfig(
             steps=600_000,
             batch_size=512,
@@ -24,6 +24,8 @@ def get_config() -> Config:
             save_every=10_000,
             eval_every=10_000,
             seed=42,
+            precision="bf16",
+            keep_last=0,
         ),
         optim=OptimConfig(
             lr=6e-4, warmup_steps=6000, warmup="zero", schedule="cosine", final_lr_ratio=0.1, decay="all"

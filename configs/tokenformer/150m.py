@@ -31,6 +31,7 @@ def get_config() -> Config:
             micro_batch_size=4,
             save_every=500,
             eval_every=5000,
+            precision="bf16",
         ),
         optim=OptimConfig(
             lr=6e-4,

@@ -236,7 +236,7 @@ def test_keep_last_reads_the_newest_back_first(tmp_path: Path) -> None:
         keep_last(tmp_path, 1, 10)
     assert checkpoint.list_steps(tmp_path) == [3, 10]
     with pytest.raises(ValueError, match="keep"):
-        keep_last(tmp_path, 0, 10)
+        keep_last(tmp_path, -1, 10)
 
 
 def test_keep_last_counts_this_runs_steps_up_to_the_saved_one(tmp_path: Path) -> None:

@@ -189,10 +189,11 @@ def test_the_command_line_can_be_pasted_back() -> None:
     assert (again.command, again.options, again.words) == ("sample", request.options, request.words)
 
 
-def test_the_ending_names_paths_commands_and_the_hash() -> None:
+def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = training.ending(summary, Path("/w/runs/tiny"), request)
+    text = training.ending(summary, tmp_path, request)
     for part in (
         "300 steps",
         "307,200 tokens",

@@ -12,6 +12,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import (
     GPT2Config,
+    TokenFormerConfig,
     TrainConfig,
     config_hash,
     find_config,
@@ -27,7 +28,21 @@ FILES = sorted(path.relative_to(ROOT / "configs").as_posix() for path in (ROOT /
 def test_all_promised_files_are_there() -> None:
     promised = {"small.py", "tiny.py", "transformer_pp/tiny.py", "transformer_pp/small.py"}
     promised |= {f"gpt2/{name}.py" for name in ("tiny", "small", "gpt2", "distilgpt2")}
-    sizes = ("tiny", "small", "124m", "354m", "757m", "1_4b", "150m", "450m", "900m", "1_5b", "gpt2_baseline")
+    sizes = (
+        "tiny",
+        "small",
+        "124m",
+        "354m",
+        "757m",
+        "1_4b",
+        "150m",
+        "450m",
+        "900m",
+        "1_5b",
+        "gpt2_baseline",
+        "owt2_354m",
+        "owt2_757m",
+    )
     promised |= {f"tokenformer/{name}.py" for name in sizes}
     assert promised <= set(FILES)
 
@@ -75,6 +90,7 @@ def test_recipes_of_the_originals_warm_up_as_they_do(name: str, first: float, pe
 @pytest.mark.parametrize(
     ("alias", "name"),
     [
+        ("LlamaMedium", "muddformer/llama_medium"),
         ("configs/tokenformer/1-5B_train_pile.yml", "tokenformer/1_5b"),
         ("Haiyang-W/TokenFormer-450M", "tokenformer/450m"),
     ],
@@ -100,6 +116,65 @@ def test_published_shapes() -> None:
         1024,
     )
     assert dataclasses.replace(gpt2, n_layer=6) == distil
+
+
+OURS = ("tiny", "small", "check")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_published_sizes_train_in_bf16_and_small_models_of_our_own_do_not(name: str) -> None:
+    ours = name.removesuffix(".py").rpartition("/")[2] in OURS and name != "mup/small.py"
+    published = not ours and not name.startswith("gpt2/")
+    config = mc.load_config(name)
+    assert config.train.precision == ("bf16" if published else "fp32")
+    assert config.optim.moment_dtype == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("name", "train_seed", "data_seed"),
+    [
+        *((f"tokenformer/{size}", 42, 0) for size in ("124m", "354m", "757m", "1_4b", "gpt2_baseline")),
+        *(
+            (f"muddformer/{size}", 9876, 9876)
+            for size in ("llama_medium", "llama2_medium", "mudd_llama2_medium")
+        ),
+    ],
+)
+def test_published_recipes_have_the_originals_seeds(name: str, train_seed: int, data_seed: int) -> None:
+    config = mc.load_config(name)
+    assert (config.train.seed, config.data.seed) == (train_seed, data_seed)
+
+
+def test_numbers_of_the_recipes() -> None:
+    for name in ("mixtral822", "mixtral822_instruct", "mixtral87"):
+        config = mc.load_config(f"mixtral/{name}")
+        assert config.train.logical_shards == config.train.batch_size == 256 and config.eval.batch_size == 1
+    for name in ("llama2_medium", "mudd_llama2_medium"):
+        config = mc.load_config(f"muddformer/{name}")
+        assert (config.eval.max_batches, config.eval.batch_size) == (162 * 256, 1)
+    for name in ("124m", "354m", "757m", "1_4b", "gpt2_baseline"):
+        assert mc.load_config(f"tokenformer/{name}").train.keep_last == 0
+    dry = mc.load_config("mixtral/mixtral80").eval
+    assert (dry.documents, dry.max_batches) == (100, 0)
+    for name in ("gpt2", "distilgpt2"):
+        train = mc.load_config(f"gpt2/{name}").train
+        assert (train.eval_every, train.save_every, train.log_every) == (5000, 5000, 100)
+
+
+def test_the_growth_of_openwebtext2() -> None:
+    for name, slots in (("owt2_354m", (768, 768, 3072)), ("owt2_757m", (1792, 1792, 7168))):
+        config = mc.load_config(f"tokenformer/{name}")
+        model = config.model
+        assert isinstance(model, TokenFormerConfig)
+        assert tuple(model.slots(group) for group in ("qkv", "proj", "ffn")) == slots
+        assert (model.n_layer, model.d_model, model.n_head, model.positions, model.init) == (
+            24,
+            1024,
+            16,
+            "rotary",
+            "neox",
+        )
+        assert (config.train.batch_size, config.train.seq_len, model.max_seq_len) == (512, 1024, 1024)
 
 
 def test_missing_config_names_the_nearest() -> None:

@@ -20,17 +20,18 @@ def keep_last(
     run_id: str,
     saved_step: int,
     spare: int | None = None,
+    every: int = 0,
     comm: Comm | None = None,
 ) -> list[int]:
-    """Deletes a run's steps up to saved_step but the newest `keep` and `spare`; returns the deleted ones.
+    """Deletes a run's steps up to saved_step but the newest `keep` (0: all), `spare` and multiples of `every`.
 
-    saved_step is read back and verified first. Where it does not verify, FormatError, and nothing is deleted; so at
-    least one verified step always remains. Steps behind it (damaged ones that a resume passed over), of another run
-    or without a manifest that can be read are neither counted nor touched. comm: all ranks call this; each reads back
-    its share of the files, rank 0 deletes.
+    Returns the deleted ones. saved_step is read back and verified first. Where it does not verify, FormatError, and
+    nothing is deleted; so at least one verified step always remains. Steps behind it (damaged ones that a resume
+    passed over), of another run or without a manifest that can be read are neither counted nor touched. comm: all ranks
+    call this; each reads back its share of the files, rank 0 deletes.
     """
-    if keep < 1:
-        raise ValueError(f"[checkpoint] keep: expected 1 or more, got {keep}")
+    if keep < 0:
+        raise ValueError(f"[checkpoint] keep: expected 0 or more, got {keep}")
 
     def superfluous() -> list[int]:
         own = [
@@ -38,7 +39,8 @@ def keep_last(
             for step in list_steps(checkpoints_dir)
             if step <= saved_step and _run_of(find_step(checkpoints_dir, step)) == run_id
         ]
-        return [step for step in own[:-keep] if step != spare]
+        old = own[:-keep] if keep else []
+        return [step for step in old if step != spare and not (every and step % every == 0)]
 
     doomed = on_first(comm, superfluous)
     if doomed:

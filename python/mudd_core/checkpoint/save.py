@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ def save(
     writer: list[_core.AtomicFolder] = []  # of rank 0
     try:
         there = on_first(comm, job.prepare)
-        if there and _already_saved(job, own, arrays, run_id, comm):
+        if there and _already_saved(job, own, arrays, (run_id, config_hash, state), comm):
             return job.final
         try:
             temporary = on_first(comm, lambda: job.begin(writer))
@@ -185,9 +186,17 @@ def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> No
 
 
 def _already_saved(
-    job: _Job, own: dict[str, list[Held]], arrays: _Arrays, run_id: str, comm: Comm | None
+    job: _Job,
+    own: dict[str, list[Held]],
+    arrays: _Arrays,
+    identity: tuple[str, str, Mapping[str, Any]],
+    comm: Comm | None,
 ) -> bool:
-    """Whether the step that is there holds these very bytes in these very parts."""
+    """Whether the step that is there holds this config and state, and these very bytes in these very parts.
+
+    identity: run, config hash and state of the run.
+    """
+    run_id, config_hash, state = identity
     try:
         found = verify_step(job.final, comm=comm)
     except (FormatError, OSError):
@@ -196,6 +205,8 @@ def _already_saved(
         raise SaveError(
             f"{job.final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
         )
+    if found.config_hash != config_hash or _untimed(found.state) != _untimed(state):
+        return False
     stored = {
         (name, begin, end): list(part.crcs)
         for name, about in found.tensors.items()
@@ -212,3 +223,12 @@ def _already_saved(
         )
 
     return all(on_all(comm, same))
+
+
+def _untimed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state without its wall time, which a repeated run does not have again."""
+    return {
+        name: value
+        for name, value in json.loads(json.dumps(dict(state), default=str)).items()
+        if name != "seconds"
+    }

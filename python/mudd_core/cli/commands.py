@@ -23,6 +23,7 @@ from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
     from mudd_core.run.booking import Place
+    from mudd_core.run.records import Validation
 
 
 def run(request: Request) -> int:
@@ -177,21 +178,29 @@ def _shown(row: Row, name: str, form: str) -> str:
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else "not finite"
 
 
+def _beside(result: Validation) -> str:
+    """The metric beside the loss, with six decimals."""
+    bits = result.val_bits_per_byte
+    return f"ppl {result.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
+
+
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
     from mudd_core.run.components import validation_batches
     from mudd_core.run.evaluate import evaluate
+    from mudd_core.run.protocols import mean_of, whole_split
 
     config, text, model, step = _loaded(request)
     result = evaluate(
         model,
-        validation_batches(config, text),
+        validation_batches(whole_split(config), text),
         step=step,
         bytes_per_target=text.valid_bytes_per_target,
+        mean=mean_of(config),
     )
     assert result is not None
     print(
-        f"step {step}: validation loss {result.val_loss:.6f}, {result.val_bits_per_byte:.6f} bits per byte, ",
+        f"step {step}: validation loss {result.val_loss:.6f}, {_beside(result)}, ",
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")

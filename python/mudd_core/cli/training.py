@@ -140,7 +140,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     finally:
         progress.close()
     if summary.stopped:
-        saved = ", saved" if summary.step else ""
+        saved = _saved(config, summary)
         progress.say(
             f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:\n"
             f"  {command_line(request, ranks=ranks.world)}"
@@ -154,6 +154,15 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
         print(ending(summary, store.path, request))
     ranks.barrier()  # the first rank has read weights that all share
     return 0
+
+
+def _saved(config: Config, summary: Summary) -> str:
+    """What a stop leaves of the run."""
+    if not config.train.save:
+        return ", not saved (train.save=false): its updates are lost"
+    if config.train.save_policy == "best":
+        return "; the checkpoint is that of the best validation, later updates are lost"
+    return ", saved" if summary.step else ""
 
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
@@ -225,14 +234,20 @@ def ending(summary: Summary, path: Path, request: Request) -> str:
     prompt = shlex.quote("def ")
     skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
     skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
+    from mudd_core.checkpoint import list_steps
+
+    steps = list_steps(path / "checkpoints")
+    saved = [f"  checkpoint  {path / 'checkpoints' / f'step-{steps[-1]}'}"] if steps else []
+    sample = [f"sample   {command_line(request, 'sample')} --prompt {prompt}"] if steps else []
+    reached = "; the target loss is reached" if summary.reached else ""
     return "\n".join(
         [
-            f"done: {summary.steps} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
-            f"{loss}{bits}{skipped}",
-            f"  checkpoint  {path / 'checkpoints' / f'step-{summary.step}'}",
+            f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
+            f"{loss}{bits}{skipped}{reached}",
+            *saved,
             f"  metrics     {path / 'metrics.jsonl'}",
             f"  summary     {path / 'summary.json'}",
-            f"sample   {command_line(request, 'sample')} --prompt {prompt}",
+            *sample,
             view_line(path),
             f"final hash {summary.final_hash}",
         ]

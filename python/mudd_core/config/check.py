@@ -11,6 +11,7 @@ from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
+from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.schema import Config
 from mudd_core.config.train import profile_window
 from mudd_core.config.unbuilt import unbuilt_faults
@@ -106,6 +107,10 @@ def _train_faults(config: Config) -> list[str]:
             f"optim.schedule_steps: expected 0 or at least optim.warmup_steps ({optim.warmup_steps}), "
             f"got {optim.schedule_steps}"
         )
+    if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
+        faults.append(
+            "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"
+        )
     if optim.rule != "sp" and not hasattr(config.model, "d_base"):
         faults.append(
             f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
@@ -148,7 +153,13 @@ def check_config(config: Config) -> None:
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need fields that are right by themselves
         unbuilt = mesh_faults(config.mesh)
-        faults = _model_faults(config) + _train_faults(config) + _path_faults(config) + unbuilt_faults(config)
+        faults = (
+            _model_faults(config)
+            + _train_faults(config)
+            + _path_faults(config)
+            + protocol_faults(config)
+            + unbuilt_faults(config)
+        )
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
     if faults or unbuilt:

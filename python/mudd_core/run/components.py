@@ -15,6 +15,7 @@ from mudd_core.engine.flops import peak_flops
 from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
 from mudd_core.run.peak import TRIES, Peak
+from mudd_core.run.protocols import batches_of
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
 from mudd_core.run.stored_types import require_types, types_note
@@ -136,7 +137,7 @@ def assemble(
         flops_per_token=engine.flops_per_token(),
         peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
-        warnings=tuple(start_warnings.of_threads(_core.num_threads())),
+        warnings=(*start_warnings.of_threads(_core.num_threads()), *start_warnings.of_saving(config)),
         notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
     )
     return _with_text(components, config, text) if text else components
@@ -221,9 +222,5 @@ def training_rows(config: Config, text: Prepared) -> Rows:
 
 
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
-    """Batches (arrays by name) of the held-out rows, eval.max_batches of them at most."""
-    rows = text.rows("valid", row_shape(config))
-    size = config.eval.batch_size or config.train.batch_size
-    count = -(-rows.rows // size)
-    for index in range(min(count, config.eval.max_batches or count)):
-        yield rows.arrays(index * size, size)
+    """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
+    return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from mudd_core.run.protocols import token_mean
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Evaluator, Validation
 
@@ -21,25 +21,24 @@ def evaluate(
     bytes_per_target: float,
     stop: Callable[[], bool] = lambda: False,
     ranks: Ranks | None = None,
+    mean: Callable[[Sequence[tuple[float, int]]], float] = token_mean,
 ) -> Validation | None:
     """Mean nats per target over the batches, and bits per byte; None if `stop` became true meanwhile.
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process.
+    order of batches, so that the result has the bits of one process. mean: the loss by the sums of all batches.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
-    nats, targets = 0.0, 0
+    found: list[tuple[float, int]] = []
     for count, own in _dealt(batches, ranks):
         if stop():
             return None
         sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0)
-        for batch_nats, batch_targets in ranks.gathered(sums)[:count]:
-            nats += batch_nats
-            targets += batch_targets
-    loss = nats / targets if targets else math.nan
-    bits = loss / LN2 / bytes_per_target if bytes_per_target else math.nan
+        found += [(nats, targets) for nats, targets in ranks.gathered(sums)[:count]]
+    loss, targets = mean(found), sum(targets for _, targets in found)
+    bits = loss / LN2 / bytes_per_target if bytes_per_target else None
     return Validation(step, loss, bits, targets, time.perf_counter() - begin)
 
 

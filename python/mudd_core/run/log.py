@@ -172,7 +172,7 @@ class RunLog:
                 return
         self.say(
             f"step {result.step}: validation loss {result.val_loss:.4f}, "
-            f"{result.val_bits_per_byte:.4f} bits per byte ({result.seconds:.1f} s)"
+            f"{result.text} ({result.seconds:.1f} s)"
         )
 
     def saved(self, step: int) -> None:

@@ -77,7 +77,7 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
         f"{flops_text(flops * tokens * train.steps)} in all",
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
-        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last} kept",
+        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
         f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
         f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
         f"                ({source}); validation and saving are not in it",

@@ -134,24 +134,38 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss on the held-out text: mean nats per target, and bits per byte of text."""
+    """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text."""
 
     step: int
     val_loss: float
-    val_bits_per_byte: float
+    val_bits_per_byte: float | None
     targets: int
     seconds: float
 
+    @property
+    def val_ppl(self) -> float:
+        """e to the loss."""
+        return math.exp(min(self.val_loss, 700.0)) if math.isfinite(self.val_loss) else math.nan
+
+    @property
+    def text(self) -> str:
+        """The metric beside the loss: bits per byte, perplexity where there is no text."""
+        bits = self.val_bits_per_byte
+        return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
+
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl."""
-        return asdict(self)
+        row = asdict(self)
+        behind = {name: row.pop(name) for name in ("targets", "seconds")}
+        return {**row, "val_ppl": self.val_ppl, **behind}
 
 
 @dataclass(frozen=True)
 class Summary:
     """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
 
-    skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint.
+    skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
+    ended early because a validation loss was at or below eval.target_loss.
     """
 
     name: str
@@ -166,3 +180,4 @@ class Summary:
     final_hash: str
     stopped: str | None = None
     rewinds: int = 0
+    reached: bool = False

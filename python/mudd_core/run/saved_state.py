@@ -110,6 +110,7 @@ class Saver:
                 run_id=self.run_id,
                 saved_step=step,
                 spare=spare,
+                every=self.config.train.keep_every,
                 comm=self.comm,
             )
         except (OSError, FormatError) as error:

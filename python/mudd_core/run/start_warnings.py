@@ -25,6 +25,13 @@ def of_threads(threads: int) -> list[str]:
     ]
 
 
+def of_saving(config: Config) -> list[str]:
+    """Return a warning where a stop loses updates."""
+    if config.train.save:
+        return []
+    return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
+
+
 def of_text(config: Config, text: Prepared) -> list[str]:
     """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
     train, found = config.train, []

@@ -25,13 +25,16 @@ class RunState:
         self.step_done = self.saved_step = 0
         self.guard = UpdateGuard(train)
         self.last_validation: Validation | None = None
+        self._best: tuple[float, int] | None = None  # of the run's validations: loss and step
         self._last_loss: float | None = None  # None: not finite, or no step yet
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
         self._train_seconds = 0.0
         self._logged_at = (0, 0.0)
         ratio = components.n_targets / max(1, self._tokens_per_step)
-        self.clock = Clock(train.steps, train.eval_every, train.save_every, ratio)
+        tokens = config.eval.every_tokens
+        every = max(1, round(tokens / self._tokens_per_step)) if tokens else train.eval_every
+        self.clock = Clock(train.steps, every, train.save_every, ratio)
 
     @property
     def seconds(self) -> float:
@@ -78,6 +81,8 @@ class RunState:
     def validated(self, result: Validation) -> None:
         """Keep the last validation and its time."""
         self.last_validation = result
+        if self._best is None or result.val_loss < self._best[0]:
+            self._best = result.val_loss, result.step
         self.clock.took("eval", result.seconds)
 
     def due(self, every: int) -> bool:
@@ -85,9 +90,38 @@ class RunState:
         at_end = self.step_done >= self._config.train.steps
         return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
 
+    def validation_due(self) -> bool:
+        """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end."""
+        if self.last_validation is not None and self.last_validation.step == self.step_done:
+            return False
+        settings = self._config.eval
+        if self.step_done == 0:
+            return settings.at_start
+        if not settings.every_tokens:
+            return self.due(self._config.train.eval_every)
+        before, now = (
+            step * self._tokens_per_step // settings.every_tokens
+            for step in (self.step_done - 1, self.step_done)
+        )
+        return now > before or self.due(0)
+
+    def reached(self) -> bool:
+        """Whether this step's validation is at or below eval.target_loss."""
+        target, last = self._config.eval.target_loss, self.last_validation
+        return bool(target) and last is not None and last.step == self.step_done and last.val_loss <= target
+
+    @property
+    def saves_best(self) -> bool:
+        """Whether only steps are saved whose validation is the best one."""
+        return self._config.train.save_policy == "best"
+
     def save_due(self) -> bool:
         """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
-        return self.guard.skips_in_row == 0 and self.due(self._config.train.save_every)
+        if self.guard.skips_in_row:
+            return False
+        if self.saves_best:
+            return self._best is not None and self._best[1] == self.step_done > 0
+        return self.due(self._config.train.save_every)
 
     def saved(self, seconds: float) -> None:
         """The step that is done is on disk now."""
@@ -101,6 +135,7 @@ class RunState:
             **self.guard.state(),
             "last_loss": self._last_loss,
             "seconds": self.seconds,
+            **({"best": list(self._best)} if self.saves_best and self._best else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -109,12 +144,18 @@ class RunState:
         self.guard.restore(state)
         self._last_loss = state["last_loss"]
         self._earlier_seconds = float(state["seconds"])
+        self._restore_best(state)
+
+    def _restore_best(self, state: Mapping[str, Any]) -> None:
+        best = state.get("best")
+        self._best = (float(best[0]), int(best[1])) if best else None
 
     def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
         """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
         self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
         self.step_done = self.saved_step = int(state["step"])
         self._last_loss = state["last_loss"]
+        self._restore_best(state)
         self._logged_at = (self.step_done, self._train_seconds)
         return self.guard.go_back(from_step, state)
 
@@ -134,4 +175,5 @@ class RunState:
             final_hash=final_hash,
             stopped=stopped,
             rewinds=len(self.guard.rewinds),
+            reached=stopped is None and self.reached(),
         )

@@ -102,9 +102,21 @@ class RunStore:
         assert self.config is not None
         file = self.dir.summary_file
         raw = read_object(file) if file.exists() else None
-        if not raw or raw.get("stopped") or raw.get("step") != self.config.train.steps:
+        if not raw or raw.get("stopped"):
+            return None
+        if raw.get("step") != self.config.train.steps and not self._reached(raw):
             return None
         return build(Summary, raw, file)
+
+    def _reached(self, summary: Mapping[str, Any]) -> bool:
+        """Whether the run ended at eval.target_loss, as the field is now."""
+        assert self.config is not None
+        loss = summary.get("val_loss")
+        return (
+            summary.get("reached") is True
+            and isinstance(loss, float)
+            and loss <= self.config.eval.target_loss
+        )
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""

@@ -25,6 +25,7 @@ from mudd_core.run.grow import check_start, start_from
 from mudd_core.run.log import RunLog
 from mudd_core.run.lost_source import LostSource, SourceLostError
 from mudd_core.run.progress import Progress
+from mudd_core.run.protocols import mean_of
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, StepRecord, StepReport, Summary, Validation
 from mudd_core.run.recovery import Recovery
@@ -215,6 +216,7 @@ class Trainer:
                 self._requests.stop(self.step_done)
                 or not self._validate_if_due()
                 or self.step_done >= train.steps
+                or self._state.reached()
             ):
                 break
             with trace.step(self.step_done):
@@ -233,10 +235,7 @@ class Trainer:
 
     def _validate_if_due(self) -> bool:
         """Validate once at this step if it is time; False if a stop broke it off."""
-        last = self._state.last_validation
-        if not self._state.due(self.config.train.eval_every) or (
-            last is not None and last.step == self.step_done
-        ):
+        if not self._state.validation_due():
             return True
         self._log.validating(self.step_done)
         assert self._trace is not None
@@ -247,6 +246,8 @@ class Trainer:
             return False
         self._state.validated(result)
         self._log.validated(result)
+        if self._state.saves_best and self._state.save_due():
+            self.save()
         return True
 
     def _stops_validation(self) -> bool:
@@ -257,7 +258,7 @@ class Trainer:
     def _end(self, stopped: str | None) -> Summary:
         if self._trace is not None:
             self._trace.close()
-        if self._state.saved_step != self.step_done:
+        if self._state.saved_step != self.step_done and not self._state.saves_best:
             self.save()
         if self._store is not None:
             self._store.settle()
@@ -290,6 +291,7 @@ class Trainer:
                 bytes_per_target=self._components.bytes_per_target,
                 stop=stop,
                 ranks=self._ranks,
+                mean=mean_of(self.config),
             )
 
         # Ranks exchange sums between batches: one of them cannot begin anew alone.
@@ -303,9 +305,12 @@ class Trainer:
 
     @alone
     def save(self) -> bool:
-        """Commit a checkpoint of the last whole step; False if it failed (a warning is printed)."""
+        """Commit a checkpoint of the last whole step; False if it failed (a warning is printed).
+
+        Nothing is written without a work directory, and with train.save=false.
+        """
         self._recovery.refuse_spoilt()
-        if self._store is None:
+        if self._store is None or not self.config.train.save:
             return True
         begin, guard = time.perf_counter(), self._state.guard
         anchor = guard.anchor
@@ -345,6 +350,7 @@ class Trainer:
         parts = self.engine.state_parts(writable=True)
         found = self._store.begin(self._components.facts, parts)
         if found is None:
+            self._state.last_validation = self._store.last_validation(0)  # of a start that saved no step
             self._log.started()
             return False
         self._log.found(found)

@@ -1,0 +1,19 @@
+"""The authors' 354M model on OpenWebText2 (their NeoX program): 150m.py's form, the start of a growth."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
+
+
+def get_config() -> Config:
+    """768 slots of q, k, v and output, 3,072 of the feed-forward; batches of 512 sequences of 1,024 tokens."""
+    base = read_config(Path(__file__).parent / "150m.py")
+    model = replace(base.model, max_seq_len=1024, n_layer=24, d_model=1024, n_head=16, slot_num=768)
+    return replace(
+        base,
+        name="tokenformer-owt2-354m",
+        model=model,
+        data=replace(base.data, recipe_text="OpenWebText2"),
+        train=replace(base.train, batch_size=512, seq_len=1024),
+    )

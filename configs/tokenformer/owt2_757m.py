@@ -1,0 +1,19 @@
+"""The authors' 757M model on OpenWebText2 (their NeoX program): 150m.py's form, grown from owt2_354m."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.config import Config, read_config
+
+
+def get_config() -> Config:
+    """1,792 slots of q, k, v and output, 7,168 of the feed-forward; batches of 512 sequences of 1,024 tokens."""
+    base = read_config(Path(__file__).parent / "150m.py")
+    model = replace(base.model, max_seq_len=1024, n_layer=24, d_model=1024, n_head=16, slot_num=1792)
+    return replace(
+        base,
+        name="tokenformer-owt2-757m",
+        model=model,
+        data=replace(base.data, recipe_text="OpenWebText2"),
+        train=replace(base.train, batch_size=512, seq_len=1024),
+    )

@@ -1,0 +1,118 @@
+"""Evaluation protocols: the batches of a validation, and the mean of their losses (docs/running.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mudd_core.config import Config
+from mudd_core.config.protocols import protocol_of
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Rows
+    from mudd_core.data.tokenize import Tokenizer
+
+Sums = tuple[float, int]  # of a batch: nats, and targets that count
+
+
+def token_mean(sums: Sequence[Sums]) -> float:
+    """All nats over all targets, added in the order of batches; NaN without targets."""
+    nats, targets = 0.0, 0
+    for batch_nats, batch_targets in sums:
+        nats += batch_nats
+        targets += batch_targets
+    return nats / targets if targets else math.nan
+
+
+def mean_of(config: Config) -> Callable[[Sequence[Sums]], float]:
+    """The mean of the config's protocol."""
+    return partial(mean_loss, protocol_of(config), slots=batch_size(config) * config.train.seq_len)
+
+
+def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
+    """Nats per target of a validation by the sums of its batches; NaN without targets. slots: rows times T of a batch.
+
+    rows: the means over batches of loss and of weight, then their ratio. features: the mean over batches of their
+    losses over all slots. The others: all nats over all targets.
+    """
+    if not sums:
+        return math.nan
+    if protocol == "features":
+        return sum(one[0] / slots for one in sums) / len(sums)
+    if protocol == "rows":
+        loss, weight = (sum(one[i] / slots for one in sums) / len(sums) for i in (0, 1))
+        return loss / weight if weight else math.nan
+    return token_mean(sums)
+
+
+def batch_size(config: Config) -> int:
+    """Rows of a validation batch."""
+    return config.eval.batch_size or config.train.batch_size
+
+
+def whole_split(config: Config) -> Config:
+    """The config with which the command `validate` reads: the protocol rows takes the whole split there."""
+    if protocol_of(config) != "rows":
+        return config
+    return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
+
+
+def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Any]]:
+    """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches."""
+    protocol, size, limit = protocol_of(config), batch_size(config), config.eval.documents
+    count = _batches(
+        protocol, min(rows.rows, limit) if limit and _row_is_document(protocol) else rows.rows, size
+    )
+    batches = (
+        rows.arrays(index * size, size) for index in range(min(count, config.eval.max_batches or count))
+    )
+    if limit and _row_is_document(protocol):
+        return _first_rows(batches, limit)
+    if limit and protocol == "text" and tokenizer is not None:
+        return _first_documents(batches, limit, tokenizer.eos_id)
+    return batches
+
+
+def _row_is_document(protocol: str) -> bool:
+    return protocol in ("pile", "pack", "rows", "features")
+
+
+def _batches(protocol: str, rows: int, size: int) -> int:
+    """Batches of a validation, at least one."""
+    whole = -(-rows // size)
+    if protocol == "pack":  # batches k with k B < N - B, as TokenFormer's program stops
+        whole = -(-(rows - size) // size)
+    elif protocol == "features":  # the last part-batch is dropped
+        whole = rows // size
+    return max(1, whole)
+
+
+def _first_rows(batches: Iterator[Mapping[str, Any]], rows: int) -> Iterator[Mapping[str, Any]]:
+    """The batches with the targets of later rows ignored."""
+    for batch in batches:
+        yield _ignoring(batch, np.arange(len(batch["targets"]))[:, None] >= rows)
+        rows -= len(batch["targets"])
+
+
+def _first_documents(
+    batches: Iterator[Mapping[str, Any]], documents: int, eos_id: int
+) -> Iterator[Mapping[str, Any]]:
+    """The batches with the targets behind so many ends of documents ignored; it ends with the last document."""
+    for batch in batches:
+        targets = batch["targets"]
+        ends = np.cumsum(targets.reshape(-1) == eos_id).reshape(targets.shape)
+        before = ends - (targets == eos_id)  # documents that ended before this target
+        yield _ignoring(batch, before >= documents)
+        documents -= int(ends[-1, -1])
+        if documents <= 0:
+            return
+
+
+def _ignoring(batch: Mapping[str, Any], ignored: Any) -> Mapping[str, Any]:
+    targets = np.where(ignored, np.int32(-1), batch["targets"])
+    return {**batch, "targets": np.ascontiguousarray(targets, np.int32)}
