@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "mudd/ops/attention/scores-inl.h"
+#include "mudd/ops/attention/dropout-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
@@ -29,7 +29,8 @@ inline void delta(const AttentionSlice& s, const AttentionGrad& g, int64_t begin
 }
 
 constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
-constexpr int64_t kGradBlock = 288;          // queries copied at once
+static_assert(kGradQ % kDraws == 0);
+constexpr int64_t kGradBlock = 288;  // queries copied at once
 
 // Scores S and dP of one row, `visible` keys of them, become P and dS; what the products touch beyond is zero.
 template <class U, class Cell>
@@ -95,29 +96,6 @@ inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t
       for (int64_t kk = 0; kk < nk; ++kk) row[kk] = keys[kk] ? row[kk] : kMinusInf;
     }
   }
-}
-
-// Dropout's factors of the queries [t0, t0 + rows) of head h and the keys [k0, k0 + nk), [rows][kGradK].
-inline void drop_factors(const AttentionSlice& s, int64_t h, int64_t t0, int64_t rows, int64_t k0, int64_t nk,
-                         float* factors) {
-  static_assert(kGradQ % kDraws == 0 && kGradK % 4 == 0);
-  Draws draws;
-  for (int64_t r = 0; r < rows; r += kDraws)
-    for (int64_t kk = 0; kk < nk; kk += 4) {
-      for (int i = 0; i < kDraws; ++i) {
-        draws.position[i] = static_cast<uint32_t>(t0 + r + i);
-        draws.block[i] = s.draw_block(h, k0 + kk);
-      }
-      draws.draw(s.drop, s.drop.sample);
-      for (int i = 0; i < kDraws; ++i)
-        for (int w = 0; w < 4; ++w) factors[(r + i) * kGradK + kk + w] = draws.factor[w][i];
-    }
-}
-
-// [rows][kGradK] times these factors, nk of each row.
-inline void multiply_rows(const float* factors, int64_t rows, int64_t nk, float* x) {
-  for (int64_t r = 0; r < rows * kGradK; r += kGradK)
-    over_row(nk, [&](int64_t k, int n) { store(x + r + k, load(x + r + k, n) * load(factors + r + k, n), n); });
 }
 
 // Operands with the sum along their rows (q, dout, ds_rows), turned (kt, vt), and with the sum across (q_pairs,
@@ -197,11 +175,11 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
       U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
   if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
   if (s.drop) {
-    drop_factors(s, h, t0, rows, k0, nk, x.factors);
-    multiply_rows(x.factors, rows, nk, x.ds);
+    drop_factors<kGradK>(s, h, t0, rows, k0, nk, x.factors);
+    multiply_rows<kGradK>(x.factors, rows, nk, x.ds);
   }
   grad_scores<U>(s, rows, shift, nk, x.lse, x.delta, x.p, x.ds);
-  if (s.drop) multiply_rows(x.factors, rows, nk, x.p);
+  if (s.drop) multiply_rows<kGradK>(x.factors, rows, nk, x.p);
   if constexpr (U::kPer > 1) copy_words(U{}, x.ds, kGradK, rows, kGradK, 1.0f, x.ds_rows);
   const int64_t ldp = pair_scores(U{}, x.p, kGradK, rows, nk, x.p_pairs);
   pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);

@@ -1,7 +1,7 @@
 // The forward half, for a unit of product-inl.h.
 #pragma once
 
-#include "mudd/ops/attention/scores-inl.h"
+#include "mudd/ops/attention/dropout-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
-#include "mudd/base/simd/draws.h"
 #include "mudd/base/simd/math.h"
 #include "mudd/base/simd/transpose.h"
 #include "mudd/ops/attention/attention.h"
@@ -148,22 +147,6 @@ void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* sco
     });
     zero_after<U, G>(scores, r, keys, nk);
   });
-}
-
-// Probabilities [nk][kQ] that dropout takes become zero, the others grow.
-inline void drop_scores(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* p) {
-  static_assert(kQ % kDraws == 0 && kK % 4 == 0);
-  Draws draws;
-  for (int64_t r = 0; r < rows.lanes; r += kDraws)
-    for (int64_t kk = 0; kk < nk; kk += 4) {
-      for (int i = 0; i < kDraws; ++i) {
-        draws.position[i] = static_cast<uint32_t>(rows.index[r + i]);
-        draws.block[i] = s.draw_block(rows.head[r + i], k0 + kk);
-      }
-      draws.draw(s.drop, s.drop.sample);
-      for (int64_t w = 0; w < smaller(4, nk - kk); ++w)
-        for (int i = 0; i < kDraws; ++i) p[(kk + w) * kQ + r + i] *= draws.factor[w][i];
-    }
 }
 
 // A(s) of the activations that are not a softmax, exactly 0 for hidden keys (s = -inf), and its derivative.
