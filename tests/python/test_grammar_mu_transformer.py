@@ -16,6 +16,7 @@ from mudd_core.cli import main as cli
 from mudd_core.config import Config, check_config, read_config
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import COMMAND, WORKDIR, rows_of
+from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.load import load_config
@@ -313,6 +314,44 @@ def test_a_sweep_of_two_rates_in_one_folder(
     assert "validation loss" in capsys.readouterr().out
     assert cli([*common, "--mode=sample", "--config.lr_base=0.25", "sample.max_tokens=5"]) == 0
     assert re.fullmatch(r"(PROMPT:\n.*?\nCONTINUATION:\n.*?\n\n){4}", capsys.readouterr().out, re.DOTALL)
+
+
+def test_the_documents_data_set_and_tokenizer_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [
+        json.dumps({"text": f"{number} rows of a few words " * (number % 5 + 1)}) for number in range(90)
+    ]
+    for split, part in (("train", texts[:60]), ("validation", texts[60:75]), ("test", texts[75:])):
+        (tmp_path / "c4" / "en" / split).mkdir(parents=True)
+        (tmp_path / "c4" / "en" / split / "a.jsonl").write_text("\n".join(part) + "\n")
+    (tmp_path / "t5-base").mkdir()
+    (tmp_path / "t5-base" / "tokenizer.json").write_bytes(train_bpe(["\n".join(texts).encode()], 1, 300))
+    here = {
+        "t5-base": str(tmp_path / "t5-base"),
+        "c4": str(tmp_path / "c4"),
+        "/tmp/workdir": str(tmp_path / "w"),
+    }
+    words = [
+        f"{name}={here.get(value, value)}"
+        for name, _, value in (word.partition("=") for word in documents.commands("mu_transformer")[2].words)
+        if name != "--mode"
+    ]
+    shape = ("d_model=16", "d_base=16", "d_head=8", "qk_scale=0.125", "n_layer=1", "sequence_len=32",
+             "tokens_per_global_batch=128", "n_pretrain_step=4", "n_warmup_step=1", "n_print_step=2", "n_save_step=2",
+             "sampling_max_len=40")  # fmt: skip
+    words += [
+        *(f"--config.{word}" for word in shape),
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "train.threads=1",
+    ]
+    for mode in ("train", "validation", "sample"):
+        assert cli([*words, f"--mode={mode}"]) == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert "d_model: 16\n" in told and "{'step': 2, 'sec_per_step': " in told and "CONTINUATION:" in told
+    (run,) = (tmp_path / "w").iterdir()
+    assert run.name.startswith("mutransformer_c4_default_t0_")
+    assert json.loads((run / "config.json").read_text())["data"]["pipeline"] == "rows"
 
 
 def test_the_trace_is_between_the_first_two_saves() -> None:

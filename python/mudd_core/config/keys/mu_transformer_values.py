@@ -202,7 +202,12 @@ def tokenizer(values: Values) -> Fields:
 
 def dataset(values: Values) -> Fields:
     """A data set of the hub: a row for each document."""
-    return {"data.dataset": text(values, "hfds_identifier"), "data.pipeline": "rows", "data.recipe_text": ""}
+    return {
+        "data.dataset": text(values, "hfds_identifier"),
+        "data.dataset_config": text(values, "hfds_config"),
+        "data.pipeline": "rows",
+        "data.recipe_text": "",
+    }
 
 
 def log_weights(values: Values) -> Fields:
