@@ -15,6 +15,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, load_config
 from mudd_core.data.pipelines import RowShape, documents, parts_of, prepare
 from mudd_core.run.trainer import Trainer
+from rank_runs import on_ranks
 from text_settings import quiet
 
 LENGTH, BATCH = 16, 2
@@ -78,6 +79,19 @@ def test_a_pipeline_has_the_same_bits_in_micro_batches_and_after_a_stop(
     assert _hash(_config(kind, texts, other)) != whole
 
 
+@pytest.mark.parametrize("kind", ["pack", "blocks", "own_ids"])
+def test_ranks_and_threads_read_the_rows_of_one_process(kind: str, texts: Path) -> None:
+    config = _config(kind, texts)
+
+    def work(comm: Any) -> str:
+        with Trainer(config, comm=comm) as trainer:
+            return str(trainer.fit().final_hash)
+
+    whole = _hash(config)
+    assert set(on_ranks(work, 2)) == {whole}
+    assert _hash(_config(kind, texts, "train.threads=2")) == whole
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_are_known_before_the_data(kind: str, texts: Path) -> None:
     config = _config(kind, texts)
@@ -137,6 +151,12 @@ def test_an_epoch_ends(texts: Path) -> None:
         Trainer(_config("pack", texts, "data.epochs=1", "train.steps=4000"))
     with pytest.raises(UserError, match="no end"):
         Trainer(_config("synthetic", texts, "data.epochs=1"))
+
+
+def test_streams_are_refused_by_name(texts: Path) -> None:
+    with pytest.raises(UserError, match=r"data.cache=stream is not built yet; take full"):
+        _config("pack", texts, "data.cache=stream")
+    assert prepare(_config("pack", texts, "data.cache=full"), progress=quiet).vocab_size == 257
 
 
 def test_bad_input(texts: Path, tmp_path: Path) -> None:
