@@ -113,7 +113,7 @@ def fake_assembly(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
     ) -> Components:
         return Components(
-            model=model or SimpleNamespace(parameters={"w": engine.w}),
+            model=model or SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake")),
             tokenizer=object(),
             engine=engine,
             facts={"data": "fake", **facts},

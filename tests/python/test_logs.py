@@ -13,7 +13,11 @@ from tensorboardX.record_writer import masked_crc32c
 
 import fake_runs
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.config import load_config
+from mudd_core.engine.inside import inside_of
 from mudd_core.run.metrics import Board
+from mudd_core.run.trainer import Trainer
+from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
 
 
 def events_of(folder: Path) -> list[Any]:
@@ -109,3 +113,33 @@ def test_ours_says_nothing_more(tmp_path: Path) -> None:
     with fake_runs.make(tmp_path) as trainer:
         trainer.fit()
     assert not [tag for tag in tags_of(tmp_path / "tensorboard") if not tag.startswith(("train/", "valid/"))]
+
+
+def test_weights_of_a_muddformer_are_logged_and_change_no_bit(tmp_path: Path, tiny_text: Path) -> None:
+    shape = ("model.n_layer=2", "train.seq_len=32")
+    words = [*shape, "train.batch_size=2", "train.steps=5", f"data.path={tiny_text}", "data.tokenizer=bytes",
+             f"data.cache_dir={tiny_text.parent / 'cache'}"]  # fmt: skip
+    hashes = []
+    for more in (["log.style=maxtext", "log.weights=true"], []):
+        with Trainer(
+            load_config("muddformer/tiny.py", [*words, *more]), tmp_path / str(len(more))
+        ) as trainer:
+            hashes.append(trainer.fit().final_hash)
+            reader = inside_of(trainer.model, 32)
+            assert reader is not None
+            found = reader.read(trainer.engine.batcher.arrays(8, 1)["inputs"])
+            watched = muddformer_weights(trainer.model, trainer.engine.batcher.arrays(8, 1)["inputs"])
+    assert hashes[0] == hashes[1]
+    tags = tags_of(tmp_path / "2" / "tensorboard")
+    for name, value in found.items():
+        assert tags[name][5] == pytest.approx(value, rel=1e-6), name
+    assert sorted(name for name in found if "layer_output" in name) == [
+        f"mudd/layer_output/norm/layer_{layer:03d}" for layer in range(2)
+    ]
+    for layer, weights in watched.items():
+        assert found[f"mudd/dyn_dense_w/mean/layer_{layer:03d}"] == pytest.approx(
+            float(weights.mean()), rel=1e-5
+        )
+        assert found[f"mudd/dyn_dense_w/max/layer_{layer:03d}"] == pytest.approx(
+            float(weights.max()), rel=1e-6
+        )

@@ -190,7 +190,9 @@ def block(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, la
         h_BTD = attention(config, inputs, batch, cache, layer)
         with nn.part("ffn"):
             read = h_BTD if config.block == "llama" else inputs.r
-            return feed_forward(config, norm(config, read, "norm"), h_BTD, config.ffn_width(layer))
+            out_BTD = feed_forward(config, norm(config, read, "norm"), h_BTD, config.ffn_width(layer))
+        nn.sow("out", out_BTD)
+        return out_BTD
 
 
 def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> Any:

@@ -341,7 +341,16 @@ class Trainer:
             parts.peak,
             lambda: parts.model.parameters,
             parts.documents,
+            self._inside,
         )
+
+    def _inside(self, step: int) -> dict[str, float]:
+        """Statistics of the model on the first row of the batch of update `step`."""
+        from mudd_core.engine.inside import inside_of
+
+        first = self._state.guard.batch_index(step - 1) * self.config.train.batch_size
+        reader = inside_of(self.model, self.config.train.seq_len)
+        return {} if reader is None else reader.read(self.engine.batcher.arrays(first, 1)["inputs"])
 
     def _resume(self) -> bool:
         """Go on from the newest checkpoint; False if there is none."""

@@ -61,6 +61,7 @@ class MaxTextStyle(Style):
         }
         if config.log.weights:
             tags |= {f"total_params/{name.replace('.', '/')}": norm for name, norm in norms.items()}
+            tags |= self.facts.inside(record.step)
         return tags
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:

@@ -19,7 +19,8 @@ from mudd_core.run.records import StepRecord, Validation
 class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
 
-    documents: of training and validation, zeros where they are not known.
+    documents: of training and validation, zeros where they are not known. inside: statistics of the model as it is now
+    on the first row of a step's batch, by tag; none for families without.
     """
 
     config: Config
@@ -28,6 +29,7 @@ class RunFacts:
     peak: Peak
     weights: Callable[[], Mapping[str, NDArray[Any]]]
     documents: tuple[int, int] = (0, 0)
+    inside: Callable[[int], dict[str, float]] = lambda step: {}
 
 
 class Style:
