@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import math
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fake_runs
 from mudd_core.config import Config, EvalConfig, LogConfig, LossConfig, MupConfig, TrainConfig
 from mudd_core.run.peak import Peak
 from mudd_core.run.records import StepRecord, Validation
@@ -134,3 +136,18 @@ def test_a_start_names_every_field_of_the_original() -> None:
     assert fields["workdir"] == "artifacts" and fields["mode"] == "train" and fields["wb_enabled"] == "False"
     assert (fields["d_model"], fields["n_layer"], fields["tokens_per_global_batch"]) == ("16", "2", "32")
     assert (fields["dtype"], fields["qk_scale"], fields["n_pretrain_step"]) == ("float32", "0.125", "40")
+
+
+def test_each_epoch_ends_with_a_validation_and_a_save(tmp_path: Path) -> None:
+    with fake_runs.make(tmp_path, None, "train.save_every=0") as trainer:
+        config = trainer.config
+        # Twenty steps as the first start of a run of four epochs resolves them.
+        trainer._state._config = dataclasses.replace(
+            config, train=dataclasses.replace(config.train, epochs=4)
+        )
+        trainer.fit()
+    validated = [row["step"] for row in fake_runs.rows_of(tmp_path) if "val_loss" in row]
+    assert validated == [5, 8, 10, 15, 16, 20]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith("step-")) == [
+        "step-10", "step-15", "step-20",
+    ]  # fmt: skip

@@ -107,8 +107,8 @@ class TrainConfig:
         choices=("stored", "fp32", "bf16", "fp16"), later=True,
     )  # fmt: skip
     epochs: int = opt(
-        0, "length as passes over the data, in place of train.steps; 0 = train.steps counts", "epochs", low=0,
-        later=True,
+        0, "length as passes over the data, in place of train.steps, with a validation and a save behind each; 0 = "
+        "train.steps counts", "epochs", low=0, later=True,
     )  # fmt: skip
     profile: str = opt(
         "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True

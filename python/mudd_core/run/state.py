@@ -86,8 +86,10 @@ class RunState:
         self.clock.took("eval", result.seconds)
 
     def due(self, every: int) -> bool:
-        """Whether something is due that comes every so many updates, and at the end."""
-        at_end = self.step_done >= self._config.train.steps
+        """Whether something is due that comes every so many updates, behind each of train.epochs, and at the end."""
+        train = self._config.train
+        of_epoch = train.epochs > 0 and self.step_done % max(1, train.steps // train.epochs) == 0
+        at_end = self.step_done >= train.steps or of_epoch
         return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
 
     def validation_due(self) -> bool:
