@@ -206,3 +206,10 @@ def test_the_rows_of_a_step_are_shown(texts: Path, capsys: pytest.CaptureFixture
     assert "segments 1x" in shown
     with pytest.raises(UserError, match="--step"):
         main(["--config=tiny.py", "--step=0"])
+
+
+def test_validation_files_that_train_too_are_warned_of(
+    texts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(_config("pack", texts, f"data.eval_path={texts}/1.jsonl"))
+    assert "warning: [data] 1 of the validation files train the run too" in capsys.readouterr().err

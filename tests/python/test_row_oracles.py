@@ -85,7 +85,7 @@ def shift_oracle(documents: Documents, length: int) -> dict[str, Any]:
 
 
 @settings(max_examples=200)
-@given(corpora, st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
+@given(corpora, st.integers(1, 3), st.sampled_from([1, 2, 3, 8]), st.integers(0, 99))
 def test_packed_rows(
     stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, rows: int, workers: int, seed: int
 ) -> None:
@@ -185,3 +185,16 @@ def test_the_order_of_records_is_that_of_grain() -> None:
     for order in json.loads((GOLDENS / "grain_order.json").read_text())["orders"]:
         found = [_core.shuffled_index(i, order["n"], order["seed"]) for i in order["at"]]
         assert found == order["image"], order
+
+
+def test_a_far_batch_is_found_by_the_kept_starts(
+    stored: Callable[[Documents], tuple[Any, Any]], tmp_path: Path
+) -> None:
+    spec, starts = stored([[0, *range(1, 2 + n % 7), 0] for n in range(200)])
+    options: dict[str, Any] = {"starts": starts, "longest": 15, "tail": 1, "batch_size": 2, "seed": 4}
+    first = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
+    place = first.start_of(20_000)
+    assert (tmp_path / "starts").stat().st_size > 8 * 16_000
+    again = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
+    assert again.start_of(20_000) == place
+    assert read(again, 30_000, 2, 16)["inputs"].tolist() == read(first, 30_000, 2, 16)["inputs"].tolist()

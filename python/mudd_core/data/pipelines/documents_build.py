@@ -120,7 +120,7 @@ class _Build:
         if not file.exists():
             texts = (text for _, text in self._source.train.texts())
             data = train_bpe(texts, 0, self._found.vocab_size)
-            write_synced(self._work / "tokenizer.json.new", data)
+            _write_anew(self._work / "tokenizer.json.new", data)
             os.replace(self._work / "tokenizer.json.new", file)
         return file.read_bytes()
 
@@ -133,6 +133,9 @@ class _Build:
 
     def _ids(self, number: int, split: Split) -> Path:
         return self._work / f"{number:05}.{split}.ids"
+
+    def _lengths(self, number: int, split: Split) -> Path:
+        return self._work / f"{number:05}.{split}.lengths"
 
     def _part(self, number: int, group: Texts, maker: Tokenizer, dtype: np.dtype[Any]) -> None:
         """Tokenizes a group of files; its summary, written last, has the length and size of each document."""
@@ -157,17 +160,19 @@ class _Build:
                 out.flush()
                 os.fsync(out.fileno())
                 out.close()
-        summary = json.dumps({"lengths": lengths, "bytes": sizes, "train_files": files})
+        for split in SPLITS:
+            _write_anew(self._lengths(number, split), np.array(lengths[split], np.uint32).tobytes())
+        summary = json.dumps({"bytes": sizes, "train_files": files})
         new = self._summary(number).with_suffix(".new")
-        new.unlink(missing_ok=True)
-        write_synced(new, summary.encode())
+        _write_anew(new, summary.encode())
         os.replace(new, self._summary(number))
 
     def _spools(self, parts: int) -> dict[Split, Spool]:
         summaries = [self._read(number) for number in range(parts)]
         spools: dict[Split, Spool] = {}
         for split in SPLITS:
-            lengths = np.array([n for one in summaries for n in one["lengths"][split]], np.uint64)
+            parts_of = [np.fromfile(self._lengths(number, split), np.uint32) for number in range(parts)]
+            lengths = np.concatenate(parts_of).astype(np.uint64)
             ends = np.cumsum(lengths, dtype=np.uint64)
             files = tuple(self._ids(number, split) for number in range(parts))
             size = sum(one["bytes"][split] for one in summaries)
@@ -200,6 +205,11 @@ class _Build:
             folder.commit("cache.json", json.dumps(summary) + "\n")
         finally:
             del folder  # what is not committed goes now, not when the traceback does
+
+
+def _write_anew(file: Path, data: bytes) -> None:
+    file.unlink(missing_ok=True)  # of a killed build
+    write_synced(file, data)
 
 
 def _end_on_request(done: int) -> None:

@@ -125,6 +125,9 @@ def cached(
         if (root / how.fingerprint).is_dir():
             return open_cache(root / how.fingerprint)
     source = source_of()
+    if how.progress is None:
+        for warning in source.warnings:
+            print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
     name = cache_name(source, found)
     if how.fingerprint is not None and name != how.fingerprint:
@@ -135,9 +138,6 @@ def cached(
 
 
 def _built(root: Path, source: DocumentSource, tokenizer: Vocabulary, how: Preparation) -> TokenCache:
-    if how.progress is None:
-        for warning in source.warnings:
-            print(f"warning: [data] {warning}", file=sys.stderr)
     if how.before_build is not None:
         how.before_build()
     console = ConsoleProgress()
