@@ -265,3 +265,14 @@ def test_a_run_with_a_checkpoint_does_not_look_at_the_path(
         assert (trainer.step_done, trainer.final_hash()) == (1, want)
     with pytest.raises(UserError, match="does not exist"):
         mc.Trainer(begun, tmp_path / "another")
+
+
+@pytest.mark.parametrize(
+    "theirs", ["checkpoints/7/items", "checkpoints/7", "checkpoint_7", "checkpoints/checkpoint_7"]
+)
+def test_a_step_may_be_named_as_in_the_original_programs(theirs: str, tmp_path: Path) -> None:
+    ours = tmp_path / "checkpoints" / "step-7"
+    assert grow.step_folder(tmp_path / theirs) == tmp_path / theirs
+    ours.mkdir(parents=True)
+    assert grow.step_folder(tmp_path / theirs) == ours
+    assert grow.step_folder(tmp_path / "checkpoints" / "8") == tmp_path / "checkpoints" / "8"

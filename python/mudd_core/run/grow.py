@@ -8,6 +8,7 @@ model then computes what it computed before), or keys and values of zero (`zero_
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,23 @@ class Source:
         return 0 if key is None else key.shape[0]
 
 
+_THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of a step's folder in the original programs
+
+
+def step_folder(path: Path) -> Path:
+    """The folder of our step that a path names as original programs do: `checkpoints/7[/items]`, `checkpoint_7`.
+
+    Other paths, and those that exist, stay as they are.
+    """
+    theirs = path.parent if path.name == "items" else path
+    found = _THEIRS.fullmatch(theirs.name)
+    if path.exists() or found is None:
+        return path
+    folder = theirs.parent if theirs.parent.name == "checkpoints" else theirs.parent / "checkpoints"
+    ours = folder / f"step-{found[1] or found[0]}"
+    return ours if ours.is_dir() else path
+
+
 def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
     """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
     run, step = path, -1
@@ -63,7 +81,7 @@ def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
 
 def check_source(path: str | Path, *, state: bool = False) -> None:
     """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
-    path = local(path, "[start] load_parameters_path")
+    path = step_folder(local(path, "[start] load_parameters_path"))
     if not path.exists():
         raise UserError(
             f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
@@ -83,7 +101,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     """
     from mudd_core.run.files import read_saved_config
 
-    path = local(path, "[start] load_parameters_path")
+    path = step_folder(local(path, "[start] load_parameters_path"))
     run, step = run_and_step(path, state)
     if run is None:
         return Source(path, load_weights(path, keep_bf16=True), None, False)
