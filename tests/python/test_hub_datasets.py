@@ -10,6 +10,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
 from mudd_core.data.access import LOCAL
@@ -26,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "made"
     for split in ("train", "validation", "test"):
         (made / split).mkdir(parents=True)
-        texts = datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(5)]})
+        texts = datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(200)]})
         texts.to_parquet(str(made / split / "0.parquet"))
     cache = tmp_path / "home" / "datasets"
     datasets.load_dataset(str(made), cache_dir=str(tmp_path / "first"))
@@ -92,3 +93,18 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"pip install 'mudd-core\[hub\]'"):
         with_dataset(settings("c4"), LOCAL)
+
+
+@pytest.mark.parametrize("pipeline", ["text", "rows", "pack"])
+def test_a_data_set_of_the_hub_trains_a_run(pipeline: str, home: Path, tmp_path: Path) -> None:
+    words = [
+        "data.dataset=wikitext", "data.dataset_config=wikitext-2-v1", "data.tokenizer=bytes",
+        f"data.cache_dir={tmp_path / 'cache'}", f"data.pipeline={pipeline}", "train.seq_len=16", "train.batch_size=2",
+        "train.steps=2", "eval.max_batches=1",
+    ]  # fmt: skip
+    config = mc.load_config("tiny.py", words)
+    with mc.Trainer(config, tmp_path / "run") as trainer:
+        final = trainer.fit().final_hash
+    assert trainer.config.data.dataset == "wikitext"  # as it was asked for
+    with mc.Trainer(config, tmp_path / "again") as trainer:
+        assert trainer.fit().final_hash == final
