@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from rank_memory import parameters
-from shapes import SHAPES
+from shapes import SHAPES, Shape
+from workload import batch_tokens
 
 Row = dict[str, Any]
 LINK_BYTES = 125e6 * 0.94  # a second: 1 Gb/s less the headers of Ethernet, IP and TCP
@@ -37,13 +40,25 @@ def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
         one: Row = {
             "shape": shape, "program": label, "step_s": step, "alone_s": compute, "sent_mb": sent / 1e6,
             "processor_s": row["processor_seconds"], "alone_processor_s": alone["processor_seconds"],
-            "exposed": row["exposed"], "messages": {k: v[0] / count for k, v in row["sent"].items()},
+            "exposed": row["exposed"], "sent": {k: v[1] / count for k, v in row["sent"].items()},
+            "messages": {k: v[0] / count for k, v in row["sent"].items()},
         }  # fmt: skip
         if "link" in label:
             one["link_s"] = sent / LINK_BYTES
             one["hidden"] = 1 - (step - compute) / one["link_s"]
         found.append(one)
     return found
+
+
+def formula_bytes(s: Shape) -> dict[str, float]:
+    """Return the bytes that the first of two nodes sends in a step: half of every plane, of the table rows alone.
+
+    rows: of the second node's half of the table, that a sample of the first one has read; the mean of five steps.
+    """
+    plane, table = 4 * parameters(s), 4 * s.V * s.D
+    ids = [np.unique(batch_tokens(s, step)[: s.B // 2, :-1]) for step in range(5)]
+    rows = float(np.mean([np.count_nonzero(one >= s.V // 2) for one in ids]))
+    return {"sum": (plane - table) / 2 + rows * 4 * s.D, "gather": plane / 2}
 
 
 def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
@@ -84,15 +99,11 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
             yield f"{of_all}, tokens/s", mine["tokens_per_second"] / best["tokens_per_second"], bars[0], False
             yield f"{of_all}, memory of a process (Pss)", _process(mine) / _process(best), bars[1], True
     for row in _rows(kept, "link"):
-        away = abs(
-            row["sent_mb"] * 1e6 / (4 * parameters(SHAPES[row["shape"]])) - 1
-        )  # two nodes: half of 8 P
-        yield (
-            f"{row['shape']}, {row['program']}: how far the bytes sent are from the formula",
-            away,
-            0.02,
-            True,
-        )
+        for purpose, bytes in formula_bytes(SHAPES[row["shape"]]).items():
+            about = (
+                f"{row['shape']}, {row['program']}: how far the bytes of the {purpose} are from the formula"
+            )
+            yield about, abs(row["sent"][purpose] / bytes - 1), 0.02, True
         if "hidden" in row:
             bar = 0.7 if row["shape"] == "55M" else None
             yield f"{row['shape']}, {row['program']}: communication hidden", row["hidden"], bar, False

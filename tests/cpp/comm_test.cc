@@ -89,6 +89,36 @@ TEST_CASE("comm: all_gather and broadcast bring the bytes of every rank, of any 
   }
 }
 
+TEST_CASE("comm: sums of tables have the bits of the tree and send the rows that are there") {
+  constexpr int64_t kRows = 60, kWidth = 7, kCount = kRows * kWidth;
+  for (int nodes = 2; nodes <= 8; ++nodes) {
+    std::vector<std::vector<float>> planes(static_cast<size_t>(nodes), std::vector<float>(kCount));
+    for (int r = 0; r < nodes; ++r)
+      for (int64_t i = 0; i < kCount; ++i)
+        if ((i / kWidth + r) % 5 == 0) planes[r][i] = element(r, i);
+    std::vector<std::vector<float>> tree = planes;
+    shard_tree::pairs(nodes, [&](int left, int right) {
+      for (int64_t i = 0; i < kCount; ++i) tree[left][i] += tree[right][i];
+    });
+    std::vector<Piece> pieces;
+    for (int node = 0; node < nodes; ++node) {
+      const int64_t begin = kRows * node / nodes, end = kRows * (node + 1) / nodes;
+      pieces.push_back({.offset = begin * kWidth, .length = (end - begin) * kWidth, .owner = node});
+    }
+    on_good_ranks(nodes, 1, {.chunk_bytes = 100}, [&](Comm& comm) {
+      std::vector<float> plane = planes[comm.rank()];
+      const auto sum = comm.sum_between_nodes(plane.data(), pieces, kWidth);
+      comm.wait([&] { return sum->done(); });
+      const Piece& mine = pieces[comm.rank()];
+      if (std::memcmp(plane.data() + mine.offset, tree[0].data() + mine.offset, mine.length * 4) != 0)
+        throw StateError("other bits than the tree");
+      if (nodes == 2 && comm.counters().at("sum").bytes > kCount * 4 / 2 / 4)
+        throw StateError("rows of zeros were sent");
+      comm.barrier();
+    });
+  }
+}
+
 TEST_CASE("comm: nobody leaves a barrier before all have come") {
   for (const Shape& shape : kShapes) {
     std::atomic<int> come{0};
@@ -238,12 +268,12 @@ TEST_CASE("comm: the watchdog ends a job without progress and names every rank's
 
 TEST_CASE("comm: the watchdog names the rank of another node whose message does not come") {
   CommOptions options;
-  options.hang_timeout = 0.2;
+  options.hang_timeout = 0.6;
   const auto errors = on_ranks(3, 1, options, [&](Comm& comm) {
     comm.set_phase(Phase::verdict, 3);
     char mine = 0, all[3];
     comm.all_gather(&mine, 1, all);
-    if (comm.rank() == 1) return;  // as silent as a stopped one
+    if (comm.rank() == 1) return comm.watch(0);  // as silent as a stopped one, whose watchdog is stopped too
     comm.set_phase(Phase::verdict, 4);
     comm.barrier();
   });

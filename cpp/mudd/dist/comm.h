@@ -93,7 +93,9 @@ class Comm {
   // Between rank i of each node and rank i of the others, beside the caller's computation. The pieces are equal
   // on all of them and data stays untouched by the caller until done(), which the caller waits for.
   // sum: this node's pieces become the sum over nodes by the tree; the other pieces are then undefined.
-  virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces) = 0;
+  // row: numbers of a row, where rows of zeros need not be sent and pieces are whole rows; 0: all is sent.
+  virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces,
+                                                     int64_t row = 0) = 0;
   // gather: every piece becomes its owner's. Elements of `width` bytes.
   virtual std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
                                                         std::span<const Piece> pieces) = 0;

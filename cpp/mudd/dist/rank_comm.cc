@@ -9,6 +9,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/dist/collectives.h"
+#include "mudd/dist/row_sum.h"
 
 namespace mudd::dist {
 namespace {
@@ -169,9 +170,11 @@ void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
   if (node() != root_node) node_channel_->broadcast(call, data, bytes, 0);
 }
 
-std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces) {
-  const auto machine =
-      std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::vector<Piece>(pieces.begin(), pieces.end()));
+std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces, int64_t row) {
+  std::vector<Piece> own(pieces.begin(), pieces.end());
+  std::shared_ptr<Machine> machine;
+  if (row > 0) machine = std::make_shared<RowSum>(link(kSum, node_rank()), data, std::move(own), row);
+  else machine = std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::move(own));
   return courier().post([machine] { return machine->advance(); }, Courier::Turn::beside);
 }
 

@@ -37,7 +37,7 @@ class RankComm final : public Comm {
   void barrier(Site site) override;
   void all_gather(const void* mine, int64_t bytes, void* out, Site site) override;
   void broadcast(void* data, int64_t bytes, int root, Site site) override;
-  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces) override;
+  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces, int64_t row) override;
   std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) override;
   std::map<std::string, Traffic> counters() const override;
   void set_phase(Phase phase, int64_t step) override {

@@ -146,18 +146,29 @@ void SharedStep::sum_bucket(size_t bucket) {
   if (comm_.nodes() > 1) sum_between_nodes(b);
 }
 
+// Whether a step gives only some of the rows of its gradient.
+bool SharedStep::is_table(const GradientUse& use) const {
+  const Plan& plan = executor_.plan();
+  return executor_.graph().nodes()[plan.schedule[use.position].node].node->gradient_rows(use.input) > 0;
+}
+
+// Of tables only rows that some sample has read are sent.
 void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
-  std::vector<dist::Piece> pieces;
+  auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
+  std::vector<dist::Piece> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
     const GradientSums::Place& place = places_[comm_.node_rank()][u];
     check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
+    const bool table = is_table(use);
+    rows.clear();
     for (int node = 0; node < comm_.nodes(); ++node) {
       const Part p = ownership_.part(use.parameter, owner(node, comm_.node_rank()));
-      pieces.push_back({.offset = place.offset / 4 + p.begin, .length = p.size(), .owner = node});
+      (table ? rows : pieces).push_back({.offset = place.offset / 4 + p.begin, .length = p.size(), .owner = node});
     }
+    if (table)
+      between_nodes_.push_back(comm_.sum_between_nodes(plane, rows, executor_.store().at(use.parameter).cols()));
   }
-  auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 

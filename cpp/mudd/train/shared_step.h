@@ -49,6 +49,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
   void sum_between_nodes(const Ownership::Bucket& bucket);
+  bool is_table(const GradientUse& use) const;
   void send_weights();
   void receive_bucket(size_t bucket);
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;

@@ -1,0 +1,44 @@
+// RowSum: the sum of PieceSum for a table of which a step reads few rows. Rows of zeros are not sent: each message
+// of rows follows a bitmap that says which ones come. Sums are never -0, so an absent row changes no bit.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mudd/dist/collectives.h"
+
+namespace mudd::dist {
+
+class RowSum final : public Machine {
+ public:
+  // width: numbers of a row; pieces are whole rows.
+  RowSum(Link link, float* data, std::vector<Piece> pieces, int64_t width);
+
+ private:
+  // What goes to another member in this round, and what comes from it for the rows that this one goes on with.
+  struct Partner {
+    int member = 0;
+    std::vector<uint8_t> sent_bits, got_bits;
+    std::vector<float> sent, got;
+    const float* next = nullptr;  // of the rows in `got` that are not added yet
+  };
+  enum class Stage { bits, rows, add };
+
+  bool next_round() override;
+  bool choose_partners();
+  void add_partner(int member, const Ranges& away);
+  void exchange_bits();
+  void exchange_rows();
+  void add_rows();
+
+  float* data_;
+  std::vector<Piece> pieces_;
+  int64_t width_;
+  Ranges mine_;
+  std::vector<Partner> partners_;
+  std::vector<float> zeros_;  // a row that a member does not have
+  Stage stage_ = Stage::bits;
+  int distance_ = 0;  // of the round in flight; 0: none yet
+};
+
+}  // namespace mudd::dist
