@@ -8,8 +8,6 @@ from mudd_core.config.schema import Config
 # One a line: two changes of neighbours are no conflict.
 _UNBUILT = frozenset(
     {
-        "data.files_per_group",
-        "data.zero_loss",
         "train.epochs",
     }
 )

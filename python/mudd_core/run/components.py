@@ -210,13 +210,17 @@ def row_shape(config: Config) -> RowShape:
 
 def training_rows(config: Config, text: Prepared) -> Rows:
     """The rows that training reads."""
+    from mudd_core.data.pipelines.ids_data import FirstBatch
+
     rows, train = text.rows("train", row_shape(config)), config.train
     if config.data.epochs and (whole := rows.batches(config.data.epochs)) < train.steps:
         raise UserError(
             f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
             f"train.steps={train.steps} needs more; set train.steps={whole} or data.epochs=0"
         )
-    if config.data.repeat_batch and rows.core is not None:
+    if config.data.repeat_batch:
+        if rows.core is None:
+            return FirstBatch(rows, config.train.batch_size)
         rows.core.repeat(config.train.batch_size)
     return rows
 

@@ -10,7 +10,7 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.example import MessageError, features, names
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+from mudd_core.data.formats.format import Columns, Format, Record, Value, require_columns
 
 
 def payload_at(file: BoundedFile, offset: int) -> bytes:
@@ -55,6 +55,18 @@ def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number
     if missing:
         raise FormatError(str(path), offset, f"record {number} has no feature {missing[0]!r}")
     return record
+
+
+def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) -> Value:
+    """One feature of a record. FormatError if it is not there: the pipeline asks for it, not the user."""
+    try:
+        record = features(payload, (name,))
+    except MessageError as error:
+        reason = f"record {number} is no tf.train.Example: {error}"
+        raise FormatError(str(path), offset + error.offset, reason) from None
+    if name not in record:
+        raise FormatError(str(path), offset, f"record {number} has no feature {name!r}")
+    return record[name]
 
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:

@@ -13,7 +13,17 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.data.corpus import Progress
-from mudd_core.data.pipelines import blocks, document_rows, own, pack, synthetic, text
+from mudd_core.data.pipelines import (
+    blocks,
+    document_rows,
+    features,
+    megatron,
+    own,
+    pack,
+    pile,
+    synthetic,
+    text,
+)
 from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.own import register
 from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape
@@ -24,8 +34,11 @@ __all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare", "regi
 # Each module has PARTS, of its rows, and prepare(config, how).
 _PIPELINES: dict[str, ModuleType] = {
     "text": text,
+    "pile": pile,
+    "megatron": megatron,
     "pack": pack,
     "rows": document_rows,
+    "features": features,
     "blocks": blocks,
     "synthetic": synthetic,
 }

@@ -1,0 +1,179 @@
+"""The pipeline `features`: rows of `input_ids`, `attention_mask` and `labels` as they stand in the files.
+
+Labels are never shifted again, a negative one is no target. The order is that of the files; the last part-batch of an
+epoch and of a validation is dropped. The rows are kept in the cache folder as one array of int32 numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import write_array_header_1_0
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.config import Config
+from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import Format, ids_of, require_ids
+from mudd_core.data.formats.npy import header_of
+from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines.ids_data import (
+    IdData,
+    fingerprint_of,
+    require_batch,
+    require_validation,
+    vocabulary_of,
+)
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.sources import sources_of
+
+PARTS = ("key_mask",)
+_COLUMNS = ("input_ids", "attention_mask", "labels")
+
+
+class FeatureRows:
+    """Rows of a kept array [rows, 3, T], read in place."""
+
+    core = None
+    parts = PARTS
+
+    def __init__(self, shape: RowShape, path: Path, wraps: bool) -> None:
+        self.shape, self._wraps = shape, wraps
+        self._file = BoundedFile(path)
+        head = header_of(self._file)
+        self._offset, self._count = head.offset, head.shape[0]
+        if head.shape[2] != shape.seq_len:
+            raise UserError(
+                f"[config] train.seq_len: expected the {head.shape[2]} ids of the rows, got {shape.seq_len}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Whole batches alone, in an epoch and in a validation."""
+        return self._count // self.shape.batch_size * self.shape.batch_size
+
+    def batches(self, epochs: int) -> int:
+        return epochs * (self.rows // self.shape.batch_size)
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        out = np.zeros((n_samples, 3, self.shape.seq_len), np.int32)
+        out[:, 2] = -1
+        out[:, 1] = 1
+        size = out[0].nbytes
+        for i in range(n_samples):
+            sample = first_sample + i
+            if sample < self.rows or self._wraps:
+                data = self._file.read(self._offset + sample % self.rows * size, size, "a row")
+                out[i] = np.frombuffer(data, "<i4").reshape(3, -1)
+        names = ("inputs", "key_mask", "targets")
+        return {name: np.ascontiguousarray(out[:, part]) for part, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class FeatureData(IdData):
+    """Rows that are ready to be read. folder: of the kept arrays."""
+
+    folder: Path = Path()
+
+    def rows(self, split: Split, shape: RowShape) -> FeatureRows:
+        made = FeatureRows(shape, self.folder / f"{split}.npy", split == "train")
+        if made.rows < 1:
+            raise UserError(
+                f"[data.path] expected at least a batch of {shape.batch_size} rows for {split}, got fewer"
+            )
+        if split == "train":
+            require_batch(made.rows, shape, self.config)
+        return made
+
+
+def _read(path: Path, one: Format, vocab_size: int) -> Iterator[Int32]:
+    """The rows of a file as [3, T]."""
+    for number, record in enumerate(one.records(path, _COLUMNS)):
+        ids = ids_of(record["input_ids"], path, number, "input_ids")
+        labels = ids_of(record["labels"], path, number, "labels")
+        mask = record["attention_mask"]
+        if not isinstance(mask, np.ndarray) or not ids.size == labels.size == mask.size:
+            sizes = [len(record[name]) for name in _COLUMNS]
+            raise FormatError(str(path), 0, f"record {number}: expected lists of one length, got {sizes}")
+        require_ids(ids, vocab_size, path, number)
+        require_ids(labels, vocab_size, path, number, lowest=-(1 << 31))
+        yield np.stack([ids, mask != 0, np.where(labels < 0, -1, labels)]).astype(np.int32)
+
+
+def _keep(files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, how: Preparation) -> int:
+    """Write the rows of files to an array, by rename; returns their number."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    count, length = 0, -1
+    try:
+        with temporary.open("wb") as out:
+            out.write(bytes(128))
+            for done, path in enumerate(files):
+                for row in _read(path, one, vocab_size):
+                    length = row.shape[1] if length < 0 else length
+                    if row.shape[1] != length:
+                        raise FormatError(
+                            str(path), 0, f"expected rows of {length} ids like the first, got {row.shape[1]}"
+                        )
+                    out.write(row.astype("<i4").tobytes())
+                    count += 1
+                if how.progress is not None:
+                    how.progress("reading", done + 1, len(files))
+            out.seek(0)
+            write_array_header_1_0(
+                out, {"descr": "<i4", "fortran_order": False, "shape": (count, 3, max(length, 0))}
+            )
+            if out.tell() != 128:
+                raise RuntimeError(f"[features] the head of an array has {out.tell()} bytes")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _checked(path: Path) -> int:
+    """The number of rows of a kept array; FormatError if it changed since it was written."""
+    with BoundedFile(path) as file:
+        count = header_of(file).shape[0]
+        h = hashlib.sha256()
+        for at in range(0, file.size, 1 << 20):
+            h.update(file.read(at, min(1 << 20, file.size - at), "rows"))
+    seal = path.with_suffix(".sha256")
+    if not seal.is_file() or seal.read_text().strip() != h.hexdigest():
+        raise FormatError(str(path), 0, f"the kept rows do not match their checksum; remove {path.parent}")
+    return count
+
+
+def prepare(config: Config, how: Preparation) -> FeatureData:
+    """The rows of the files, kept in the cache folder."""
+    vocab_size = vocabulary_of(config)
+    found = sources_of(config.data)
+    require_validation(found.valid, config)
+    fingerprint = fingerprint_of((*found.train, *found.valid), {"features": 1}, how.fingerprint)
+    folder = Path(config.data.cache_dir or "runs/cache").absolute() / f"features-{fingerprint}"
+    counts = []
+    for split, files in (("train", found.train), ("valid", found.valid)):
+        target = folder / f"{split}.npy"
+        if not target.with_suffix(".sha256").is_file():
+            if how.before_build is not None:
+                how.before_build()
+            folder.mkdir(parents=True, exist_ok=True)
+            _keep(files, found.format, vocab_size, target, how)
+            digest = hashlib.sha256()
+            with target.open("rb") as kept:
+                while block := kept.read(1 << 20):
+                    digest.update(block)
+            target.with_suffix(".sha256").write_text(digest.hexdigest() + "\n")
+        counts.append(_checked(target))
+    lines = (
+        "pipeline    features: rows of ids, mask and labels",
+        f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",
+    )
+    tokens = counts[0] * config.train.seq_len
+    return FeatureData(config, fingerprint, tokens, (counts[0], counts[1]), lines, folder=folder)

@@ -1,0 +1,140 @@
+"""Data of the pipelines whose files hold ids: what they share of Prepared and Rows. Rows are made in Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data.loader import changed
+from mudd_core.data.pipelines.documents import file_digest
+from mudd_core.data.pipelines.pipeline import Int32, Rows, RowShape
+from mudd_core.data.tokenize import Tokenizer
+
+Int64 = npt.NDArray[np.int64]
+
+
+class IdRows(ABC):
+    """Rows of T + 1 ids, or of what a subclass makes of them. The order of samples is the subclass's."""
+
+    core = None
+    parts: tuple[str, ...] = ()
+
+    def __init__(self, shape: RowShape) -> None:
+        self.shape = shape
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of an epoch; for validation in all."""
+
+    @abstractmethod
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs of training."""
+
+    @abstractmethod
+    def ids(self, sample: int) -> Int64 | None:
+        """The T + 1 ids of a sample; None behind the end of a validation."""
+
+    def target_counts(self, targets: Int64) -> npt.NDArray[np.bool_]:
+        """Which targets count."""
+        return np.ones(targets.shape, np.bool_)
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        inputs = np.zeros((n_samples, self.shape.seq_len), np.int32)
+        targets = np.full((n_samples, self.shape.seq_len), -1, np.int32)
+        for i in range(n_samples):
+            ids = self.ids(first_sample + i)
+            if ids is not None:
+                inputs[i] = ids[:-1]
+                targets[i] = np.where(self.target_counts(ids[1:]), ids[1:], -1)
+        return {"inputs": inputs, "targets": targets}
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    """The first `size` rows of others, again and again."""
+
+    of: Rows
+    size: int
+    core: None = None
+
+    @property
+    def rows(self) -> int:
+        return self.of.rows
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.of.parts
+
+    def batches(self, epochs: int) -> int:
+        return self.of.batches(epochs)
+
+    def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
+        return self.of.arrays(first_sample % self.size, n_samples)
+
+
+@dataclass(frozen=True)
+class IdData:
+    """Ids without text. lines: what the data are, for the user."""
+
+    config: Config
+    fingerprint: str
+    train_tokens: int
+    documents: tuple[int, int]
+    lines: tuple[str, ...]
+    tokenizer: Tokenizer | None = None
+    seal: str | None = None
+    valid_bytes_per_target: float = 0.0
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.model.vocab_size
+
+    def describe(self) -> list[str]:
+        return list(self.lines)
+
+
+def vocabulary_of(config: Config) -> int:
+    """Ids of the model; UserError if the config leaves that to a tokenizer."""
+    if config.model.vocab_size < 1:
+        raise UserError(
+            f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a tokenizer, so "
+            f"expected the number of ids, got {config.model.vocab_size}"
+        )
+    return int(config.model.vocab_size)
+
+
+def fingerprint_of(files: Sequence[Path], rule: dict[str, Any], wanted: str | None) -> str:
+    """Name of the content: files and what decides their rows. UserError if a run was started with another one."""
+    parts = [[file_digest(path) for path in files], rule]
+    found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    if wanted is not None and wanted != found:
+        raise UserError(changed(wanted, found))
+    return found
+
+
+def require_validation(files: Sequence[Path], config: Config) -> None:
+    """UserError without files for validation."""
+    if not files:
+        raise UserError(
+            f"[data.eval_path] expected the validation files of data.pipeline={config.data.pipeline}, got none; give "
+            "data.eval_path, or data.eval_match=TEXT for those of data.path whose path holds it"
+        )
+
+
+def require_batch(rows: int, shape: RowShape, config: Config) -> None:
+    """UserError for fewer rows than a batch."""
+    if rows < shape.batch_size:
+        raise UserError(
+            f"[data.path] expected a batch of {shape.batch_size} rows in {config.data.path!r}, got {rows}"
+        )

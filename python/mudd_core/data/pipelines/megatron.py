@@ -1,0 +1,187 @@
+"""The pipeline `megatron`: indexed data sets, documents by GPT-NeoX's maps or items in training order.
+
+If every sequence has T + 1 ids the set is in training order already: sample s is item s. Else windows are cut from
+shuffled documents (megatron_maps.py); validation documents follow those of training, 969 to 30 to 1 of the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import require_ids
+from mudd_core.data.formats.megatron import Index, pair_of, read_index
+from mudd_core.data.pipelines import megatron_maps as maps
+from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines.ids_data import (
+    IdData,
+    IdRows,
+    Int64,
+    fingerprint_of,
+    require_batch,
+    require_validation,
+    vocabulary_of,
+)
+from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.sources import sources_of
+
+PARTS: tuple[str, ...] = ()
+_PARTS_OF_1000 = (969, 30)  # GPT-NeoX's default of documents for training and validation
+
+
+class Sequences:
+    """The sequences of one indexed data set, by number."""
+
+    def __init__(self, binary: Path, vocab_size: int) -> None:
+        self.path, self.index = binary, read_index(binary)
+        self._vocab_size = vocab_size
+        self._file = BoundedFile(pair_of(binary)[1])
+
+    def read(self, sequence: int, first: int, count: int) -> Int64:
+        """Ids of a sequence from number `first` on; FormatError for ids beyond the vocabulary."""
+        kind = self.index.kind
+        offset = int(self.index.places[sequence]) + first * kind.itemsize
+        data = self._file.read(offset, count * kind.itemsize, "ids")
+        ids = np.frombuffer(data, kind).astype(np.int64)
+        require_ids(ids, self._vocab_size, self.path, sequence)
+        return ids
+
+
+class ItemRows(IdRows):
+    """Items in their order; training begins again behind the last one."""
+
+    def __init__(self, shape: RowShape, sequences: Sequences, wraps: bool) -> None:
+        super().__init__(shape)
+        self._sequences, self._wraps = sequences, wraps
+
+    @property
+    def rows(self) -> int:
+        return int(self._sequences.index.sizes.size)
+
+    def batches(self, epochs: int) -> int:
+        return epochs * self.rows // self.shape.batch_size
+
+    def ids(self, sample: int) -> Int64 | None:
+        if sample >= self.rows and not self._wraps:
+            return None
+        return self._sequences.read(sample % self.rows, 0, self.shape.seq_len + 1)
+
+
+class WindowRows(IdRows):
+    """Windows of documents by their maps; training begins again behind the last one."""
+
+    def __init__(
+        self, shape: RowShape, sequences: Sequences, found: maps.Maps, epochs: int, wraps: bool
+    ) -> None:
+        super().__init__(shape)
+        self._sequences, self._maps, self._epochs, self._wraps = sequences, found, epochs, wraps
+
+    @property
+    def rows(self) -> int:
+        return self._maps.windows
+
+    def batches(self, epochs: int) -> int:
+        return epochs * self.rows // self._epochs // self.shape.batch_size
+
+    def ids(self, sample: int) -> Int64 | None:
+        if sample >= self.rows and not self._wraps:
+            return None
+        window = int(self._maps.order[sample % self.rows])
+        (at, first), (last, end) = (self._maps.starts[window + i].tolist() for i in (0, 1))
+        parts = []
+        for position in range(at, last + 1):
+            sequence = int(self._maps.documents[position])
+            stop = end + 1 if position == last else int(self._sequences.index.sizes[sequence])
+            parts.append(self._sequences.read(sequence, first, stop - first))
+            first = 0
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class MegatronData(IdData):
+    """An indexed data set for training, and one for validation, or the same."""
+
+    train: Sequences | None = None
+    valid: Sequences | None = None
+    samples: int = 0
+
+    def rows(self, split: Split, shape: RowShape) -> IdRows:
+        sequences = self.train if split == "train" else self.valid
+        assert sequences is not None
+        training = split == "train"
+        made: IdRows
+        if _in_order(sequences.index, shape.seq_len):
+            made = ItemRows(shape, sequences, training)
+        else:
+            made = self._windows(sequences, split, shape)
+        if training:
+            require_batch(made.rows, shape, self.config)
+        return made
+
+    def _windows(self, sequences: Sequences, split: Split, shape: RowShape) -> WindowRows:
+        training = split == "train"
+        paths = maps.beside(sequences.path, split, shape.seq_len, shape.seed)
+        shuffled = self.config.data.shuffle != "off"
+        count = sequences.index.sizes.size
+        chosen = np.arange(count) if self.train is not self.valid else _of_split(split, count)
+        tokens = int(sequences.index.sizes[chosen].sum(dtype=np.int64))
+        if paths is not None and shuffled:
+            found, epochs = maps.read(paths, sequences.index, shape.seq_len), 1
+        elif training and shuffled:
+            epochs = self.config.data.epochs or maps.epochs_for(self.samples, tokens, shape.seq_len)
+            found = maps.built(sequences.index.sizes, chosen, epochs, shape.seq_len, shape.seed)
+        else:
+            starts = maps.window_starts(sequences.index.sizes, chosen, shape.seq_len)
+            found, epochs = maps.Maps(chosen, starts, np.arange(starts.shape[0] - 1)), 1
+        if not found.windows:
+            raise UserError(
+                f"[data.path] expected documents of more than {shape.seq_len} ids together for {split}, got {tokens} "
+                f"ids in {sequences.path}; give data.eval_path, or a smaller train.seq_len"
+            )
+        return WindowRows(shape, sequences, found, epochs, training)
+
+
+def _in_order(index: Index, seq_len: int) -> bool:
+    return bool(index.sizes.size) and bool((index.sizes == seq_len + 1).all())
+
+
+def _of_split(split: Split, count: int) -> Int64:
+    """Documents of a split where one data set serves both."""
+    first = round(count * _PARTS_OF_1000[0] / 1000)
+    second = first + round(count * _PARTS_OF_1000[1] / 1000)
+    return np.arange(first) if split == "train" else np.arange(first, second)
+
+
+def prepare(config: Config, how: Preparation) -> MegatronData:
+    """The data sets of data.path and data.eval_path."""
+    vocab_size = vocabulary_of(config)
+    found, settings = sources_of(config.data), config.data
+    if found.format.name != "megatron" or len(found.train) != 1 or len(found.valid) > 1:
+        raise UserError(
+            f"[data.path] expected one NAME.bin with NAME.idx for data.pipeline=megatron, got {len(found.train)} files "
+            f"of {found.format.name}"
+        )
+    train = Sequences(found.train[0], vocab_size)
+    valid = Sequences(found.valid[0], vocab_size) if found.valid else train
+    if valid is train and _in_order(train.index, config.train.seq_len):
+        require_validation((), config)
+    samples = config.train.steps * config.train.batch_size
+    tokens = int(train.index.sizes.sum(dtype=np.int64))
+    rule = {"megatron": 1, "shuffle": settings.shuffle, "epochs": settings.epochs}
+    if not _in_order(train.index, config.train.seq_len):
+        rule["of_steps"] = settings.epochs or maps.epochs_for(samples, tokens, config.train.seq_len)
+    pairs = [path for one in (train, valid) for path in pair_of(one.path)]
+    fingerprint = fingerprint_of(pairs, rule, how.fingerprint)
+    counts = (int(train.index.sizes.size), int(valid.index.sizes.size) if found.valid else 0)
+    lines = (
+        f"pipeline    megatron: {train.path}, ids of {train.index.kind}",
+        f"train       {counts[0]:,} sequences, {tokens:,} ids",
+        f"valid       {f'{counts[1]:,} sequences' if found.valid else '30 of 1000 documents'}",
+    )
+    return MegatronData(config, fingerprint, tokens, counts, lines, train=train, valid=valid, samples=samples)

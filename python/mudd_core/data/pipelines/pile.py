@@ -1,0 +1,224 @@
+"""The pipeline `pile`: TFRecords of ready ids (`input_ids`), T + 1 a record, files in groups.
+
+The list of files, sorted by the number behind `pile.tfrecord.b`, is read again and again and cut into groups of
+data.files_per_group. Batches follow one another within a group; the last part-batch of a group is dropped. Longer
+records are cut, shorter ones are filled with id 0, which is no target unless data.zero_loss.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.framing import HEADER_BYTES
+from mudd_core.config import Config
+from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import ids_of, require_ids
+from mudd_core.data.formats.tfrecord import feature_of, payload_at
+from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines.ids_data import (
+    IdData,
+    IdRows,
+    Int64,
+    fingerprint_of,
+    require_batch,
+    require_validation,
+    vocabulary_of,
+)
+from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.record_index import record_offsets
+from mudd_core.data.sources import sources_of
+
+PARTS: tuple[str, ...] = ()
+_NUMBER = re.compile(r"pile\.tfrecord\.b(\d+)")
+_OPEN_FILES = 16
+
+
+class RecordFiles:
+    """The records of files, by number of the file and of the record."""
+
+    def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int) -> None:
+        self.files, self._vocab_size = files, vocab_size
+        self._offsets = [record_offsets(path, cache) for path in files]
+        self.counts = [int(found.size) for found in self._offsets]
+        self._open: dict[int, BoundedFile] = {}
+
+    def read(self, file: int, record: int) -> Int64:
+        """`input_ids` of a record; FormatError if it has none, or ids beyond the vocabulary."""
+        if file not in self._open:
+            if len(self._open) >= _OPEN_FILES:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[file] = BoundedFile(self.files[file])
+        offset = int(self._offsets[file][record])
+        payload = payload_at(self._open[file], offset)
+        value = feature_of(payload, "input_ids", self.files[file], offset + HEADER_BYTES, record)
+        ids = ids_of(value, self.files[file], record, "input_ids")
+        require_ids(ids, self._vocab_size, self.files[file], record)
+        return ids
+
+
+class Groups:
+    """Which file and record a sample is: the endless list of files, cut into groups, cut into batches."""
+
+    def __init__(self, counts: list[int], group: int, batch: int, buffer: int, seed: int) -> None:
+        n = len(counts)
+        self._counts, self._batch, self._buffer, self._seed = counts, batch, buffer, seed
+        self._size = min(group, 1 << 40) or n
+        self._endless = group == 0  # all files of all epochs are one group: nothing is dropped between epochs
+        period = n // math.gcd(n, self._size)
+        sizes = [sum(self._files(g, self._size)) // batch for g in range(period)]
+        self._ends = list(accumulate(sizes))
+        self._kept: tuple[int, Int64] | None = None
+        self.rows = sum(counts)
+
+    def _files(self, group: int, size: int) -> list[int]:
+        n = len(self._counts)
+        return [self._counts[(group * self._size + j) % n] for j in range(size)]
+
+    def batches(self, epochs: int) -> int:
+        """Whole batches of a list of files that is repeated so often."""
+        if self._endless:
+            return epochs * self.rows // self._batch
+        whole, rest = divmod(epochs * len(self._counts), self._size)
+        rounds, left = divmod(whole, len(self._ends))
+        done = rounds * self._ends[-1] + (self._ends[left - 1] if left else 0)
+        return done + sum(self._files(whole, rest)) // self._batch
+
+    def place(self, sample: int) -> tuple[int, int]:
+        """(file, record) of a sample."""
+        n = len(self._counts)
+        if self._endless:
+            turn, at = divmod(sample, self.rows)
+            first = 0
+        else:
+            rounds, batch = divmod(sample // self._batch, self._ends[-1])
+            group = bisect_right(self._ends, batch)
+            before = self._ends[group - 1] if group else 0
+            at = (batch - before) * self._batch + sample % self._batch
+            turn, first = rounds * len(self._ends) + group, group * self._size % n
+        if self._buffer:
+            at = int(
+                self._order(turn, self.rows if self._endless else sum(self._files(turn, self._size)))[at]
+            )
+        file = first
+        while at >= self._counts[file]:
+            at -= self._counts[file]
+            file = (file + 1) % n
+        return file, at
+
+    def _order(self, turn: int, count: int) -> Int64:
+        """A reservoir of `buffer` records: a random one leaves for each that comes, then the rest in random order."""
+        if self._kept is None or self._kept[0] != turn:
+            draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
+            size = min(self._buffer, count)
+            held = np.arange(size)
+            order = np.empty(count, np.int64)
+            for i, slot in enumerate(draw.integers(0, size, count - size)):
+                order[i], held[slot] = held[slot], size + i
+            order[count - size :] = draw.permutation(held)
+            self._kept = (turn, order)
+        return self._kept[1]
+
+
+class PileRows(IdRows):
+    """Rows of one split."""
+
+    def __init__(self, shape: RowShape, files: RecordFiles, groups: Groups | None, zero_loss: bool) -> None:
+        super().__init__(shape)
+        self._files, self._groups, self._zero_loss = files, groups, zero_loss
+        self._ends = list(accumulate(files.counts))
+
+    @property
+    def rows(self) -> int:
+        return self._ends[-1]
+
+    def batches(self, epochs: int) -> int:
+        return self._groups.batches(epochs) if self._groups else 0
+
+    def target_counts(self, targets: Int64) -> npt.NDArray[np.bool_]:
+        return targets >= (0 if self._zero_loss else 1)
+
+    def ids(self, sample: int) -> Int64 | None:
+        if self._groups is not None:
+            found = self._files.read(*self._groups.place(sample))
+        elif sample < self.rows:
+            file = bisect_right(self._ends, sample)
+            found = self._files.read(file, sample - (self._ends[file - 1] if file else 0))
+        else:
+            return None
+        row = np.zeros(self.shape.seq_len + 1, np.int64)
+        row[: found.size] = found[: row.size]
+        return row
+
+
+@dataclass(frozen=True)
+class PileData(IdData):
+    """TFRecords that are ready to be read."""
+
+    train: RecordFiles | None = None
+    valid: RecordFiles | None = None
+
+    def rows(self, split: Split, shape: RowShape) -> PileRows:
+        settings = self.config.data
+        files = self.train if split == "train" else self.valid
+        assert files is not None
+        if split == "valid":
+            return PileRows(shape, files, None, settings.zero_loss)
+        require_batch(sum(files.counts), shape, self.config)
+        groups = Groups(files.counts, settings.files_per_group, shape.batch_size, settings.buffer, shape.seed)
+        if settings.files_per_group and groups.batches(len(files.counts)) == 0:
+            raise UserError(
+                f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of {shape.batch_size}"
+            )
+        return PileRows(shape, files, groups, settings.zero_loss)
+
+
+def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Files sorted by the number behind `pile.tfrecord.b`; those without one get running numbers."""
+    numbered = [_NUMBER.search(path.name) for path in files]
+    keys = [int(found[1]) if found else at for at, found in enumerate(numbered)]
+    return tuple(path for _, path in sorted(zip(keys, files, strict=True), key=lambda pair: pair[0]))
+
+
+def prepare(config: Config, how: Preparation) -> PileData:
+    """The records of the files. UserError if they are no TFRecords."""
+    vocab_size = vocabulary_of(config)
+    found = sources_of(config.data)
+    if found.format.name != "tfrecord":
+        raise UserError(
+            f"[data.path] expected TFRecord files for data.pipeline=pile, got {found.format.name}"
+        )
+    require_validation(found.valid, config)
+    settings = config.data
+    if settings.shuffle == "on" and not settings.buffer:
+        raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; give its size")
+    rule = {
+        "pile": 1,
+        "zero_loss": settings.zero_loss,
+        "group": settings.files_per_group,
+        "buffer": settings.buffer,
+    }
+    fingerprint = fingerprint_of((*found.train, *found.valid), rule, how.fingerprint)
+    cache = Path(settings.cache_dir or "runs/cache").absolute()
+    train = RecordFiles(in_order(found.train), cache, vocab_size)
+    valid = RecordFiles(found.valid, cache, vocab_size)
+    counts = (sum(train.counts), sum(valid.counts))
+    if not all(counts):
+        raise UserError("[data.path] expected records for training and validation, got files without one")
+    lines = (
+        "pipeline    pile: TFRecords of ids",
+        f"train       {len(found.train):,} files, {counts[0]:,} records",
+        f"valid       {len(found.valid):,} files, {counts[1]:,} records",
+        *(f"warning     {warning}" for warning in found.warnings),
+    )
+    tokens = counts[0] * config.train.seq_len
+    return PileData(config, fingerprint, tokens, counts, lines, train=train, valid=valid)

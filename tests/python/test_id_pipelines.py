@@ -1,0 +1,304 @@
+"""The pipelines of ready ids: rows against plain loops, order, ends, stops and resumes, bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.framing import framed
+from mudd_core.config import Config, load_config
+from mudd_core.data.formats.example import encoded
+from mudd_core.data.formats.megatron import head_bytes
+from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
+from mudd_core.run.trainer import Trainer
+
+LENGTH, BATCH, VOCAB = 8, 4, 100
+DRAW = np.random.default_rng(3)
+
+
+def config_of(pipeline: str, folder: Path, *words: str) -> Config:
+    base = [
+        f"data.pipeline={pipeline}", f"data.path={folder}", f"data.cache_dir={folder}-cache",
+        f"model.vocab_size={VOCAB}", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=32",
+        "train.steps=4", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=4",
+        "train.save_every=2", "train.logical_shards=4", "train.threads=1", "eval.max_batches=2",
+    ]  # fmt: skip
+    return load_config("tiny.py", [*base, *words])
+
+
+def write_records(path: Path, records: list[list[int]], name: str = "input_ids") -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(framed(encoded({name: np.array(r, np.int64)})) for r in records))
+
+
+def write_indexed(name: Path, sequences: list[list[int]]) -> None:
+    name.parent.mkdir(exist_ok=True)
+    Path(f"{name}.bin").write_bytes(b"".join(np.array(s, "<u2").tobytes() for s in sequences))
+    sizes = np.array([len(s) for s in sequences], np.int64)
+    Path(f"{name}.idx").write_bytes(head_bytes(8, sizes, np.arange(len(sequences) + 1)))
+
+
+def lists(count: int, low: int, high: int) -> list[list[int]]:
+    return [DRAW.integers(0, VOCAB, DRAW.integers(low, high)).tolist() for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def pile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[list[int]]]]:
+    folder = tmp_path_factory.mktemp("pile") / "data"
+    files = {f"pile.tfrecord.b{n}": lists(count, 3, 14) for n, count in ((0, 9), (2, 7), (10, 6))}
+    files["val_x.tfrecord"] = lists(5, 3, 14)
+    for name, records in files.items():
+        write_records(folder / name, records)
+    return folder, files
+
+
+def row(record: list[int]) -> list[int]:
+    return (record + [0] * (LENGTH + 1))[: LENGTH + 1]
+
+
+@pytest.mark.parametrize(("group", "epochs"), [(0, 2), (1, 1), (2, 3), (3, 2)])
+def test_pile_follows_files_groups_and_whole_batches(
+    pile: tuple[Path, dict[str, list[list[int]]]], group: int, epochs: int
+) -> None:
+    folder, files = pile
+    words = (f"data.files_per_group={group}", "data.eval_match=val_x", "data.format=tfrecord")
+    rows = prepare(config_of("pile", folder, *words)).rows("train", RowShape(LENGTH, BATCH, 0))
+    order = ["pile.tfrecord.b0", "pile.tfrecord.b2", "pile.tfrecord.b10"] * epochs
+    size = group or len(order)
+    expected: list[list[int]] = []
+    for first in range(0, len(order), size):
+        records = [row(r) for name in order[first : first + size] for r in files[name]]
+        expected += records[: len(records) // BATCH * BATCH]
+    assert rows.batches(epochs) * BATCH == len(expected)
+    got = rows.arrays(0, len(expected))
+    assert got["inputs"].tolist() == [r[:-1] for r in expected]
+    assert got["targets"].tolist() == [[i or -1 for i in r[1:]] for r in expected]
+
+
+def test_pile_counts_id_zero_where_asked_and_validates_all_records(
+    pile: tuple[Path, dict[str, list[list[int]]]],
+) -> None:
+    folder, files = pile
+    config = config_of("pile", folder, "data.eval_match=val_x", "data.zero_loss=true", "data.format=tfrecord")
+    rows = prepare(config).rows("valid", RowShape(LENGTH, BATCH, 0))
+    assert rows.rows == 5
+    got = rows.arrays(0, 8)
+    assert got["targets"].tolist() == [row(r)[1:] for r in files["val_x.tfrecord"]] + [[-1] * LENGTH] * 3
+
+
+def test_a_buffer_shuffles_within_groups(pile: tuple[Path, dict[str, list[list[int]]]]) -> None:
+    folder, _ = pile
+    words = ("data.files_per_group=3", "data.eval_match=val_x", "data.format=tfrecord")
+    shape = RowShape(LENGTH, 1, 5)
+    plain = prepare(config_of("pile", folder, *words)).rows("train", shape).arrays(0, 22)["inputs"].tolist()
+    rows = prepare(config_of("pile", folder, "data.buffer=4", *words)).rows("train", shape)
+    first, second = (rows.arrays(at, 22)["inputs"].tolist() for at in (0, 22))
+    assert sorted(first) == sorted(second) == sorted(plain)
+    assert len({str(x) for x in (first, second, plain)}) == 3
+    assert all(plain.index(r) <= at + 3 for at, r in enumerate(first))
+
+
+def write_feature_rows(path: Path, count: int, first: int = 0) -> dict[str, list[list[int]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = DRAW.integers(1, VOCAB, (count, LENGTH))
+    mask = np.ones((count, LENGTH), np.float32)
+    mask[:, 5:] = 0
+    labels = np.where(mask > 0, ids + 0, -100)
+    table = {"input_ids": ids.tolist(), "attention_mask": mask.tolist(), "labels": labels.tolist()}
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(table), path)
+    return table
+
+
+def test_features_are_taken_as_they_stand(tmp_path: Path) -> None:
+    tables = [write_feature_rows(tmp_path / "d" / f"train-{n}-of-2", 5) for n in range(2)]
+    held = write_feature_rows(tmp_path / "d" / "validation-0-of-1", 6)
+    data = prepare(config_of("features", tmp_path / "d", "data.eval_match=validation"))
+    train, valid = (data.rows(split, RowShape(LENGTH, BATCH, 0)) for split in ("train", "valid"))
+    assert (train.rows, valid.rows, train.batches(3)) == (8, 4, 6)
+    ids = (tables[0]["input_ids"] + tables[1]["input_ids"])[:8]
+    got = train.arrays(0, 12)
+    assert got["inputs"].tolist() == ids + ids[:4]
+    labels = (tables[0]["labels"] + tables[1]["labels"])[:8]
+    assert got["targets"][:8].tolist() == [[-1 if i < 0 else i for i in r] for r in labels]
+    assert got["key_mask"].tolist() == [[1] * 5 + [0] * 3] * 12
+    assert valid.arrays(0, 4)["inputs"].tolist() == held["input_ids"][:4]
+    assert (valid.arrays(4, 1)["targets"] == -1).all()
+    with pytest.raises(UserError, match=r"train\.seq_len: expected the 8 ids"):
+        data.rows("train", RowShape(4, BATCH, 0))
+    kept = next((tmp_path / "d-cache").glob("features-*/train.npy"))
+    changed = bytearray(kept.read_bytes())
+    changed[200] ^= 1
+    kept.write_bytes(changed)
+    with pytest.raises(FormatError, match="do not match their checksum"):
+        prepare(config_of("features", tmp_path / "d", "data.eval_match=validation"))
+
+
+def stream_windows(documents: list[list[int]], order: npt.NDArray[np.int32]) -> list[list[int]]:
+    ids = [i for d in order for i in documents[d]]
+    return [ids[k : k + LENGTH + 1] for k in range(0, len(ids) - LENGTH, LENGTH)]
+
+
+@pytest.mark.parametrize("trial", range(40))
+def test_window_starts_are_those_of_gpt_neox(trial: int) -> None:
+    draw = np.random.default_rng(trial)
+    sizes = draw.integers(0, 3 if trial % 3 == 0 else 30, draw.integers(1, 40)).astype(np.int32)
+    sizes[0] += LENGTH + 2
+    documents = draw.permutation(np.tile(np.arange(sizes.size), 2)).astype(np.int32)
+    expected, at, offset = [[0, 0]], 0, 0  # the loop of its helper
+    for _ in range((int(sizes[documents].sum()) - 1) // LENGTH):
+        left = LENGTH + 1
+        while left:
+            length = int(sizes[documents[at]]) - offset
+            left -= length
+            if left <= 0:
+                offset, left = offset + left + length - 1, 0
+            else:
+                at, offset = at + 1, 0
+        expected.append([at, offset])
+    assert window_starts(sizes, documents, LENGTH).tolist() == expected
+
+
+def test_documents_are_shuffled_then_windows_by_one_random_state(tmp_path: Path) -> None:
+    documents, held = lists(30, 0, 20), lists(9, 4, 20)
+    write_indexed(tmp_path / "d" / "train", documents)
+    write_indexed(tmp_path / "held", held)
+    config = config_of("megatron", tmp_path / "d", f"data.eval_path={tmp_path}/held", "train.steps=20")
+    rows = prepare(config).rows("train", RowShape(LENGTH, BATCH, 7))
+    tokens = sum(map(len, documents))
+    epochs = epochs_for(80, tokens, LENGTH)
+    assert (epochs * tokens - 1) // LENGTH >= 80 > ((epochs - 1) * tokens - 1) // LENGTH
+    draw = np.random.RandomState(7)
+    order = np.tile(np.arange(30, dtype=np.int32), epochs)
+    draw.shuffle(order)
+    windows = stream_windows(documents, order)
+    shuffled = np.arange(len(windows), dtype=np.uint32)
+    draw.shuffle(shuffled)
+    expected = [windows[k] for k in islice(cycle(shuffled), 100)]
+    got = rows.arrays(0, 100)
+    assert got["inputs"].tolist() == [w[:-1] for w in expected]
+    assert got["targets"].tolist() == [w[1:] for w in expected]
+    valid = prepare(config).rows("valid", RowShape(LENGTH, BATCH, 7))
+    assert valid.arrays(0, valid.rows)["inputs"].tolist() == [
+        w[:-1] for w in stream_windows(held, np.arange(9, dtype=np.int32))
+    ]
+
+
+def test_maps_beside_the_data_set_are_read_and_checked(tmp_path: Path) -> None:
+    documents = lists(20, 5, 20)
+    write_indexed(tmp_path / "d" / "x", documents)
+    write_indexed(tmp_path / "held", documents)
+    order = np.array([3, 1, 2, 0, 5], np.int32)
+    sizes = np.array([len(d) for d in documents], np.int32)
+    starts = window_starts(sizes, order, LENGTH).astype(np.int32)
+    turned = np.arange(len(starts) - 1, dtype=np.uint32)[::-1]
+    stem = f"x_train_indexmap_64ns_{LENGTH}sl_1234s_"
+    maps = {"doc_idx": order, "sample_idx": starts, "shuffle_idx": np.ascontiguousarray(turned)}
+    for name, values in maps.items():
+        np.save(tmp_path / "d" / f"{stem}{name}.npy", values)
+    config = config_of("megatron", tmp_path / "d", f"data.eval_path={tmp_path}/held")
+    shape = RowShape(LENGTH, 1, 1234)
+    windows = stream_windows(documents, order)
+    got = prepare(config).rows("train", shape).arrays(0, len(windows))
+    assert got["inputs"].tolist() == [w[:-1] for w in windows[::-1]]
+    for name, wrong in (("doc_idx", order + 18), ("sample_idx", starts + 1), ("shuffle_idx", turned * 0)):
+        np.save(tmp_path / "d" / f"{stem}{name}.npy", wrong)
+        with pytest.raises(FormatError, match="the map is of another corpus"):
+            prepare(config).rows("train", shape)
+        np.save(tmp_path / "d" / f"{stem}{name}.npy", maps[name])
+
+
+def test_items_in_training_order(tmp_path: Path) -> None:
+    items, held = lists(10, LENGTH + 1, LENGTH + 2), lists(3, LENGTH + 1, LENGTH + 2)
+    write_indexed(tmp_path / "d" / "x", items)
+    with pytest.raises(UserError, match=r"data\.eval_path"):
+        prepare(config_of("megatron", tmp_path / "d"))
+    write_indexed(tmp_path / "held", held)
+    data = prepare(config_of("megatron", tmp_path / "d", f"data.eval_path={tmp_path}/held"))
+    got = data.rows("train", RowShape(LENGTH, BATCH, 7)).arrays(8, 4)
+    assert got["inputs"].tolist() == [items[k % 10][:-1] for k in range(8, 12)]
+    valid = data.rows("valid", RowShape(LENGTH, BATCH, 7))
+    assert valid.rows == 3
+    assert (valid.arrays(3, 1)["targets"] == -1).all()
+
+
+def made(pipeline: str, folder: Path) -> Config:
+    """A config of the pipeline on data of its own."""
+    if pipeline == "pile":
+        for n, count in ((0, 9), (1, 7)):
+            write_records(folder / f"pile.tfrecord.b{n}", lists(count, 5, 14))
+        write_records(folder / "pile.tfrecord.v0", lists(5, 5, 14))
+        return config_of(pipeline, folder, "data.eval_match=.v0", "data.format=tfrecord")
+    if pipeline == "megatron":
+        write_indexed(folder / "x", lists(20, 5, 20))
+        write_indexed(folder.parent / "held", lists(9, 5, 20))
+        return config_of(pipeline, folder, f"data.eval_path={folder.parent}/held")
+    write_feature_rows(folder / "train-0", 12)
+    write_feature_rows(folder / "valid-0", 4)
+    return config_of(pipeline, folder, "data.eval_match=valid-0", "data.format=parquet")
+
+
+@pytest.mark.parametrize("pipeline", ["pile", "megatron", "features"])
+def test_a_stop_and_micro_batches_change_no_bit(pipeline: str, tmp_path: Path) -> None:
+    config = made(pipeline, tmp_path / "d")
+
+    def result(changed: Config, workdir: Path | None = None) -> str:
+        with Trainer(changed, workdir, progress=None) as trainer:
+            return str(trainer.fit().final_hash)
+
+    whole = result(config)
+    assert result(replace(config, train=replace(config.train, micro_batch_size=1))) == whole
+    with Trainer(config, tmp_path / "run", progress=None) as trainer:
+        for _ in range(3):
+            trainer.step()
+        trainer.save()
+    assert result(config, tmp_path / "run") == whole
+
+
+def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
+    words = ("data.eval_match=.v0", "data.format=tfrecord")
+    shape = RowShape(LENGTH, 1, 0)
+    write_records(tmp_path / "d" / "pile.tfrecord.v0", [[1, 2]])
+    write_records(tmp_path / "d" / "pile.tfrecord.b0", [[1, VOCAB]])
+    with pytest.raises(FormatError, match=f"record 0: expected ids from 0 to {VOCAB - 1}, got {VOCAB}"):
+        prepare(config_of("pile", tmp_path / "d", *words)).rows("train", shape).arrays(0, 1)
+    write_records(tmp_path / "d" / "pile.tfrecord.b0", [[1, 2]], "labels")
+    with pytest.raises(FormatError, match="record 0 has no feature 'input_ids'"):
+        prepare(config_of("pile", tmp_path / "d", *words)).rows("train", shape).arrays(0, 1)
+    data = prepare(config_of("pile", tmp_path / "d", *words))
+    with pytest.raises(UserError, match="expected a batch of 4 rows"):
+        data.rows("train", RowShape(LENGTH, BATCH, 0))
+    with pytest.raises(UserError, match=r"data\.eval_path"):
+        prepare(config_of("pile", tmp_path / "d", "data.format=tfrecord"))
+
+
+def test_rows_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    good = '{"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [2, -100]}\n'
+    (tmp_path / "v.jsonl").write_text(good)
+    longer = '{"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1], "labels": [2, 3, -100]}\n'
+    for bad, reason in (
+        (good.replace("[1, 2]", "[1, 2, 3]"), "lists of one length"),
+        (longer, "rows of 2 ids"),
+    ):
+        (tmp_path / "d" / "a.jsonl").write_text(good + bad)
+        with pytest.raises(FormatError, match=reason):
+            prepare(config_of("features", tmp_path / "d", f"data.eval_path={tmp_path}/v.jsonl"))
+    assert not list((tmp_path / "d-cache").glob("features-*/*"))
+
+
+def test_the_first_batch_again_and_again(tmp_path: Path) -> None:
+    config = made("megatron", tmp_path / "d")
+    with Trainer(replace(config, data=replace(config.data, repeat_batch=True)), progress=None) as trainer:
+        rows = trainer.engine.batcher
+        assert (rows.arrays(0, BATCH)["inputs"] == rows.arrays(3 * BATCH, BATCH)["inputs"]).all()
+        trainer.step()
