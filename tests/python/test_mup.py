@@ -45,7 +45,10 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     assert isinstance(model, MupConfig)
     assert model.scale == 1 / 128 and (model.d_head, model.d_base, model.ff_multiple) == (128, 128, 4.0)
     assert config.optim.decay == "all" and config.loss.normalize == "all_slots"
-    assert load_config(f"mu_transformer/configs/{name}.py") == config
+    theirs = load_config(f"mu_transformer/configs/{name}.py")
+    assert theirs == (
+        load_config("mup/small.py") if name == "tiny" else config
+    )  # their tiny has width 128 too
     told = plan_text(config, tmp_path)
     if name == "tiny":
         small = load_config("mup/small.py").model
