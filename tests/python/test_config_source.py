@@ -11,7 +11,8 @@ import pytest
 
 from fake_engine import FakeEngine, fake_assembly
 from mudd_core.base.errors import UserError
-from mudd_core.cli.argv import Request, parse
+from mudd_core.cli.argv import parse
+from mudd_core.cli.request import Request
 from mudd_core.cli.training import _adopted
 from mudd_core.config import Config
 from mudd_core.run.store import RunStore

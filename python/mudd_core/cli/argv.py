@@ -2,67 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url, mapped
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
+from mudd_core.cli.originals import check_takers, load_original
+from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
-from mudd_core.config.fields import walk
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
-from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.config_source import ConfigSource, recorded, resumed
+from mudd_core.run.config_source import recorded, resumed
 from mudd_core.run.saved_run import mounts_in, work_directory
-
-
-@dataclass
-class Request:
-    """What the words ask for. config is None without --config, and for commands that read a run.
-
-    resolved: what a command in the grammar of an original program comes to; typed: its arguments.
-    """
-
-    command: str = "train"
-    config: Config | None = None
-    words: list[str] = field(default_factory=list)
-    options: dict[str, str] = field(default_factory=dict)
-    source: ConfigSource | None = None
-    resolved: Resolved | None = None
-    typed: list[str] = field(default_factory=list)
-
-    @property
-    def notes(self) -> list[str]:
-        """Lines for the user about arguments that do nothing here."""
-        return [] if self.resolved is None else self.resolved.notes
-
-    @property
-    def workdir(self) -> Path:
-        """The work directory: --workdir, or runs/<config name>."""
-        named = self.options.get("--workdir")
-        return work_directory(named, "" if named is not None else self.required_config().name, self.mounts)
-
-    @property
-    def mounts(self) -> str:
-        """storage.map of the arguments, else of the config."""
-        return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
-
-    @property
-    def run_place(self) -> str | Path:
-        """The work directory, or the URL that it is mirrored to."""
-        named = self.options.get("--workdir", "")
-        url = mapped(named, self.mounts)
-        return url if is_url(url) else self.workdir
-
-    def required_config(self) -> Config:
-        """The checked config; UserError if none was given."""
-        if self.config is None:
-            raise UserError("[arguments] --config=FILE is missing, for example --config=small.py")
-        return self.config
 
 
 def _command(name: str) -> str:
@@ -149,68 +99,12 @@ def parse(words: Sequence[str]) -> Request:
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
         return request  # of all else, help alone looks at the config
-    if not _load_original(request, first, words):
+    if not load_original(request, first, words):
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
-        _check_takers(request)
+        check_takers(request)
         _load(request)
     return request
-
-
-def _check_takers(request: Request) -> None:
-    for name in request.options:
-        takers = OPTIONS[name][2]
-        if takers and request.command not in takers:
-            raise UserError(
-                f"[arguments] {name}: expected the command {' or '.join(takers)}, got {request.command}"
-            )
-
-
-def asked_of(request: Request, first: str) -> Asked:
-    """The arguments as the grammars take them. first: the command that is typed in front."""
-    words, config = list(request.words), request.options.get("--config", "")
-    if not config and words and detect.is_yml(words[0]):
-        config = words.pop(0)
-    mode = request.options.get("--mode", "")
-    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first)
-    options = {name: value for name, value in request.options.items() if name != "--config"}
-    return Asked(command, config, tuple(words), options, os.environ)
-
-
-def _load_original(request: Request, first: str, words: Sequence[str]) -> bool:
-    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
-    asked = asked_of(request, first)
-    with recorded(words) as source:
-        resolved = detect.resolve(asked)
-    if resolved is None:
-        return False
-    request.command, request.resolved, request.source = resolved.command, resolved, source
-    request.typed = list(words)
-    if resolved.answer:
-        return True
-    _check_takers(request)
-    request.options.pop("--config", None)
-    if resolved.workdir:
-        request.options["--workdir"] = resolved.workdir
-    request.words = []
-    if request.command in READING:
-        request.options.setdefault("--workdir", str(Path("runs") / resolved.config.name))
-        request.words = _free_words(resolved)
-        return True
-    request.config = resolved.config
-    if "--explain" not in request.options and not resolved.answer:
-        check_config(request.config)
-    return True
-
-
-def _free_words(resolved: Resolved) -> list[str]:
-    """Arguments for a command that reads a run: fields that were typed and may change on resume."""
-    typed = {path for path, origin in resolved.origins.items() if origin.word}
-    return [
-        f"{info.path}={info.value}"
-        for info in walk(resolved.config)
-        if info.path in typed and info.free_on_resume and info.path != "name"
-    ]
 
 
 _NAMING = "--model-config-name"

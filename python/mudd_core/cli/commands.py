@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
-from mudd_core.cli.argv import Request
 from mudd_core.cli.job import asked
 from mudd_core.cli.names import JOB_OPTIONS, known_words
+from mudd_core.cli.request import Request
 from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing

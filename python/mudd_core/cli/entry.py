@@ -20,8 +20,9 @@ from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.surroundings import is_rank, require_one_process
 from mudd_core.cli import STOP_SIGNALS
-from mudd_core.cli.argv import Request, asks_for_many, config_of, parse, starts_ranks, tool_in, trains
+from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
+from mudd_core.cli.request import Request
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
 

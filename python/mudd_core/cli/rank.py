@@ -13,8 +13,9 @@ from typing import Any
 
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
-from mudd_core.cli.argv import Request, parse
+from mudd_core.cli.argv import parse
 from mudd_core.cli.names import CODE_FILE
+from mudd_core.cli.request import Request
 from mudd_core.cli.training import train
 from mudd_core.config import (
     Config,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program
-from mudd_core.cli.argv import Request
 from mudd_core.cli.log_text import copied_output
+from mudd_core.cli.request import Request
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.grammars.explain import origin_text

@@ -1,0 +1,74 @@
+"""Arguments in the grammar of an original program, as a Request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
+from mudd_core.cli.request import Request
+from mudd_core.config import check_config
+from mudd_core.config.fields import walk
+from mudd_core.grammars import detect
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Resolved
+from mudd_core.run.config_source import recorded
+
+
+def check_takers(request: Request) -> None:
+    """UserError for an option that the command does not take."""
+    for name in request.options:
+        takers = OPTIONS[name][2]
+        if takers and request.command not in takers:
+            raise UserError(
+                f"[arguments] {name}: expected the command {' or '.join(takers)}, got {request.command}"
+            )
+
+
+def asked_of(request: Request, first: str) -> Asked:
+    """The arguments as the grammars take them. first: the command that is typed in front."""
+    words, config = list(request.words), request.options.get("--config", "")
+    if not config and words and detect.is_yml(words[0]):
+        config = words.pop(0)
+    mode = request.options.get("--mode", "")
+    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first)
+    options = {name: value for name, value in request.options.items() if name != "--config"}
+    return Asked(command, config, tuple(words), options, os.environ)
+
+
+def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
+    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
+    asked = asked_of(request, first)
+    with recorded(words) as source:
+        resolved = detect.resolve(asked)
+    if resolved is None:
+        return False
+    request.command, request.resolved, request.source = resolved.command, resolved, source
+    request.typed = list(words)
+    if resolved.answer:
+        return True
+    check_takers(request)
+    request.options.pop("--config", None)
+    if resolved.workdir:
+        request.options["--workdir"] = resolved.workdir
+    request.words = []
+    if request.command in READING:
+        request.options.setdefault("--workdir", str(Path("runs") / resolved.config.name))
+        request.words = _free_words(resolved)
+        return True
+    request.config = resolved.config
+    if "--explain" not in request.options and not resolved.answer:
+        check_config(request.config)
+    return True
+
+
+def _free_words(resolved: Resolved) -> list[str]:
+    """Arguments for a command that reads a run: fields that were typed and may change on resume."""
+    typed = {path for path, origin in resolved.origins.items() if origin.word}
+    return [
+        f"{info.path}={info.value}"
+        for info in walk(resolved.config)
+        if info.path in typed and info.free_on_resume and info.path != "name"
+    ]

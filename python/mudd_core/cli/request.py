@@ -1,0 +1,58 @@
+"""What the arguments of a command line ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url, mapped
+from mudd_core.config import Config
+from mudd_core.grammars.resolved import Resolved
+from mudd_core.run.config_source import ConfigSource
+from mudd_core.run.saved_run import mounts_in, work_directory
+
+
+@dataclass
+class Request:
+    """What the words ask for. config is None without --config, and for commands that read a run.
+
+    resolved: what a command in the grammar of an original program comes to; typed: its arguments.
+    """
+
+    command: str = "train"
+    config: Config | None = None
+    words: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    source: ConfigSource | None = None
+    resolved: Resolved | None = None
+    typed: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the user about arguments that do nothing here."""
+        return [] if self.resolved is None else self.resolved.notes
+
+    @property
+    def workdir(self) -> Path:
+        """The work directory: --workdir, or runs/<config name>."""
+        named = self.options.get("--workdir")
+        return work_directory(named, "" if named is not None else self.required_config().name, self.mounts)
+
+    @property
+    def mounts(self) -> str:
+        """storage.map of the arguments, else of the config."""
+        return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
+
+    @property
+    def run_place(self) -> str | Path:
+        """The work directory, or the URL that it is mirrored to."""
+        named = self.options.get("--workdir", "")
+        url = mapped(named, self.mounts)
+        return url if is_url(url) else self.workdir
+
+    def required_config(self) -> Config:
+        """The checked config; UserError if none was given."""
+        if self.config is None:
+            raise UserError("[arguments] --config=FILE is missing, for example --config=small.py")
+        return self.config
