@@ -206,3 +206,16 @@ def test_accumulation_cuts_the_batch_into_runs(runs: str, size: int) -> None:
 @pytest.mark.parametrize("name", ["muddformer", "tokenformer"])
 def test_the_documents_commands_come_to_the_committed_configs(name: str) -> None:
     assert documents.outcomes(name) == json.loads((documents.FOLDER / f"{name}.json").read_text())
+
+
+def test_load_config_takes_files_and_words_of_the_program() -> None:
+    config = mc.load_config("MaxText/configs/base_v2.yml", [*MUDD[2:], "dataset_type=synthetic", "steps=9"])
+    assert config.train.steps == 9 and config.data.pipeline == "synthetic"
+    with pytest.raises(UserError, match="did you mean 'steps'"):
+        mc.load_config("base_v2.yml", [*MUDD, "stepz=9"])
+
+
+def test_variables_that_do_nothing_here_are_noted_once_and_secrets_never() -> None:
+    notes = resolved("base_v2.yml", *MUDD, XLA_FLAGS="a", XLA_OTHER="b", HF_TOKEN="secret", HOME="h").notes
+    assert sum(note.startswith("XLA_") for note in notes) == 2
+    assert "secret" not in str(notes)
