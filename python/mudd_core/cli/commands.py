@@ -37,10 +37,12 @@ def run(request: Request) -> int:
     if request.command != "train" or request.options.keys() & {"--plan", "--params"}:
         say_notes(request)
     if request.command == "train" and "--plan" in request.options:
+        from mudd_core.data.source_check import check_sources
         from mudd_core.run.plan_report import plan_text
 
         if is_url(str(request.run_place)):
             _look_at(str(request.run_place), request.workdir)
+        check_sources(request.required_config())
         print(plan_text(request.required_config(), request.workdir, _place(request)))
         return 0
     if request.command == "train" and "--params" in request.options:

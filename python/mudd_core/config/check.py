@@ -107,6 +107,8 @@ def _train_faults(config: Config) -> list[str]:
             f"optim.schedule_steps: expected 0 or at least optim.warmup_steps ({optim.warmup_steps}), "
             f"got {optim.schedule_steps}"
         )
+    if train.epochs and config.data.pipeline == "synthetic":
+        faults.append("train.epochs: data.pipeline=synthetic has no end; set train.steps")
     if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
         faults.append(
             "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
@@ -68,8 +69,16 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
 
 def expected_vocabulary(config: Config) -> int:
     """Return the size of the vocabulary as far as it is known without reading the text."""
-    if config.model.vocab_size:
-        return config.model.vocab_size
+    from mudd_core.data.source_check import IDS_ALONE
+
+    asked = config.model.vocab_size
+    tokenizer = config.data.tokenizer
+    if asked and (config.data.pipeline in IDS_ALONE or tokenizer == "bpe" or is_url(tokenizer)):
+        return asked  # a trained vocabulary may come out smaller than data.vocab_size
+    return max(asked, _tokenizer_size(config))
+
+
+def _tokenizer_size(config: Config) -> int:
     if config.data.tokenizer == "bpe":
         return config.data.vocab_size
     if config.data.tokenizer == "bytes":
@@ -198,6 +207,23 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         reopened_rows=lambda: training_rows(config, text),
         warnings=(*components.warnings, *start_warnings.of_text(config, text)),
     )
+
+
+def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
+    """The config with train.steps of train.epochs passes over the training rows, whole batches only."""
+    from mudd_core.data import pipelines
+
+    train = config.train
+    if not train.epochs:
+        return config
+    text = _shared_data(pipelines.prepare, config, fingerprint, ranks)
+    rows = text.rows("train", row_shape(config)).rows
+    if rows < train.batch_size:
+        raise UserError(
+            f"[train.epochs] expected at least a batch of {train.batch_size} rows, got {rows}; lower train.batch_size"
+        )
+    steps = train.epochs * (rows // train.batch_size)
+    return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))
 
 
 def row_shape(config: Config) -> RowShape:

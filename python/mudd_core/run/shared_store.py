@@ -66,6 +66,12 @@ class SharedStore:
         self.config = from_dict(self._ranks.from_first(adopted))
         return self.config, changed
 
+    def resolve(self, config: Config) -> None:
+        """As RunStore.resolve."""
+        self.config = config
+        if self._store is not None:
+            self._store.resolve(config)
+
     def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
         """The config that `adopt` finds for the store on rank 0."""
         self.config = from_dict(self._ranks.from_first(lambda: to_dict(adopt(self.writer))))

@@ -22,6 +22,7 @@ from mudd_core.config import (
     merge_for_resume,
     to_dict,
 )
+from mudd_core.config.fields import replace_path
 from mudd_core.run import config_source
 from mudd_core.run.config_source import ConfigSource
 from mudd_core.run.files import read_facts, read_object, read_saved_config
@@ -74,11 +75,17 @@ class RunStore:
         self.config = asked
         if self.dir.config_file.exists():
             saved = read_saved_config(self.path)
+            if asked.train.epochs and asked.train.epochs == saved.train.epochs:  # resolved at the first start
+                asked = replace_path(asked, "train.steps", saved.train.steps)
             longer = extended(saved, asked, self.newest_step())
             self.config, changed = merge_for_resume(longer, asked)
             if longer is not saved:
                 changed = [*differences(saved, longer), *changed]
         return self.config, changed
+
+    def resolve(self, config: Config) -> None:
+        """Take what the first start of the run has found out for its config."""
+        self.config = config
 
     def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
         """The config that `adopt` finds for this store."""

@@ -19,7 +19,7 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run import signals
-from mudd_core.run.components import Components, add_text, assemble, with_model_of
+from mudd_core.run.components import Components, add_text, assemble, with_model_of, with_steps
 from mudd_core.run.evaluate import evaluate
 from mudd_core.run.grow import check_start, start_from
 from mudd_core.run.log import RunLog
@@ -76,12 +76,14 @@ class Trainer:
             self.config, self._changed = self._store.adopt(config) if self._store else (config, [])
             if model is None and not (self._store and self._store.has_checkpoint()):
                 self._ranks.together(lambda: check_start(self.config))
+            fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
+            if not fingerprint:
+                self._resolve_steps()
             speaks = progress if self._ranks.first else None
             self._log = RunLog(
                 speaks or Progress(quiet=True), self._store, self.config.train, self._ranks, mesh
             )
             self._ranks.together(lambda: self._log.watch_clock(self.config))
-            fingerprint = self._store.saved_facts().get(DATA_FACT) if self._store else None
             checkpoints = self._store.path / "checkpoints" if self._store else None
             self._components = assemble(self.config, model, fingerprint, self._ranks, checkpoints)
             self._log.warn(self._components.warnings)
@@ -109,6 +111,12 @@ class Trainer:
             self.close()
             raise
         self._state.start()
+
+    def _resolve_steps(self) -> None:
+        """At the first start, train.epochs becomes train.steps."""
+        self.config = with_steps(self.config, None, self._ranks)
+        if self._store is not None:
+            self._store.resolve(self.config)
 
     @property
     def model(self) -> Any:

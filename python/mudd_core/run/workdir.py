@@ -68,6 +68,7 @@ class Workdir:
         self.closed = False
         self._last_beat = 0.0
         self._made: list[Path] = []  # folders that this object made, the innermost first
+        self._was_empty = False
         try:
             self.path = self.path.resolve()
             if self.path.exists() and not self.path.is_dir():
@@ -76,6 +77,7 @@ class Workdir:
             self._refuse_foreign()
             self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
+            self._was_empty = not any(self.path.iterdir())
             self._acquire()
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             reason = error.strerror if isinstance(error, OSError) else error
@@ -197,10 +199,15 @@ class Workdir:
             self._lease = b""
 
     def _remove_unused(self) -> None:
-        """Remove the folders made by this object if nothing but its own lock is in them."""
+        """Remove the lock and the folders made by this object, if the folder was empty before and holds no more."""
         made, self._made = self._made, []
+        was_empty, self._was_empty = self._was_empty, False
         with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
-            if made and {entry.name for entry in self.path.iterdir()} <= {".lock", "log.txt", "remote.json"}:
+            if was_empty and {entry.name for entry in self.path.iterdir()} <= {
+                ".lock",
+                "log.txt",
+                "remote.json",
+            }:
                 for name in ("log.txt", "remote.json"):
                     (self.path / name).unlink(missing_ok=True)
                 (self.path / ".lock").unlink()
