@@ -105,10 +105,14 @@ def test_parts_are_known_before_the_data(kind: str, texts: Path) -> None:
         assert split == "train" or (behind["targets"] == -1).all()
 
 
-def test_one_batch_again_and_again(texts: Path) -> None:
-    with Trainer(_config("pack", texts, "data.repeat_batch=true")) as trainer:
+@pytest.mark.parametrize("kind", ["pack", "synthetic"])
+def test_one_batch_again_and_again(texts: Path, kind: str) -> None:
+    with Trainer(_config(kind, texts, "data.repeat_batch=true")) as trainer:
         rows = trainer.engine.batcher
-        assert (rows.arrays(0, BATCH)["inputs"] == rows.arrays(6, BATCH)["inputs"]).all()
+        first = rows.arrays(0, BATCH)["inputs"]
+        assert (first == rows.arrays(6, BATCH)["inputs"]).all()
+        assert (first[1] == rows.arrays(7, 1)["inputs"][0]).all()
+        assert trainer.step().loss != trainer.step().loss
 
 
 def test_a_killed_build_goes_on_behind_its_last_file(
