@@ -56,7 +56,7 @@ OTHER = {
     "max_sequence_length": "128", "num_epochs": "2", "learning_rate": "1e-4", "weight_decay_rate": "0.1",
     "adamw_beta1": "0.8", "adamw_beta2": "0.9", "adamw_eps": "1e-6", "dtype": "bfloat16", "wandb_username": "me",
     "wandb_project": "mine", "logging_frequency": "7", "eval_frequency": "7", "save_frequency": "7",
-    "restore_checkpoint_path": "artifacts",
+    "restore_checkpoint_path": "runs/a/checkpoints/step-5",
 }  # fmt: skip
 
 
@@ -78,6 +78,16 @@ def test_all_rows_are_tested() -> None:
     assert resolved("--wandb-run-dir", "d").config.log.wandb_dir == ""  # the tracker is off
     assert rows_of("jax_lm")["model_save_dir"].fields == (WORKDIR,)
     assert resolved("--model-save-dir", "out").workdir == "out"
+
+
+def test_a_checkpoint_of_the_runs_own_folder_needs_no_restore() -> None:
+    found = resolved("--restore-checkpoint-path", "artifacts/checkpoint_5000")
+    assert not found.config.start.load_parameters_path
+    assert found.notes == [
+        "the run in artifacts/ goes on from its newest checkpoint without --restore-checkpoint-path"
+    ]
+    start = resolved("--restore-checkpoint-path", "runs/a").config.start
+    assert start.load_parameters_path == "runs/a" and start.keep_optimizer and start.keep_step
 
 
 def test_a_seed_says_that_weights_follow_it() -> None:

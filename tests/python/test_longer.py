@@ -117,3 +117,26 @@ def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -
     more.words = (*words, *more.words)
     assert more.finish() == 0, more.tail
     assert more.summary()["step"] == 4 and "the optimizer's state taken over" in more.output
+
+
+def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, tiny_text: Path) -> None:
+    whole = TinyRun(tmp_path / "whole", tiny_text, ("train.steps=16",))
+    assert whole.finish() == 0, whole.tail
+    part = TinyRun(tmp_path / "part", tiny_text, ("train.steps=16", "train.stop_at=7"))
+    assert part.finish() == 75, part.tail
+    words = (
+        f"start.load_parameters_path={part.workdir}",
+        "start.keep_optimizer=true",
+        "start.keep_step=true",
+    )
+    new = TinyRun(tmp_path / "new", tiny_text, (*words, "train.steps=16"))
+    assert new.finish() == 0, new.tail
+    assert "on from step 7" in new.output
+    assert new.summary()["final_hash"] == whole.summary()["final_hash"]
+    assert all(row["step"] > 7 for row in new.rows())
+    short = TinyRun(tmp_path / "short", tiny_text, (*words, "train.steps=5"))
+    assert short.finish() == 2
+    assert "is behind the last step of this run, train.steps=5" in short.output
+    alone = TinyRun(tmp_path / "alone", tiny_text, (words[0], words[2]))
+    assert alone.finish() == 2
+    assert "start.keep_step: expected start.keep_optimizer=true" in alone.output

@@ -132,6 +132,10 @@ def _train_faults(config: Config) -> list[str]:
         start.keep_optimizer or start.load_parameters_path_slot_number > 0
     ):
         faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
+    if start.keep_step and not start.keep_optimizer:
+        faults.append(
+            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
+        )
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")

@@ -85,6 +85,11 @@ class StartConfig:
         False,
         "take over the moments and their count too, zeros for what is new; else the optimizer starts afresh",
     )
+    keep_step: bool = opt(
+        False,
+        "go on at the step of what is loaded too, as a run that is resumed; needs keep_optimizer",
+        later=True,
+    )
     force: bool = opt(False, "allow zero_both, whose new slots can never learn")
 
 

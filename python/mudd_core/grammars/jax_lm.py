@@ -10,7 +10,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, GPT2Config, read_config
-from mudd_core.config.keys import Row, rows_of
+from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys.jax_lm import ONLY_IF_TYPED
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
@@ -33,17 +33,32 @@ def resolve(asked: Asked) -> Resolved:
     skipped = {key for key in ONLY_IF_TYPED if key not in typed}
     if not typed.keys() & {"wandb_username", "wandb_project"}:
         skipped.add("wandb_run_dir")
+    workdir = asked.options.get("--workdir") or str(settings["model_save_dir"].value)
+    notes = []
+    if _inside(settings["restore_checkpoint_path"].value, workdir):
+        skipped.add("restore_checkpoint_path")
+        notes.append(
+            f"the run in {workdir} goes on from its newest checkpoint without --restore-checkpoint-path"
+        )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
     applied = with_own_words(_GRAMMAR, applied, own)
     return Resolved(
         grammar=_GRAMMAR,
         config=applied.config,
-        workdir=asked.options.get("--workdir") or str(settings["model_save_dir"].value),
+        workdir=workdir,
         origins=applied.origins,
-        notes=list(dict.fromkeys(applied.notes)),
+        notes=[*notes, *dict.fromkeys(applied.notes)],
         files=[file],
         style=_GRAMMAR,
     )
+
+
+def _inside(checkpoint: Value, workdir: str) -> bool:
+    """Whether a checkpoint is one of the run's own work directory."""
+    if checkpoint is None or "://" in workdir:
+        return False
+    folder = Path(workdir).absolute()
+    return folder in (Path(str(checkpoint)).absolute(), *Path(str(checkpoint)).absolute().parents)
 
 
 def _settings(rows: Mapping[str, Row], typed: Typed) -> dict[str, Setting]:

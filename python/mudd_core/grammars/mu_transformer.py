@@ -222,5 +222,6 @@ def _continued(config: Config, asked: Asked, source: str) -> Config:
     if not (path / "checkpoints").is_dir():
         return config
     config = replace_path(config, "start.load_parameters_path", str(path))
-    changed: Config = replace_path(config, "start.keep_optimizer", True)
+    config = replace_path(config, "start.keep_optimizer", True)
+    changed: Config = replace_path(config, "start.keep_step", True)
     return changed

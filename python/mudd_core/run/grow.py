@@ -35,12 +35,16 @@ _GROWING = ("key", "value", "key_bias")
 
 @dataclass(frozen=True)
 class Source:
-    """Weights to start from. config: of the run they come from, if known; state: whether moments are there."""
+    """Weights to start from. config: of the run they come from, if known; state: whether moments are there.
+
+    step: of the checkpoint; 0 for weights alone.
+    """
 
     path: Path
     tensors: dict[str, Array]
     config: Config | None
     state: bool
+    step: int = 0
 
     def slots(self, part: str) -> int:
         """Stored slots of a part of the first block: attn.q, attn.o or ffn; 0 where it has none."""
@@ -114,7 +118,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     else:
         found = checkpoint.load_step(folder, step, only=wanted)
     config = read_saved_config(run) if (run / "config.json").is_file() else None
-    return Source(found.path, found.tensors, config, state)
+    return Source(found.path, found.tensors, config, state, found.step)
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
@@ -186,7 +190,7 @@ def check_start(config: Config) -> None:
         check_source(start_path(config), state=config.start.keep_optimizer)
 
 
-def start_from(config: Config, engine: Any) -> str:
+def start_from(config: Config, engine: Any) -> tuple[str, Source]:
     """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
     start = config.start
     source = read_source(start_path(config), state=start.keep_optimizer)
@@ -202,7 +206,14 @@ def start_from(config: Config, engine: Any) -> str:
     if isinstance(config.model, TokenFormerConfig) and source.slots("attn.q"):
         old = real_rows("attn", source.slots("attn.q"), number)
         text += f": {old:,} slots of {config.model.slot_num:,}, the new ones {start.grow_init}"
-    return text + (", the optimizer's state taken over" if start.keep_optimizer else "")
+    text += ", the optimizer's state taken over" if start.keep_optimizer else ""
+    if not start.keep_step:
+        return text, source
+    if source.step > config.train.steps:
+        raise UserError(
+            f"[start] keep_step: {source.path} is behind the last step of this run, train.steps={config.train.steps}"
+        )
+    return f"{text}, on from step {source.step}", source
 
 
 def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:

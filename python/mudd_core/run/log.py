@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from mudd_core.base.errors import SaveError
 from mudd_core.checkpoint import Checkpoint
@@ -105,6 +106,11 @@ class RunLog:
             for line in self._style.restored(found.step, found.path):
                 self.say(line)
         self._begin(found.step)
+
+    def restored(self, step: int, folder: Path) -> None:
+        """The style's lines about the checkpoint that a run goes on from."""
+        for line in self._style.restored(step, folder) if self._style is not None else []:
+            self.say(line)
 
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:
         """An update, drawn, and logged where it is a step to log; whether it was."""

@@ -41,6 +41,11 @@ class RunState:
         """Wall time of the run so far, parts before a resume included."""
         return self._earlier_seconds + time.perf_counter() - self._begin
 
+    def begin_at(self, step: int) -> None:
+        """Count from this step on, which another run has reached."""
+        self.step_done = step
+        self.guard.anchor = step
+
     def start(self) -> None:
         """From here on time counts, and the rate of steps."""
         self._begin = time.perf_counter()

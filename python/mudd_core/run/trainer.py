@@ -106,7 +106,7 @@ class Trainer:
             folder = self._store.path if self._store and self._ranks.first else None
             self._trace = Trace(self.config.train.profile, folder, self.engine, self._log.say)
             if not self._resume() and model is None and self.config.start.load_parameters_path:
-                self._log.say(start_from(self.config, self.engine))
+                self._begin_from_source()
         except BaseException:
             self.close()
             raise
@@ -117,6 +117,15 @@ class Trainer:
         self.config = with_steps(self.config, None, self._ranks)
         if self._store is not None:
             self._store.resolve(self.config)
+
+    def _begin_from_source(self) -> None:
+        """Take over what config.start names; with keep_step the run goes on there and keeps that step."""
+        text, source = start_from(self.config, self.engine)
+        self._log.say(text)
+        if self.config.start.keep_step and source.step:
+            self._state.begin_at(source.step)
+            self._log.restored(source.step, source.path)
+            self.save()
 
     @property
     def model(self) -> Any:

@@ -93,6 +93,7 @@ ROWS: tuple[Row, ...] = (
         text="weights, optimizer and step",
         convert=lambda values: {
             "start.load_parameters_path": str(values["restore_checkpoint_path"]), "start.keep_optimizer": True,
+            "start.keep_step": True,
         },
     ),
     *PREPROCESS,
