@@ -6,10 +6,13 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import documents
+from mudd_core.base.framing import framed
 from mudd_core.cli import main
+from mudd_core.data.formats.example import encoded
 
 TINY = """
     tokenizer_path=bytes vocab_size=257 base_emb_dim=16 base_num_query_heads=2 base_num_kv_heads=2 head_dim=8
@@ -20,7 +23,7 @@ OF_TOKENFORMER = f"""
     per_device_batch_size=4 eval_per_device_batch_size=4
 """
 OF_MUDDFORMER = f"""
-    {TINY} run_name=mudd dataset_path= dataset_type=synthetic base_mlp_dim=128 dynamic_mlp_dim=False
+    {TINY} run_name=mudd dataset_path=records base_mlp_dim=128 dynamic_mlp_dim=False
     dynamic_dense_hidden_expand=[4] per_device_batch_size=2 eval_per_device_batch_size=2 eval_loop_num_batches=1
     learning_rate_schedule_steps=-1
 """
@@ -61,7 +64,15 @@ def test_the_commands_of_tokenformer_train_grow_and_train_the_baseline(
     ]  # fmt: skip
 
 
-def test_the_last_command_of_muddformer_trains(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_command_of_muddformer_trains_on_records_of_ids(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, records = np.random.default_rng(3), folder / "records"
+    records.mkdir()
+    for name, count in (("pile.tfrecord.b0", 9), ("pile.tfrecord.b1", 9), ("pile.tfrecord.valid", 4)):
+        rows = [rng.integers(1, 257, 33, np.int64) for _ in range(count)]
+        (records / name).write_bytes(b"".join(framed(encoded({"input_ids": row})) for row in rows))
     words = documents.commands("muddformer")[-1].words
     assert main(shrunk(words, OF_MUDDFORMER)) == 0, capsys.readouterr().err
-    assert (folder / "runs" / "mudd" / "summary.json").is_file()
+    summary = json.loads((folder / "runs" / "mudd" / "summary.json").read_text())
+    assert summary["steps"] == 4 and summary["val_loss"] > 0
