@@ -37,6 +37,10 @@ TEST_CASE("the verdict follows from the totals alone") {
   StepTotals even = totals();
   even.least_count = 4;
   CHECK(judge(even, Normalize::micro_mean, {}).denominator == 6);
+  StepTotals means = totals();
+  means.means = true;
+  CHECK(judge(means, Normalize::micro_mean, {}).denominator == 10);
+  CHECK(judge(means, Normalize::valid, {}).denominator == 6);
   StepTotals none = totals();
   none.count = 0;
   CHECK(judge(none, Normalize::valid, {}).denominator == 1);

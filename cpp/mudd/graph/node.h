@@ -65,6 +65,7 @@ struct StepInput {
   int64_t step = 0;
   int64_t first_sample = 0;
   BatchSum* batch_sum = nullptr;  // null: the whole batch is here
+  double loss_scale = 1;          // gradient of the losses: what backward begins with
 };
 
 // What infer() sees and fills in.

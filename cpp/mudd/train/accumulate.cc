@@ -1,5 +1,6 @@
 #include "mudd/train/accumulate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "mudd/base/check.h"
@@ -8,8 +9,12 @@
 
 namespace mudd {
 
-Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart& part)
-    : executor_(executor), values_(std::move(values)), part_(part), targets_(executor.input("targets")) {
+Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart& part, bool means)
+    : executor_(executor),
+      values_(std::move(values)),
+      part_(part),
+      means_(means),
+      targets_(executor.input("targets")) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
   size_t columns = 0;
   for (ValueId v : values_.figures) columns += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
@@ -29,17 +34,29 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     StepInput own = input;
     own.first_sample = taken.first;
     own.batch_sum = sync.batch_sum();
+    totals.means = means_ && targets_ != kAbsent && own.batch_sum == nullptr;
+    if (totals.means) own.loss_scale = slots_over_counted();
     sync.enter(dist::Phase::forward, input.step);
     executor_.forward(executor_.workspace(), own);
     sync.enter(dist::Phase::backward, input.step);
     executor_.backward(executor_.workspace(), r, &sync);
-    add_run(r, totals);
+    add_run(r, own.loss_scale, totals);
   }
 }
 
 double Accumulate::shards_of(ValueId id) const {
   const Tensor t = executor_.value(id);
   return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
+}
+
+// What makes the sums of a graph run those of a run whose targets all count; 1 for such a run, which keeps its
+// bits.
+double Accumulate::slots_over_counted() const {
+  const Tensor targets = executor_.value(targets_);
+  int64_t counted = 0;
+  for (int64_t r = 0; r < targets.rows; ++r)
+    for (int64_t c = 0; c < targets.cols; ++c) counted += targets.i32()[r * targets.stride + c] >= 0;
+  return static_cast<double>(targets.rows * targets.cols) / static_cast<double>(std::max<int64_t>(1, counted));
 }
 
 // The sum over the samples of each shard, then over the shards.
@@ -56,13 +73,13 @@ double Accumulate::figure_of(const Tensor& figures, int64_t column) const {
   return total;
 }
 
-void Accumulate::add_run(int run, StepTotals& totals) {
+void Accumulate::add_run(int run, double scale, StepTotals& totals) {
   const int runs = executor_.runs_per_step();
   const double counted = shards_of(values_.count);
-  totals.loss = losses_.add(run, runs, shards_of(values_.loss));
+  totals.loss = losses_.add(run, runs, scale * shards_of(values_.loss));
   totals.count = counts_.add(run, runs, counted);
   totals.add_count(counted, run == 0);
-  if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, shards_of(values_.aux));
+  if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, scale * shards_of(values_.aux));
   if (targets_ != kAbsent) {
     const Tensor targets = executor_.value(targets_);
     totals.slots += static_cast<double>(targets.rows * targets.cols);

@@ -25,7 +25,9 @@ struct SummedValues {
 
 class Accumulate {
  public:
-  Accumulate(Executor& executor, SummedValues values, const BatchPart& part);
+  // means: every graph run weighs alike, whatever targets it counts (Normalize::micro_mean), where the batch is
+  // here.
+  Accumulate(Executor& executor, SummedValues values, const BatchPart& part, bool means = false);
 
   // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
   void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals);
@@ -33,11 +35,13 @@ class Accumulate {
  private:
   double shards_of(ValueId id) const;
   double figure_of(const Tensor& figures, int64_t column) const;
-  void add_run(int run, StepTotals& totals);
+  void add_run(int run, double scale, StepTotals& totals);
+  double slots_over_counted() const;
 
   Executor& executor_;
   SummedValues values_;
   BatchPart part_;
+  bool means_;
   ValueId targets_;
   shard_tree::Counter<double> losses_, counts_, aux_losses_;
   std::vector<shard_tree::Counter<double>> figures_;

@@ -37,7 +37,7 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
     : executor_(executor),
       options_(options),
       sync_(sync ? std::move(sync) : std::make_shared<GradientSync>(executor)),
-      accumulate_(executor, values, options.part),
+      accumulate_(executor, values, options.part, options.normalize == Normalize::micro_mean),
       update_(executor, options.update, *sync_) {
   size_t figures = 0;
   for (ValueId v : values.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());

@@ -16,7 +16,7 @@ Normalize parse_normalize(const std::string& name) {
 
 void StepTotals::clear() {
   loss = count = aux = slots = least_count = most_count = 0;
-  stop = false;
+  stop = means = false;
   std::fill(figures.begin(), figures.end(), 0.0);
 }
 
@@ -30,10 +30,11 @@ StepReport judge(const StepTotals& totals, Normalize normalize, const StepLimits
   report.stopped = totals.stop;
   report.flags = totals.flags;
   if (totals.stop) return report;
-  check(normalize != Normalize::micro_mean || totals.least_count == totals.most_count, "train_step",
-        "loss.normalize=micro_mean needs micro-batches with equally many targets, got ", totals.least_count,
-        " and ", totals.most_count, "; use valid");
-  const double divisor = normalize == Normalize::all_slots ? totals.slots : std::max(1.0, totals.count);
+  check(normalize != Normalize::micro_mean || totals.means || totals.least_count == totals.most_count,
+        "train_step", "loss.normalize=micro_mean over ranks needs micro-batches with equally many targets, got ",
+        totals.least_count, " and ", totals.most_count, "; use valid, or one process");
+  const bool slots = normalize == Normalize::all_slots || (normalize == Normalize::micro_mean && totals.means);
+  const double divisor = slots ? totals.slots : std::max(1.0, totals.count);
   report.denominator = divisor;
   report.loss_sum = totals.loss;
   report.weight_sum = totals.count;

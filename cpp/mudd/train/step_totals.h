@@ -20,6 +20,7 @@ struct StepTotals {
   double slots = 0;                  // targets, counted or not
   double least_count = 0;            // counted targets of the graph run with the fewest,
   double most_count = 0;             // and with the most
+  bool means = false;                // each graph run was scaled as if all its targets counted (micro_mean)
   bool stop = false;                 // a stop was asked for before the last graph run
   uint32_t flags = 0;                // the caller's, of any process that shares the batch
   std::vector<double> figures;       // of TrainStepOptions::figures, one after the other
@@ -50,7 +51,8 @@ struct StepReport {
   bool accepted() const { return finite && !spike && !stopped; }
 };
 
-// The verdict on the totals of a whole batch. CheckError where micro_mean cannot be had.
+// The verdict on the totals of a whole batch. CheckError where micro_mean cannot be had: over ranks whose graph
+// runs count different numbers of targets.
 StepReport judge(const StepTotals& totals, Normalize normalize, const StepLimits& limits);
 
 // What the mean gradient is multiplied with, so that its norm is at most `limit`; 0: no limit.

@@ -61,8 +61,8 @@ void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf
       }
       int s = chunk.first_shard;
       while (r >= run->shards().row_begin(s + 1, w.rows)) ++s;
-      const float weight =
-          run->dout(0) ? static_cast<float>(static_cast<const double*>(run->dout(0).data)[s]) : 1.0f;
+      const float weight = static_cast<float>(run->dout(0) ? static_cast<const double*>(run->dout(0).data)[s]
+                                                           : run->step().loss_scale);
       kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
       if (narrowed) convert_kernels().narrow(w.vocabulary, row, narrowed + (r - chunk.begin) * w.vocabulary);
     }

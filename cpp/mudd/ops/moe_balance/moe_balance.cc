@@ -79,7 +79,7 @@ class MoeBalance : public Node {
   double* sums_of(int64_t l) { return sums_.data() + l * at().width(); }
 
   static double upstream(const Run& run, int s) {
-    return run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s] : 1.0;
+    return run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s] : run.step().loss_scale;
   }
 
   static double counted(const Run& run, int s) {
