@@ -23,6 +23,8 @@ def _loaded(data: bytes, file: str) -> Any:
         model.LoadFromSerializedProto(data)
         if not data or model.get_piece_size() < 1:
             raise ValueError("it has no pieces")
+        for number in range(model.get_piece_size()):
+            model.id_to_piece(number)  # a piece may be no UTF-8
         return model
     except Exception as error:
         raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
@@ -71,13 +73,21 @@ class SentencePieceTokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without the end of a document."""
         text.encode("utf-8")
-        ids: list[int] = self._model.encode(text)
+        ids: list[int] = self._guard(lambda: self._model.encode(text))
         return ids
+
+    def _guard(self, call: Callable[[], Any]) -> Any:
+        """What a call of the library gives; FormatError where the model makes it fail."""
+        try:
+            return call()
+        except (RuntimeError, ValueError) as error:
+            raise FormatError(self._file, 0, f"the sentencepiece library refuses it: {error}") from None
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """Ids of UTF-8 documents; template: between the begin and the end that its program adds."""
         begin, end = (self._begin, self._end) if template else ([], [])
-        encoded = self._model.encode([text.decode("utf-8") for text in texts])
+        lines = [text.decode("utf-8") for text in texts]
+        encoded = self._guard(lambda: self._model.encode(lines))
         return [np.array([*begin, *ids, *end], np.int64) for ids in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -91,7 +101,8 @@ class SentencePieceTokenizer:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        return END_OF_TEXT.join(self._model.decode(part) for part in parts)
+        texts: list[str] = self._guard(lambda: [self._model.decode(part) for part in parts])
+        return END_OF_TEXT.join(texts)
 
     def stream(self) -> Callable[[int], str]:
         """A function that takes one id after the other and gives the text that is complete with it."""

@@ -109,12 +109,17 @@ def _added(folder: Path, config: dict[str, Any], vocab: dict[str, Any]) -> list[
     decoder = config.get("added_tokens_decoder")
     for number, entry in (decoder if isinstance(decoder, dict) else {}).items():
         token = token_of({"token": entry}, "token", str(folder / CONFIG))
-        if token is not None and number.isdecimal():
+        if token is not None and number.isdecimal() and len(number) < 10:
             found.setdefault(token, int(number))
     named = [token_of(config, f"{name}_token", str(folder / CONFIG)) for name in ("bos", "eos", "pad")]
     for token in (*named, "<|endoftext|>"):
         if token is not None and token in vocab:
             found.setdefault(token, vocab[token])
     form = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    ordered = sorted(found.items(), key=lambda item: (str(type(item[1])), item[1]))
+    for token, number in found.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise FormatError(
+                str(file), 0, f"{token[:80]!r}: expected a whole number, got {str(number)[:80]}"
+            )
+    ordered = sorted(found.items(), key=lambda item: item[1])
     return [{"id": number, "content": token, **form} for token, number in ordered]

@@ -26,7 +26,19 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[2] / "python"
 CORPUS = HERE.parent / "corpus"
-NAMES = ("manifest", "json", "tokenizer", "cache", "cache_fields", "settings", "metrics", "batch", "weights")
+NAMES = (
+    "manifest",
+    "json",
+    "tokenizer",
+    "tokenizer_folder",
+    "sentencepiece",
+    "cache",
+    "cache_fields",
+    "settings",
+    "metrics",
+    "batch",
+    "weights",
+)
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
 

@@ -94,6 +94,37 @@ def run_tokenizer(data: bytes, _folder: Path) -> None:
         tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))
 
 
+def run_tokenizer_folder(data: bytes, folder: Path) -> None:
+    """vocab.json, merges.txt, added_tokens.json and tokenizer_config.json, as the members of one object."""
+    from mudd_core.data.tokenizer_source import find_tokenizer, stored_tokenizer
+
+    try:
+        members = {str(name): json.dumps(value) for name, value in json.loads(data).items()}
+        members["merges.txt"] = "\n".join(json.loads(members.get("merges.txt", "[]")))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return
+    made = folder / "tokenizer"
+    made.mkdir(exist_ok=True)
+    for name in ("vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json"):
+        (made / name).unlink(missing_ok=True)
+        if name in members:
+            (made / name).write_bytes(members[name].encode("utf-8", "surrogatepass"))
+    source = find_tokenizer(str(made), 0)
+    tokenizer = stored_tokenizer(source.identity, source.data, source.file)
+    for number in (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id):
+        require(number is None or 0 <= number < tokenizer.vocab_size, "its ids are in the vocabulary")
+
+
+def run_sentencepiece(data: bytes, _folder: Path) -> None:
+    """tokenizer.model: what its library takes gives ids of the vocabulary, and text back."""
+    from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
+
+    tokenizer = SentencePieceTokenizer(data, "tokenizer.model")
+    ids = tokenizer.encode("the river é\n\t x_1 = 2")
+    require(all(0 <= i < tokenizer.vocab_size for i in ids), "ids are in the vocabulary")
+    tokenizer.decode(range(min(tokenizer.vocab_size, 500)))
+
+
 def run_cache(data: bytes, folder: Path) -> None:
     """tokens.h5 through the wrapper of HDF5, and all that is asked of an opened cache."""
     from mudd_core.data.cache import fingerprint_of
@@ -226,6 +257,8 @@ TARGETS = {
     "manifest": Target(run_manifest, repair=seal_manifest),
     "json": Target(run_json),
     "tokenizer": Target(run_tokenizer),
+    "tokenizer_folder": Target(run_tokenizer_folder),
+    "sentencepiece": Target(run_sentencepiece, change_bytes),
     "cache": Target(run_cache, change_bytes),
     "cache_fields": Target(run_cache_fields),
     "settings": Target(run_settings, refusals=(ValueError,)),
