@@ -57,7 +57,7 @@ _CODES = {
 
 
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "data show")  # named on other lines
+_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
 
 
 def short_usage() -> str:

@@ -6,7 +6,7 @@ COMMANDS = {
     "train": "train, or resume what the work directory holds (the default)",
     "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
     "sample": "write text with the newest checkpoint",
-    "data": "build the token cache and say what is in it; data show: the rows of a step",
+    "data": "build the token cache; also: data show, data convert, data inspect",
     "report": "what a work directory holds: config, losses, checkpoints",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
@@ -21,6 +21,8 @@ TOOLS: dict[str, tuple[str, str]] = {
         "check a parametrisation over widths, find the rate that transfers",
     ),
     "preprocess": ("mudd_core.tools.preprocess.command", "Parquet files of training rows out of documents"),
+    "data convert": ("mudd_core.tools.convert.command", "files of one format out of another"),
+    "data inspect": ("mudd_core.tools.convert.inspect", "format, records and lengths of files"),
     "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),
     "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
     "weights": (

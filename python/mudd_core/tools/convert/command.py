@@ -1,0 +1,187 @@
+"""Makes files of one format out of another. They appear when all is written; the same input gives the same bytes.
+
+python3 launch.py data convert --from=openwebtext --to=tf                     # Arrow to train_data_00000.tfrecord
+python3 launch.py data convert --from='tf/*.tfrecord' --to=ar                 # TFRecord to ArrayRecord
+python3 launch.py data convert --from=pile.bin --to=pile                      # .bin/.idx to pile.tfrecord.b0
+python3 launch.py data convert --from=a.jsonl --to=ids --format=megatron --tokenizer=gpt2
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.data.access import Access
+from mudd_core.data.formats import only
+from mudd_core.data.listing import data_files
+from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.tools.convert.items import TARGETS, Reading, items
+from mudd_core.tools.convert.writers import (
+    ArrayRecordWriter,
+    IndexedWriter,
+    LinesWriter,
+    TfrecordWriter,
+    Writer,
+)
+
+_DEFAULT = {"tfrecord": "arrayrecord", "megatron": "tfrecord", "tokens": "tfrecord", "text": "megatron"}
+_C4_VALIDATION = 24_567
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    asked = _parser().options(words)
+    if not 0 <= asked.split_valid < 1 or asked.shards < 0 or asked.length < 2:
+        raise UserError("[data convert] expected 0 <= --split-valid < 1, --shards >= 0 and --length >= 2")
+    files = data_files(asked.source, "data convert --from")
+    source = only(files).name
+    target = asked.format or _DEFAULT.get(source, "tfrecord")
+    if source in ("megatron", "tokens") and target not in ("tfrecord", "arrayrecord"):
+        raise UserError(f"[data convert] --format: expected tfrecord or arrayrecord for ids, got {target}")
+    tokenizer = None
+    if target == "megatron":
+        if not asked.tokenizer or asked.tokenizer == "bpe":
+            raise UserError(
+                "[data convert] --tokenizer: expected bytes, a file, folder or hub name, got none"
+            )
+        tokenizer = find_tokenizer(asked.tokenizer, 0, Access()).make()
+    how = Reading(source, target, asked.column, asked.length, asked.split_valid, tokenizer)
+    made = Conversion(Path(asked.target).expanduser().absolute(), how, asked.shards).run(files)
+    print(f"read     {len(files)} files of {source}, {_size(files):,} bytes, SHA-256 {digest(files)}")
+    for path, count in made.items():
+        print(f"written  {path}  {count:,} records, {path.stat().st_size:,} bytes, SHA-256 {digest([path])}")
+    return 0
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("data convert", __doc__ or "")
+    parser.add_argument(
+        "--from", "--input_pattern", dest="source", required=True, metavar="PATH", help="files"
+    )
+    parser.add_argument(
+        "--to", "--output_path", dest="target", required=True, metavar="DIR", help="folder of the output"
+    )
+    parser.add_argument("--format", choices=TARGETS, help="of the output; default by the input")
+    parser.add_argument(
+        "--shards", type=int, default=0, metavar="N", help="files of a split; default as the input"
+    )
+    parser.add_argument(
+        "--split-valid", type=float, default=0.0, metavar="P", help="fraction held out, by hash"
+    )
+    parser.add_argument("--column", default="text", metavar="NAME", help="column of the text")
+    parser.add_argument("--tokenizer", default="", metavar="NAME", help="for --format=megatron")
+    parser.add_argument("--length", type=int, default=2049, metavar="N", help="ids of a record made of ids")
+    return parser
+
+
+def digest(files: Sequence[Path]) -> str:
+    """SHA-256 of the bytes of files, one behind the other."""
+    h = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            while data := file.read(1 << 20):
+                h.update(data)
+    return h.hexdigest()
+
+
+def _size(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
+
+
+@dataclass
+class Conversion:
+    """One conversion into a folder. shards: files of a split; 0: one for each input file."""
+
+    folder: Path
+    how: Reading
+    shards: int
+
+    def run(self, files: Sequence[Path]) -> dict[Path, int]:
+        """Records of each file that was written. Nothing is left behind by an error."""
+        temporary = self.folder / f".convert-{os.getpid()}"
+        new = not self.folder.exists()
+        try:
+            temporary.mkdir(parents=True)
+            counts = self._write(files, temporary)
+            for name in sorted(os.listdir(temporary)):
+                if (there := self.folder / name).exists():
+                    raise UserError(
+                        f"[data convert] --to: {there} is there; remove it or take another folder"
+                    )
+            for name in sorted(os.listdir(temporary)):
+                (temporary / name).replace(self.folder / name)
+            new = False
+        except OSError as error:
+            raise SaveError(f"[data convert] {self.folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if new:
+                shutil.rmtree(self.folder, ignore_errors=True)
+        return {self.folder / name: count for name, count in sorted(counts.items())}
+
+    def _write(self, files: Sequence[Path], folder: Path) -> dict[str, int]:
+        writers: dict[str, Writer] = {}
+        counts: dict[str, int] = {}
+        numbers = {False: 0, True: 0}  # of files of a split
+        totals = {False: 0, True: 0}  # of records of a split
+        trains = sum(not _is_validation(path) for path in files)
+        try:
+            for path in files:
+                whole = _is_validation(path)
+                for held, item in items(path, self.how):
+                    valid = held or whole
+                    at = totals[valid] % self.shards if self.shards else numbers[valid]
+                    totals[valid] += 1
+                    if self.how.target == "c4" and valid and totals[valid] > _C4_VALIDATION:
+                        continue
+                    name = self._name(path, valid, at, self.shards or trains)
+                    if name not in writers:
+                        writers[name] = self._writer(folder / name)
+                    writers[name].write(item)
+                    counts[name] = counts.get(name, 0) + 1
+                numbers[whole] += 1
+                if self.how.valid and not whole:
+                    numbers[True] += 1
+                if not self.shards:
+                    for name in [name for name in writers if not name.startswith("c4-valid")]:
+                        writers.pop(name).close()
+        finally:
+            while writers:
+                writers.popitem()[1].close()
+        if not counts:
+            raise UserError("[data convert] --from: expected records, got none")
+        return counts
+
+    def _name(self, path: Path, valid: bool, at: int, of: int) -> str:
+        """The documents' names: what the original programs look for."""
+        target, split = self.how.target, "validation" if valid else "train"
+        if target == "c4":
+            return "c4-validation_24567exp.json" if valid else f"c4-train.{at:05d}-of-{of:05d}.json"
+        if target == "megatron":
+            return f"{split}_text_document_{at:05d}.bin"
+        if self.how.source in ("megatron", "tokens"):
+            ending = "" if target == "tfrecord" else ".arrayrecord"
+            return f"pile.tfrecord.{'v' if valid else 'b'}{at}{ending}"
+        if self.how.source == "tfrecord" and not self.shards and not self.how.valid:
+            return f"{path.name.removesuffix('.tfrecord')}.{target}"
+        return f"{split}_data_{at:05d}.{target}"
+
+    def _writer(self, path: Path) -> Writer:
+        target = self.how.target
+        if target == "c4":
+            return LinesWriter(path)
+        if target == "megatron":
+            assert self.how.tokenizer is not None
+            return IndexedWriter(path, self.how.tokenizer.vocab_size)
+        return TfrecordWriter(path) if target == "tfrecord" else ArrayRecordWriter(path)
+
+
+def _is_validation(path: Path) -> bool:
+    """Whether the name says so: validation/data-00000-of-00004.arrow, c4-validation.00000-of-00008.json."""
+    return any("valid" in part for part in (path.name, path.parent.name))

@@ -1,0 +1,89 @@
+"""Says what files hold: format, records, lengths and the first texts, beside the counts that are known of C4's parts.
+
+python3 launch.py data inspect openwebtext/train
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.data.formats import format_of
+from mudd_core.data.formats.megatron import read_index
+from mudd_core.data.listing import data_files
+
+_C4_TRAIN = re.compile(r"c4-train\.(\d{5})-of-01024")
+# First and last file, documents of C4/en 3.0.1 as the benchmark splits it.
+_C4_PARTS = {"train1": (0, 767, 274_651_678), "train2": (768, 1023, 91_217_223)}
+_C4_VALIDATION = ("c4-validation_24567exp", 24_567)
+_SHOWN = 72
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    asked = _parser().options(words)
+    files = data_files(asked.path, "data inspect")
+    counts: dict[Path, int] = {}
+    for path in files:
+        for line in inspected(path, asked.first, counts):
+            print(line)
+    print(
+        f"{len(files)} files, {sum(counts.values()):,} records, {sum(p.stat().st_size for p in files):,} bytes"
+    )
+    for line in known_counts(counts):
+        print(line)
+    return 0
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("data inspect", __doc__ or "")
+    parser.add_argument("path", metavar="PATH", help="file, folder, glob, or several with commas")
+    parser.add_argument(
+        "--first", type=int, default=2, metavar="N", help="records of a file that are shown; default 2"
+    )
+    return parser
+
+
+def inspected(path: Path, first: int, counts: dict[Path, int]) -> list[str]:
+    """Lines about a file; its number of records goes into `counts`."""
+    one = format_of(path)
+    lengths: dict[str, tuple[int, int, int, int]] = {}  # least, most, sum, number
+    shown: list[str] = []
+    count = 0
+    for record in one.records(path, None):
+        for name, value in record.items():
+            size = len(value)
+            low, high, total, n = lengths.get(name, (size, size, 0, 0))
+            lengths[name] = (min(low, size), max(high, size), total + size, n + 1)
+            if count < first:
+                text = " ".join(map(str, value[:12])) if isinstance(value, np.ndarray) else repr(value)
+                shown.append(f"  record {count}  {name}  {text[:_SHOWN]}")
+        count += 1
+    counts[path] = count
+    lines = [f"{path}: {one.name}, {count:,} records"]
+    if one.name == "megatron":
+        index = read_index(path)
+        lines[0] += f", {index.documents.size - 1:,} documents, ids of {index.kind}"
+    for name, (low, high, total, n) in lengths.items():
+        lines.append(f"  {name}  lengths {low} to {high}, mean {total / n:.1f}")
+    return lines + shown
+
+
+def known_counts(counts: dict[Path, int]) -> list[str]:
+    """Known counts of C4's parts beside those found, for the parts of which files are there."""
+    lines = []
+    numbered = {int(found[1]): n for path, n in counts.items() if (found := _C4_TRAIN.search(path.name))}
+    for name, (low, high, known) in _C4_PARTS.items():
+        mine = [n for number, n in numbered.items() if low <= number <= high]
+        if mine:
+            files = f"{len(mine)} of {high - low + 1} files ({low} to {high})"
+            lines.append(f"{name}: {files}, {sum(mine):,} documents found, {known:,} known")
+    name, known = _C4_VALIDATION
+    mine = [n for path, n in counts.items() if name in path.name]
+    if mine:
+        lines.append(f"validation_24567exp: {sum(mine):,} documents found, {known:,} known")
+    return lines

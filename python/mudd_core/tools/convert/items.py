@@ -1,0 +1,94 @@
+"""What `data convert` takes out of a file: payloads, texts or lists of ids, with the split that each belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.corpus import cut
+from mudd_core.data.formats import documents, rows
+from mudd_core.data.formats.bounded import BoundedFile, opened
+from mudd_core.data.formats.example import encoded
+from mudd_core.data.formats.tfrecord import offsets, payload_at
+from mudd_core.data.tokenize import Tokenizer
+
+TARGETS = ("tfrecord", "arrayrecord", "megatron", "c4")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """source, target: formats. length: ids of a record made of ids. valid: fraction of the documents held out."""
+
+    source: str
+    target: str
+    column: str
+    length: int
+    valid: float
+    tokenizer: Tokenizer | None = None
+
+
+def is_held_out(text: bytes, fraction: float) -> bool:
+    """By the SHA-256 of the document, so that the same document always goes the same way."""
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") < fraction * 2**64
+
+
+def items(path: Path, how: Reading) -> Iterator[tuple[bool, Any]]:
+    """(held out, item for the writer) of a file."""
+    if how.source in ("megatron", "tokens"):
+        made = _windows(path, how.length)
+        return ((False, encoded({"input_ids": ids})) for ids in made)
+    if (how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid:
+        return ((False, payload) for payload in _payloads(path))
+    form = _form(how)
+    return ((is_held_out(t.encode(), how.valid), form(t)) for t in _texts(path, how))
+
+
+def _form(how: Reading) -> Callable[[str], Any]:
+    if how.target == "c4":
+        return lambda text: text
+    if how.target != "megatron":
+        return lambda text: encoded({"text": text})
+    tokenizer = how.tokenizer
+    if tokenizer is None:
+        raise UserError("[data convert] --tokenizer: expected the tokenizer of the ids, got none")
+    return lambda text: np.append(tokenizer.encode_documents([text.encode()])[0], tokenizer.eos_id)
+
+
+def _texts(path: Path, how: Reading) -> Iterator[str]:
+    """Documents; a file of plain text is cut as docs/data.md says."""
+    if how.source != "text":
+        yield from documents(path, how.column, how.source)
+        return
+    with opened(path) as file:
+        for start, text in cut(file, path.stat().st_size):
+            try:
+                yield text.decode("utf-8")
+            except UnicodeDecodeError:
+                raise FormatError(str(path), start, "expected UTF-8 text, got other bytes") from None
+
+
+def _payloads(path: Path) -> Iterator[bytes]:
+    with BoundedFile(path) as file:
+        for offset in offsets(file):
+            yield payload_at(file, offset)
+
+
+def _windows(path: Path, length: int) -> Iterator[Any]:
+    """Sequences of `length` ids as they are; others are joined in order and cut, neighbours share one id."""
+    rest = np.empty(0, np.int64)
+    joined = False
+    for ids in rows(path):
+        if ids.size == length and not joined:
+            yield ids
+            continue
+        joined = True
+        rest = np.concatenate([rest, ids])
+        while rest.size >= length:
+            yield rest[:length]
+            rest = rest[length - 1 :]
