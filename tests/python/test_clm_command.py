@@ -16,16 +16,28 @@ SHAPE = {
 }  # fmt: skip
 
 
+def write_documents(file: Path, count: int) -> None:
+    file.parent.mkdir(exist_ok=True)
+    letters = "etaoin shrdlu "
+    texts = [letters[i % 7 :] * 4 + letters[: i % 5] for i in range(count)]
+    file.write_text(
+        "".join(json.dumps({"text": text, "url": "x"}) + "\n" for text in texts), encoding="utf-8"
+    )
+
+
 @pytest.fixture
-def words(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     Path("shape.json").write_text(json.dumps(SHAPE), encoding="utf-8")
+    for number in (768, 769):
+        write_documents(Path(f"c4/c4-train.{number:05d}-of-01024.json"), 30)
+    write_documents(Path("val/c4-validation_24567exp.json"), 12)
     return [
         *("clm", "model.config_path=shape.json", "output_dir=out", "max_steps=3", "max_length=16"),
-        *("per_device_train_batch_size=4", "exp_name=small", f"data.cache_dir={tiny_text.parent}/cache"),
-        *(f"data.path={tiny_text}", "data.tokenizer=bytes", "data.pipeline=text", "data.shuffle=auto", "data.buffer=0"),
-        *("data.eval_path=''", "eval.max_batches=1", "train.threads=1", "sample.max_tokens=1"),
+        *("per_device_train_batch_size=4", "exp_name=small", "dataset.train_dataset_path=c4"),
+        *("dataset.eval_dataset_path=val", "data.tokenizer=bytes", "eval_frequency=3", "n_eval_examples=9"),
+        *("train.threads=1", "sample.max_tokens=1"),
     ]  # fmt: skip
 
 
@@ -171,3 +183,37 @@ def test_weights_that_come_with_a_name_are_where_the_run_starts(words: list[str]
     random = [*without(named, "exp_name"), "exp_name=third", "+model.random_init=true"]
     assert main(random) == 0
     assert from_dict(config("out/third")).start.load_parameters_path == ""
+
+
+def test_a_dry_run_ends_at_its_target_with_a_log_for_the_checker(words: list[str]) -> None:
+    more = ("gradient_accumulation_steps=2", "target_eval_loss=9", "do_first_eval=true", "eval_frequency=1")
+    assert main([*without(words, "eval_frequency"), *more]) == 0
+    text = Path("out/small/mlperf_compliance.log").read_text(encoding="utf-8")
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
+    values = {line["key"]: line["value"] for line in lines}
+    assert (values["train_samples"], values["eval_samples"]) == (60, 9)
+    assert (values["gradient_accumulation_steps"], values["micro_batch_size"]) == (2, 2)
+    assert [line["key"] for line in lines][-6:] == [
+        "block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
+    ]  # fmt: skip
+    assert lines[-1]["metadata"]["status"] == "success" and lines[-1]["metadata"]["samples_count"] == 0
+
+
+def test_gpt2_has_no_router_and_trains_with_accumulation(words: list[str]) -> None:
+    shape = {
+        "model_type": "gpt2",
+        "n_layer": 1,
+        "n_embd": 8,
+        "n_head": 2,
+        "n_positions": 64,
+        "vocab_size": 257,
+    }
+    Path("shape.json").write_text(json.dumps(shape), encoding="utf-8")
+    assert main([*words, "gradient_accumulation_steps=2", "sched.warmup_ratio=0."]) == 0
+    saved = from_dict(config("out/small"))
+    assert (saved.model.family, saved.loss.normalize, saved.train.micro_batch_size) == (
+        "gpt2",
+        "micro_mean",
+        2,
+    )
+    assert "moe_aux_loss_coeff" not in Path("out/small/mlperf_compliance.log").read_text(encoding="utf-8")

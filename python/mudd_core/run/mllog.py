@@ -63,6 +63,8 @@ class BenchmarkLog:
         keys = [line["key"] for line in kept if line["key"] in ("block_start", "block_stop")]
         self._in_block = keys[-1:] == ["block_start"]
         self._waiting = []
+        if step < self._config.train.steps:
+            self._begin_block()
 
     def took_step(self, record: StepRecord) -> None:
         """An update."""
@@ -73,7 +75,8 @@ class BenchmarkLog:
         """A validation comes next."""
         self._step = step
         if self._in_block:
-            self._emit("train_loss", self._loss, samples=step)
+            if step:
+                self._emit("train_loss", self._loss, samples=step)
             self._emit("block_stop", None, _STOP, samples=step)
             self._in_block = False
         self._emit("eval_start", None, _START, samples=step)

@@ -12,6 +12,7 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
     """Values by key, in the order of the log. documents: of training and validation."""
     train, optim = config.train, config.optim
     runs = _runs(config)
+    evaluated = min(documents[1], config.eval.documents or documents[1])
     schedule = optim.schedule_steps or train.steps
     dtype = "bfloat16" if train.precision == "bf16" else "fp32"
     mesh = config.mesh
@@ -29,7 +30,7 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
         "max_sequence_length": train.seq_len,
         "max_steps": train.steps,
         "train_samples": documents[0],
-        "eval_samples": documents[1],
+        "eval_samples": evaluated,
         "opt_name": optim.name,
         "opt_base_learning_rate": optim.lr,
         "opt_learning_rate_warmup_factor": optim.warmup_steps / schedule,
