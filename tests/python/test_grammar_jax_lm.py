@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 import documents
@@ -14,6 +16,7 @@ from mudd_core.config import GPT2Config, read_config
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import WORKDIR, rows_of
 from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
+from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.resolved import Resolved
@@ -78,6 +81,55 @@ def test_all_rows_are_tested() -> None:
     assert resolved("--wandb-run-dir", "d").config.log.wandb_dir == ""  # the tracker is off
     assert rows_of("jax_lm")["model_save_dir"].fields == (WORKDIR,)
     assert resolved("--model-save-dir", "out").workdir == "out"
+
+
+def test_the_documents_commands_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(4)
+    lines = [" ".join(rng.choice(("un", "deux", "trois", "quatre")) for _ in range(40)) for _ in range(40)]
+    Path("wikitext").mkdir()
+    for split, part in (("train", lines), ("test", lines[:12])):
+        Path(f"wikitext/wiki.{split}.txt").write_text("\n".join(part) + "\n")
+    for name in ("gpt2", "model"):
+        Path(name).mkdir()
+    Path("gpt2/tokenizer.json").write_bytes(train_bpe(["\n".join(lines).encode()], 1, 280))
+    settings = {
+        "model_type": "gpt2",
+        "n_layer": 1,
+        "n_embd": 16,
+        "n_head": 2,
+        "n_positions": 32,
+        "vocab_size": 280,
+    }
+    Path("model/config.json").write_text(json.dumps(settings))
+    preprocess, train = (list(command.words) for command in documents.commands("jax_lm"))
+    small = {"128": "16", "256": "32"}
+    preprocess = [small.get(word, word) for word in preprocess]
+    preprocess[preprocess.index("--direct_num_workers") + 1] = "1"
+    assert cli(["preprocess", *preprocess]) == 0
+    test = ["--dataset-split-type", "test", "--output-path", "dataset/wikitext.test"]
+    assert cli(["preprocess", *preprocess, *test]) == 0
+    wandb = [i for i, word in enumerate(train) if word.startswith("--wandb")]
+    train = [word for i, word in enumerate(train) if i not in wandb and i - 1 not in wandb]
+    tiny = {"gpt2": "model", "256": "32", "16": "8", "100": "5"}
+    train = [tiny.get(word, word) for word in train]
+    assert cli(["jax_lm.train", *train, "train.threads=1", "data.cache_dir=cache"]) == 0, (
+        capsys.readouterr().err
+    )
+    told = capsys.readouterr().out.splitlines()
+    evals = [line for line in told if line.startswith("[EVAL] ")]
+    trains = [line for line in told if line.startswith("[TRAIN] ")]
+    steps = int(evals[0].split()[4].split("/")[1])
+    assert [int(line.split()[2]) for line in evals] == list(range(5)) and steps % 5 == 0
+    assert [int(line.split()[4].split("/")[0]) for line in trains] == list(range(5, steps, 5))
+    assert told[told.index(evals[-1]) + 1] == "save checkpoint to artifacts/"
+    rows = sum(
+        pyarrow.parquet.read_metadata(path).num_rows for path in Path("dataset").glob("wikitext.train*")
+    )
+    assert steps == 5 * (rows // 8)
+    assert float(evals[-1].split()[6]) < float(evals[0].split()[6])
 
 
 def test_a_checkpoint_of_the_runs_own_folder_needs_no_restore() -> None:

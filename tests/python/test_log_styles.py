@@ -91,7 +91,11 @@ def test_eval_save_and_restore_lines() -> None:
     lines = style.validated(validation(161045, 2.7272))
     assert lines == ["[EVAL] epoch: 4 step: 161044/161045 loss: 2.7272 ppl: 15.29 "]
     assert re.match(EVAL, lines[0])
-    assert style.saved(161045, Path("artifacts/checkpoints/step-161045")) == ["save checkpoint to artifacts/"]
+    folder = Path("artifacts/checkpoints/step-161045")
+    assert style.saved(7, folder) == ["save checkpoint to artifacts/"]
+    assert style.saved(161045, folder) == []  # behind the validation of its step, as there
+    assert style.validated(validation(161045, 2.7272)) == [*lines, "save checkpoint to artifacts/"]
+    assert style.validated(validation(161045, 2.7272)) == lines
     folder = Path("artifacts/checkpoints/step-40")
     assert style.restored(40, folder) == [f"train state restored from {folder}", "skip train step to 39"]
     assert style.eval_tracked(validation(4, 2.0)) == {"eval_loss": 2.0, "eval_ppl": math.exp(2.0)}

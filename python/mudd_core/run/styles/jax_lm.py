@@ -26,6 +26,7 @@ class JaxLmStyle(Style):
         self._losses: list[float] = []  # since the line before
         self._began = math.nan  # seconds of the run at that line
         self._shown = math.nan  # loss of the newest line
+        self._held: list[str] = []  # of a save whose validation comes first there
 
     def _place(self, step: int) -> str:
         return f"epoch: {step // self._per_epoch} step: {step}/{self.facts.config.train.steps}"
@@ -37,9 +38,9 @@ class JaxLmStyle(Style):
             tokens = train.batch_size * train.seq_len
             self._began = record.seconds - tokens / max(record.tokens_per_second, 1e-9)
         self._losses.append(record.loss)
-        step = record.step - 1
+        step, held, self._held = record.step - 1, self._held, []
         if not step or step % train.log_every:
-            return []
+            return held
         took, left = record.seconds - self._began, train.steps - step
         if self.facts.config.log.compat:
             self._shown, seconds = self._losses[0], left * int(took) // _FIXED
@@ -47,15 +48,24 @@ class JaxLmStyle(Style):
             self._shown = math.fsum(self._losses) / len(self._losses)
             seconds = int(left * took / len(self._losses))
         self._losses, self._began = [], record.seconds
-        return [f"[TRAIN] {self._place(step)} {_shown(self._shown)} ETA {clock(seconds)} "]
+        return [*held, f"[TRAIN] {self._place(step)} {_shown(self._shown)} ETA {clock(seconds)} "]
 
     def validated(self, result: Validation) -> list[str]:
-        """The line of a validation, behind the step before it."""
-        return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} "]
+        """The line of a validation, behind the step before it, then that of the step's save."""
+        held, self._held = self._held, []
+        return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} ", *held]
 
     def saved(self, step: int, folder: Path) -> list[str]:
-        """The line of a save: the folder of all checkpoints, as the user gave it."""
-        return [f"save checkpoint to {self.facts.workdir}/"]
+        """The line of a save: the folder of all checkpoints, from the current one where it is below that."""
+        workdir = self.facts.workdir or folder.parent.parent
+        here = Path.cwd()
+        line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
+        train = self.facts.config.train
+        due = step in (train.steps, 0) or step % self._per_epoch == 0
+        if due or (train.eval_every and step % train.eval_every == 0):
+            self._held = [line]
+            return []
+        return [line]
 
     def restored(self, step: int, folder: Path) -> list[str]:
         """The lines of a resume; no step is lost."""
