@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mudd_core.base.errors import FormatError, ReportedElsewhereError, UserError
-from mudd_core.run.ranks import Ranks
+from mudd_core.run.ranks import Ranks, exit_code
 from rank_runs import on_ranks as on_comms
 
 
@@ -82,3 +83,9 @@ def test_what_differs_is_named_with_rank_and_host() -> None:
         and "page size: expected 4096 as on rank 0" in found[0][0]
     )
     assert "got 65536" in found[0][0] and [code for _, code in found] == [2, 2, 2]
+
+
+def test_a_full_disk_of_a_rank_has_the_code_of_a_failed_save() -> None:
+    assert exit_code(OSError(errno.ENOSPC, "No space left on device")) == 74
+    assert exit_code(OSError(errno.EIO, "Input/output error")) == 70
+    assert exit_code(FormatError("tokens", 0, "damaged")) == 65

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class UserError(ValueError):
     """The user's input cannot be used: missing file, bad config, foreign work directory (exit 2)."""
@@ -49,3 +51,9 @@ class ReportedElsewhereError(RuntimeError):
     def __init__(self, rank: int, exit_code: int) -> None:
         super().__init__(f"rank {rank} ended the run with code {exit_code}")
         self.rank, self.exit_code = rank, exit_code
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Return whether a write failed for lack of room: as a SaveError, exit 74."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.errno in full

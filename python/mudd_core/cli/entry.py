@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import io
 import os
@@ -17,14 +16,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from mudd_core import __version__
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import SaveError, UserError, is_full_disk
 from mudd_core.base.surroundings import is_rank, require_one_process
 from mudd_core.cli import STOP_SIGNALS
 from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a write to a full disk says
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -135,7 +132,7 @@ def _run(words: Sequence[str]) -> int:
         return 2
     except Exception as error:
         code = getattr(error, "exit_code", None)
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if is_full_disk(error):
             code = SaveError.exit_code
         if code is None:
             _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from mudd_core.base.errors import DivergedError, ReportedElsewhereError, StopRequestedError, UserError
+from mudd_core.base.errors import (
+    DivergedError,
+    ReportedElsewhereError,
+    SaveError,
+    StopRequestedError,
+    UserError,
+    is_full_disk,
+)
 from mudd_core.dist import Comm
 from mudd_core.run import rank_cores
 from mudd_core.run.cores import usable_cores
@@ -157,4 +164,6 @@ def exit_code(error: BaseException) -> int:
         return UserError.exit_code
     if isinstance(error, KeyboardInterrupt):
         return 130
+    if is_full_disk(error):
+        return SaveError.exit_code
     return int(getattr(error, "exit_code", 70))
