@@ -217,3 +217,20 @@ def test_validation_files_that_train_too_are_warned_of(
 ) -> None:
     prepare(_config("pack", texts, f"data.eval_path={texts}/1.jsonl"))
     assert "warning: [data] 1 of the validation files train the run too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["blocks", "pack"])
+def test_a_validation_may_take_its_first_documents_only(kind: str, texts: Path) -> None:
+    def targets(*words: str) -> list[int]:
+        trainer = Trainer(_config(kind, texts, "eval.max_batches=0", *words))
+        found: list[int] = []
+        for batch in trainer._components.validation_batches():
+            ids = np.asarray(batch["targets"]).reshape(-1)
+            found += [int(one) for one in ids if one >= 0]
+        assert trainer.validate().targets == len(found)
+        return found
+
+    whole, some = targets(), targets("eval.documents=3")
+    assert 0 < len(some) < len(whole)
+    if kind == "pack":  # blocks cut documents at other places
+        assert whole[: len(some)] == some

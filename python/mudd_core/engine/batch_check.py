@@ -14,7 +14,7 @@ from mudd_core.engine.memory import available_bytes
 Array = npt.NDArray[Any]
 
 _INT32 = np.iinfo(np.int32)
-_OPTIONAL = ("positions", "segments", "key_mask")
+OPTIONAL = ("positions", "segments", "key_mask")
 _MANY = 1 << 24  # ids; for fewer nobody asks how much memory there is
 _LEAST_BYTES = 64  # of activations, for each id
 
@@ -80,13 +80,13 @@ def checked_batch(
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
     """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
     require_batch(batch)
-    unknown = set(batch) - {"inputs", "targets", *_OPTIONAL}
+    unknown = set(batch) - {"inputs", "targets", *OPTIONAL}
     if unknown or not {"inputs", "targets"} <= set(batch):
         raise ValueError(
-            f"[model] batch: expected inputs, targets and optionally {', '.join(_OPTIONAL)}; "
+            f"[model] batch: expected inputs, targets and optionally {', '.join(OPTIONAL)}; "
             f"got {', '.join(sorted(batch))}"
         )
-    optional = tuple(name for name in _OPTIONAL if batch.get(name) is not None)
+    optional = tuple(name for name in OPTIONAL if batch.get(name) is not None)
     given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
     for name, array in given.items():  # before any of their values is read
         if given["inputs"].ndim == 2 and array.shape != given["inputs"].shape:

@@ -46,6 +46,7 @@ class Engine:
             train.batch_size, train.shard_count(), train.micro_batch_size, self._part
         )
         self._samples = self._part.samples // self.runs
+        self.model.evaluated_at_once = self._samples
         if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
             raise UserError(
                 "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "

@@ -14,7 +14,8 @@ from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
-from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
+from mudd_core.engine.evaluation import piece_size, pieces
 from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, ring_positions
 from mudd_core.engine.planned import Planned, plan_graph, tree_sum
@@ -61,6 +62,7 @@ class Model:
                 f"[model] precision: expected one of {', '.join(tape.COMPUTE)}, got {precision!r}"
             )
         self.precision = precision
+        self.evaluated_at_once = 0  # most sequences in a run of the evaluation graph; 0: a whole batch
         self.store = _core.ParamStore(tape.COMPUTE[precision])
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
@@ -167,12 +169,27 @@ class Model:
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
-        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T], taken as they are."""
-        planned = self.plan("evaluate", *batch["inputs"].shape)
-        planned.fill(batch)
-        planned.executor.run()
-        loss, count = (tree_sum(planned.executor.get(number)) for number in planned.outputs)
-        return loss, int(count)
+        """Summed nats and counted targets of a batch of int32 arrays [B, T], taken as they are.
+
+        It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
+        """
+        optional = tuple(name for name in OPTIONAL if name in batch)
+        planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
+        loss, count = 0.0, 0
+        for piece in pieces(batch, planned.shape[0]):
+            planned.fill(piece)
+            planned.executor.run()
+            for nats, targets in zip(
+                *(planned.executor.get(number) for number in planned.outputs), strict=True
+            ):
+                loss += float(nats)
+                count += int(targets)
+        return loss, count
+
+    def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
+        """The graph that evaluates batches of so many sequences."""
+        size, shards = piece_size(self.config, rows, self.evaluated_at_once)
+        return self.plan("evaluate", size, length, shards=shards, optional=optional)
 
     @alone
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:

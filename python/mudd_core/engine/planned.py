@@ -25,8 +25,10 @@ class Planned:
         aux: int = -1,
         figures: tuple[int, ...] = (),
         gradients: Any = None,
+        shape: tuple[int, int] = (0, 0),
     ) -> None:
         self.executor = executor
+        self.shape = shape  # of the ids: sequences, length
         self.gradients = gradients  # their memory, where ranks share the batch
         self.inputs = inputs
         self.outputs = outputs  # logits, or the loss and the count
@@ -69,7 +71,7 @@ def plan_graph(
     kept = [*numbers, *([aux] if further else []), *figures]
     losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
     executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)
-    return Planned(executor, names, numbers, aux, figures, options.get("gradients"))
+    return Planned(executor, names, numbers, aux, figures, options.get("gradients"), shape)
 
 
 def tree_sum(values: Array) -> float:

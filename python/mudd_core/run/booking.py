@@ -45,7 +45,7 @@ def book(
         )
     engine = RealEngine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
-    evaluation = model.plan("evaluate", batch, config.train.seq_len, optional=parts).executor.arena_bytes
+    evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 

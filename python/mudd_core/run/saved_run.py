@@ -99,6 +99,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     """(data, model, step) of the newest checkpoint of a run, or of one step."""
     from mudd_core import _core, checkpoint
     from mudd_core.data import pipelines
+    from mudd_core.engine.engine import cut_batch
     from mudd_core.engine.model import Model
     from mudd_core.run.components import resolved_model
     from mudd_core.run.files import read_facts
@@ -132,5 +133,8 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
         precision=config.train.precision,
         stored=types_of(shape, config, found.types, resumed=True),
     )
+    train = config.train
+    runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
+    model.evaluated_at_once = train.batch_size // runs
     take_weights(model, found)
     return text, model, found.step

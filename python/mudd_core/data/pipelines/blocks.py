@@ -38,6 +38,8 @@ class BlocksData(DocumentData):
         from mudd_core import _core
 
         documents = self.require_documents(split, 1, "data.pipeline=blocks")
+        if split == "valid" and self.config.eval.documents:
+            documents = min(documents, self.config.eval.documents)
         training, shuffled = split == "train", self.config.data.shuffle != "off"
         ends = [*self.cache.document_starts(split).tolist(), self.cache.place(split).count]
         ranges = self._file_ranges(shape.seed, shuffled) if training else [(0, documents)]
