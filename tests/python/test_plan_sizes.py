@@ -74,7 +74,11 @@ def test_inner_widths_of_the_medium_model() -> None:
 
 @pytest.mark.parametrize("name", ALIASES)
 def test_names_of_the_originals_are_configs(name: str) -> None:
-    assert mc.load_config(name) == mc.load_config(ALIASES[name])
+    theirs, ours = mc.load_config(name), mc.load_config(ALIASES[name])
+    if name.startswith("mu_transformer/"):  # its grammar names the run and what it logs
+        assert (theirs.model, theirs.optim, theirs.data) == (ours.model, ours.optim, ours.data)
+    else:
+        assert theirs == ours
 
 
 def test_a_plan_that_does_not_fit_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
