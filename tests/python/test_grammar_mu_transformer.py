@@ -348,6 +348,7 @@ def test_the_documents_data_set_and_tokenizer_end_to_end(
     for mode in ("train", "validation", "sample"):
         assert cli([*words, f"--mode={mode}"]) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
+    assert re.search(r"^Eval loss: \d+\.\d+$", told, re.MULTILINE)
     assert "d_model: 16\n" in told and "{'step': 2, 'sec_per_step': " in told and "CONTINUATION:" in told
     (run,) = (tmp_path / "w").iterdir()
     assert run.name.startswith("mutransformer_c4_default_t0_")

@@ -206,4 +206,6 @@ def validate(request: Request) -> int:
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")
+    if config.log.style == "mu_transformer":
+        print(f"Eval loss: {result.val_loss}")
     return 0
