@@ -36,7 +36,7 @@ def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 def test_a_stopped_rank_of_another_node_is_named(tiny_text: Path, tmp_path: Path) -> None:
     run = run_of(
-        tmp_path / "run", tiny_text, "--ranks=3", "dist.node=rank", "dist.hang_timeout=2", "mesh.any_world=true",
+        tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank", "dist.hang_timeout=2",
         *ENDLESS,
     )  # fmt: skip
     process = run.start()
@@ -47,8 +47,7 @@ def test_a_stopped_rank_of_another_node_is_named(tiny_text: Path, tmp_path: Path
     assert time.monotonic() - stopped < 10
     report = run.output[run.output.index("no progress for 2 s") :]
     assert "look first at rank 1 (another node), last message in step" in report, run.tail
-    for rank in (0, 2):
-        assert f"rank {rank} (" in report, run.tail
+    assert "rank 0 (" in report, run.tail
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_a_cut_link_ends_the_job(nodes: TwoNodes | None, tiny_text: Path, tmp_pa
     """Where no link can be made, the other rank is stopped: as silent, to the one that waits."""
     words = (f"--hosts={','.join(nodes.hosts)}",) if nodes else ()
     run = run_of(
-        tmp_path / "run", tiny_text, "--ranks=2", *words, "dist.node=rank", "dist.hang_timeout=4", *ENDLESS
+        tmp_path / "run", tiny_text, "--ranks=2", *words, "dist.node=rank", "dist.hang_timeout=5", *ENDLESS
     )
     if nodes:
         run.prefix = tuple(nodes.inside())
@@ -79,7 +78,7 @@ def test_a_cut_link_ends_the_job(nodes: TwoNodes | None, tiny_text: Path, tmp_pa
         else:
             os.kill(ranks_of(run)[1], signal.SIGSTOP)
         assert process.wait(30) == 70, run.tail
-        assert time.monotonic() - cut < 8, run.tail
+        assert time.monotonic() - cut < 10, run.tail  # twice the limit
     finally:
         process.kill()
     assert "the next one is awaited" in run.output, run.tail
