@@ -38,6 +38,13 @@ NAMES = (
     "metrics",
     "batch",
     "weights",
+    "jsonl",
+    "tfrecord",
+    "indexed",
+    "npy",
+    "arrow",
+    "parquet",
+    "arrayrecord",
 )
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input

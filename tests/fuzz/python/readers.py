@@ -252,6 +252,34 @@ def run_weights(data: bytes, folder: Path) -> None:
         load_weights(folder)
 
 
+def run_format(ending: str) -> Callable[[bytes, Path], None]:
+    """A file of a format, all of its records; NAME.idx stands beside a NAME.bin of 64 bytes."""
+
+    def run(data: bytes, folder: Path) -> None:
+        from mudd_core.data.formats import format_of
+
+        file = folder / f"data.{ending}"
+        file.write_bytes(data)
+        if ending == "idx":
+            file.with_suffix(".bin").write_bytes(bytes(64))
+        for record in format_of(file).records(file, None):
+            require(all(isinstance(name, str) for name in record), "columns have names")
+
+    return run
+
+
+def frame_again(data: bytes) -> bytes:
+    """TFRecord frames with checksums that fit, as far as the lengths lead."""
+    from mudd_core.base.framing import framed
+
+    at, parts = 0, []
+    while at + 16 <= len(data):
+        length = min(int.from_bytes(data[at : at + 8], "little"), len(data) - at - 16)
+        parts.append(framed(data[at + 12 : at + 12 + length]))
+        at += 16 + length
+    return b"".join(parts)
+
+
 WRONG_VALUES = (ValueError, TypeError)  # what a caller's mistake raises; FormatError is none of them
 TARGETS = {
     "manifest": Target(run_manifest, repair=seal_manifest),
@@ -265,4 +293,11 @@ TARGETS = {
     "metrics": Target(run_metrics, change_lines),
     "batch": Target(run_batch, refusals=WRONG_VALUES),
     "weights": Target(run_weights),
+    "jsonl": Target(run_format("jsonl"), change_lines),
+    "tfrecord": Target(run_format("tfrecord"), change_bytes, repair=frame_again),
+    "indexed": Target(run_format("idx"), change_bytes),
+    "npy": Target(run_format("npy"), change_bytes),
+    "arrow": Target(run_format("arrow"), change_bytes),
+    "parquet": Target(run_format("parquet"), change_bytes),
+    "arrayrecord": Target(run_format("arrayrecord"), change_bytes),
 }

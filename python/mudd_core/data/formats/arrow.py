@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mudd_core.base.packages import needed
-from mudd_core.data.formats.bounded import opened
+from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import rows
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 from mudd_core.data.formats.parquet import damaged
@@ -16,12 +16,14 @@ _MAGIC = b"ARROW1\0\0"
 _STREAM = b"\xff\xff\xff\xff"
 
 
-def _open(path: Path, file: BinaryIO) -> Any:
+def _open(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
+    """The reader and the names of its columns."""
     ipc = needed("pyarrow.ipc", f"[data] {path}", "to read Arrow files")
     try:
         indexed = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
-        return ipc.open_file(file) if indexed else ipc.open_stream(file)
+        reader = ipc.open_file(file) if indexed else ipc.open_stream(file)
+        return reader, list(reader.schema.names)  # a name may be no UTF-8
     except Exception as error:
         raise damaged(path, error) from None
 
@@ -39,8 +41,9 @@ def _batches(reader: Any, path: Path) -> Iterator[Any]:
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file."""
-    with opened(path) as file, _open(path, file) as reader:
-        require_columns(path, columns, list(reader.schema.names))
+    with CappedFile(path) as file:
+        reader, names = _open(path, file)
+        require_columns(path, columns, names)
         yield from rows(_batches(reader, path), columns, path)
 
 

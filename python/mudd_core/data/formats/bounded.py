@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,22 @@ def opened(path: Path) -> BinaryIO:
         return open_binary(path)
     except OSError as error:
         raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
+
+
+class CappedFile(io.FileIO):
+    """A regular file for a library that asks for as many bytes as the file claims: it gets those that are there."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            super().__init__(open_regular(path), "rb")
+        except OSError as error:
+            raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
+        self._size = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most `size` bytes from here on; all if it is negative."""
+        there = max(0, self._size - self.tell())
+        return super().read(there if size is None or size < 0 else min(size, there)) or b""
 
 
 class BoundedFile:

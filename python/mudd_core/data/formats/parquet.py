@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
-from mudd_core.data.formats.bounded import opened
+from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import BATCH_ROWS, rows
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 
 _MAGIC = b"PAR1"
 
 
-def open_file(path: Path, file: BinaryIO) -> Any:
-    """The file, opened by pyarrow. Close `file` after it."""
+def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
+    """The file, opened by pyarrow, and the names of its columns. Close `file` after it."""
     parquet = needed("pyarrow.parquet", f"[data] {path}", "to read Parquet files")
     try:
-        return parquet.ParquetFile(file, page_checksum_verification=True, memory_map=False, pre_buffer=False)
+        made = parquet.ParquetFile(file, page_checksum_verification=True, memory_map=False, pre_buffer=False)
+        return made, list(made.schema_arrow.names)  # a name may be no UTF-8
     except Exception as error:
         raise damaged(path, error) from None
 
@@ -42,8 +43,9 @@ def _batches(file: Any, columns: Columns, path: Path) -> Iterator[Any]:
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file."""
-    with opened(path) as stream, open_file(path, stream) as file:
-        require_columns(path, columns, list(file.schema_arrow.names))
+    with CappedFile(path) as stream:
+        file, names = open_file(path, stream)
+        require_columns(path, columns, names)
         yield from rows(_batches(file, columns, path), columns, path)
 
 
