@@ -302,3 +302,15 @@ def test_the_first_batch_again_and_again(tmp_path: Path) -> None:
         rows = trainer.engine.batcher
         assert (rows.arrays(0, BATCH)["inputs"] == rows.arrays(3 * BATCH, BATCH)["inputs"]).all()
         trainer.step()
+
+
+@pytest.mark.parametrize("pipeline", ["pile", "megatron"])
+def test_files_that_come_back_are_read_again(pipeline: str, tmp_path: Path) -> None:
+    config = made(pipeline, tmp_path / "d")
+    data, shape = prepare(config), RowShape(LENGTH, BATCH, 0)
+    first = data.rows("train", shape).arrays(0, BATCH)["inputs"]
+    (tmp_path / "d").rename(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        data.rows("train", shape).arrays(0, BATCH)
+    (tmp_path / "gone").rename(tmp_path / "d")
+    assert (data.rows("train", shape).arrays(0, BATCH)["inputs"] == first).all()

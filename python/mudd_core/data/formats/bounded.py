@@ -37,13 +37,15 @@ class CappedFile(io.FileIO):
 
 
 class BoundedFile:
-    """A regular file that is read by offset. UserError if it cannot be opened."""
+    """A regular file that is read by offset. UserError if it cannot be opened; OSError if a run `reads_again` then."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, reads_again: bool = False) -> None:
         self.path = path
         try:
             self._file = open_regular(path)
         except OSError as error:
+            if reads_again:
+                raise
             raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
         self.size = os.fstat(self._file).st_size
 

@@ -44,7 +44,7 @@ class FeatureRows:
 
     def __init__(self, shape: RowShape, path: Path, wraps: bool) -> None:
         self.shape, self._wraps = shape, wraps
-        self._file = BoundedFile(path)
+        self._file = BoundedFile(path, reads_again=True)
         head = header_of(self._file)
         self._offset, self._count = head.offset, head.shape[0]
         if head.shape[2] != shape.seq_len:

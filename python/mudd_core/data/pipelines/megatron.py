@@ -43,6 +43,11 @@ class Sequences:
         self._vocab_size = vocab_size
         self._file = BoundedFile(pair_of(binary)[1])
 
+    def reopen(self) -> None:
+        """Open the ids anew: a run lost them."""
+        self._file.close()
+        self._file = BoundedFile(pair_of(self.path)[1], reads_again=True)
+
     def read(self, sequence: int, first: int, count: int) -> Int64:
         """Ids of a sequence from number `first` on; FormatError for ids beyond the vocabulary."""
         kind = self.index.kind
@@ -114,6 +119,7 @@ class MegatronData(IdData):
     def rows(self, split: Split, shape: RowShape) -> IdRows:
         sequences = self.train if split == "train" else self.valid
         assert sequences is not None
+        sequences.reopen()
         training = split == "train"
         made: IdRows
         if _in_order(sequences.index, shape.seq_len):

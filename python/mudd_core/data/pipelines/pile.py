@@ -52,12 +52,17 @@ class RecordFiles:
         self.counts = [int(found.size) for found in self._offsets]
         self._open: dict[int, BoundedFile] = {}
 
+    def reopen(self) -> None:
+        """Open the files anew when they are read."""
+        while self._open:
+            self._open.popitem()[1].close()
+
     def read(self, file: int, record: int) -> Int64:
         """`input_ids` of a record; FormatError if it has none, or ids beyond the vocabulary."""
         if file not in self._open:
             if len(self._open) >= _OPEN_FILES:
                 self._open.pop(next(iter(self._open))).close()
-            self._open[file] = BoundedFile(self.files[file])
+            self._open[file] = BoundedFile(self.files[file], reads_again=True)
         offset = int(self._offsets[file][record])
         payload = payload_at(self._open[file], offset)
         value = feature_of(payload, "input_ids", self.files[file], offset + HEADER_BYTES, record)
@@ -171,6 +176,7 @@ class PileData(IdData):
         settings = self.config.data
         files = self.train if split == "train" else self.valid
         assert files is not None
+        files.reopen()
         if split == "valid":
             return PileRows(shape, files, None, settings.zero_loss)
         require_batch(sum(files.counts), shape, self.config)
