@@ -22,7 +22,7 @@ struct PackOptions {
   int64_t epochs = 0;  // 0: without end
   uint32_t seed = 0;
   bool shuffle = true;
-  std::string index;  // file of the starts; empty: none. Its name stands for documents and options.
+  std::string index;  // file of the starts; empty: none. Its name says which documents and options.
 };
 
 class PackedRows final : public RowPlan {

@@ -67,7 +67,7 @@ def _of_mu_transformer(asked: Asked) -> bool:
     try:
         return read_config(asked.config).model.family == "mup"
     except UserError:
-        return False  # told again, and better, by whoever reads it next
+        return False  # the next reader reports it, and better
 
 
 def _returns_config_dict(config: str) -> bool:

@@ -154,7 +154,7 @@ def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapp
 
 
 def _workdir(settings: Mapping[str, Setting]) -> str:
-    """base_output_directory/run_name; a run_name that is absolute or a URL stands alone."""
+    """base_output_directory/run_name; a run_name that is absolute or a URL is taken alone."""
     name, base = (
         str(settings.get(key, Setting("")).value or "") for key in ("run_name", "base_output_directory")
     )

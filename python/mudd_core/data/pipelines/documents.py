@@ -1,4 +1,4 @@
-"""Documents of a pipeline: the texts of its files in order, what stands around their ids, and which are held out."""
+"""Documents of a pipeline: the texts of its files in order, what surrounds their ids, and which are held out."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class DocumentData(ABC):
-    """A token cache of documents. frame: what stands around the ids of each. hold_out: by hash, without eval files."""
+    """A token cache of documents. frame: the ids around each. hold_out: by hash, without eval files."""
 
     config: Config
     cache: TokenCache

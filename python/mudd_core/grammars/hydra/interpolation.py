@@ -136,7 +136,7 @@ class _Resolver:
         return value
 
     def _value_at(self, name: str, path: tuple[str, ...]) -> Node:
-        """The resolved value of a key; a name that begins with dots counts from the place it stands in."""
+        """The resolved value of a key; a name that begins with dots counts from its own place."""
         if not _PATH.fullmatch(name):
             raise ValueError(f"expected the name of a key, got '{name}'")
         dots = len(name) - len(name.lstrip("."))

@@ -34,7 +34,7 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
 
 
 def _texts(word: str) -> list[str]:
-    """The words that a word stands for: itself, or one for each of its values."""
+    """The words that a word means: itself, or one for each of its values."""
     key, equals, text = word.partition("=")
     if word.startswith("-") or not equals:
         return [word]

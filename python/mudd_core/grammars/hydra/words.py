@@ -13,7 +13,7 @@ from mudd_core.grammars.hydra.values import Node, parse_choices
 
 Kind = Literal["change", "add", "force", "delete"]
 _KEY = re.compile(r"[\w$\-]+([./][\w$\-]+)*", re.ASCII)
-# Option -> what stands behind it; empty: nothing.
+# Option -> its value; empty: nothing.
 OPTIONS = {"--config-path": "DIR", "--config-name": "NAME", "--cfg": "job", "--resolve": "", "--multirun": ""}
 _SHORT = {"-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-m": "--multirun"}
 
