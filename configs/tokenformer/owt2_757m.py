@@ -1,4 +1,4 @@
-"""The authors' 757M model on OpenWebText2 (their NeoX program): 150m.py's form, grown from owt2_354m."""
+"""The authors' 757M model on OpenWebText2 (their NeoX program): owt2_354m grown."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +7,6 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """1,792 slots of q, k, v and output, 7,168 of the feed-forward; batches of 512 sequences of 1,024 tokens."""
-    base = read_config(Path(__file__).parent / "150m.py")
-    model = replace(base.model, max_seq_len=1024, n_layer=24, d_model=1024, n_head=16, slot_num=1792)
-    return replace(
-        base,
-        name="tokenformer-owt2-757m",
-        model=model,
-        data=replace(base.data, recipe_text="OpenWebText2"),
-        train=replace(base.train, batch_size=512, seq_len=1024),
-    )
+    """1,792 slots of q, k, v and output, 7,168 of the feed-forward; the rest is owt2_354m's."""
+    base = read_config(Path(__file__).parent / "owt2_354m.py")
+    return replace(base, name="tokenformer-owt2-757m", model=replace(base.model, slot_num=1792))

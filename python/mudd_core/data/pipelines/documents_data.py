@@ -16,11 +16,11 @@ from mudd_core.data.access import Access
 from mudd_core.data.cache import TokenCache, open_cache
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.loader import changed, check_name
+from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.pipelines.documents import DocumentSource, Frame, document_source
 from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, documents_cache
 from mudd_core.data.pipelines.pipeline import Rows, RowShape
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import find_tokenizer
 
 
@@ -34,7 +34,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class DocumentData(ABC):
+class DocumentData(Cached, ABC):
     """A token cache of documents. frame: the ids around each. hold_out: by hash, without eval files."""
 
     config: Config
@@ -43,34 +43,9 @@ class DocumentData(ABC):
     hold_out: ClassVar[bool]
 
     @property
-    def fingerprint(self) -> str:
-        return self.cache.fingerprint
-
-    @property
-    def seal(self) -> str | None:
-        return self.cache.seal
-
-    @property
-    def vocab_size(self) -> int:
-        return self.cache.vocab_size
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self.cache.tokenizer
-
-    @property
     def valid_bytes_per_target(self) -> float:
         """0: documents are cut, so the bytes behind a target are unknown."""
         return 0.0
-
-    @property
-    def train_tokens(self) -> int:
-        return self.cache.n_train_tokens
-
-    @property
-    def documents(self) -> tuple[int, int]:
-        """Of training and of validation."""
-        return self.cache.train.documents, self.cache.valid.documents
 
     @abstractmethod
     def rows(self, split: Split, shape: RowShape) -> Rows:

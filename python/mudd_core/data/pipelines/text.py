@@ -15,9 +15,9 @@ from mudd_core.data.formats import format_of
 from mudd_core.data.listing import data_files
 from mudd_core.data.loader import Batcher
 from mudd_core.data.loader import prepare as prepare_text
+from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.pipelines.documents_data import Preparation, documents_of
 from mudd_core.data.pipelines.pipeline import RowShape
-from mudd_core.data.tokenize import Tokenizer
 
 PARTS: tuple[str, ...] = ()
 # Of files that are records in a folder too; a folder of other files is text, as far as they are UTF-8.
@@ -25,26 +25,10 @@ _RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".
 
 
 @dataclass(frozen=True)
-class TextData:
+class TextData(Cached):
     """A token cache as data of a run."""
 
     cache: TokenCache
-
-    @property
-    def fingerprint(self) -> str:
-        return self.cache.fingerprint
-
-    @property
-    def seal(self) -> str | None:
-        return self.cache.seal
-
-    @property
-    def vocab_size(self) -> int:
-        return self.cache.vocab_size
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.cache.tokenizer
 
     @property
     def valid_bytes_per_target(self) -> float:
@@ -55,14 +39,6 @@ class TextData:
                 f"[data] the validation split has {max(0, n_targets + 1)} tokens and needs 2; use more text"
             )
         return self.cache.valid_bytes / n_targets
-
-    @property
-    def train_tokens(self) -> int:
-        return self.cache.n_train_tokens
-
-    @property
-    def documents(self) -> tuple[int, int]:
-        return self.cache.train.documents, self.cache.valid.documents
 
     def rows(self, split: Split, shape: RowShape) -> Batcher:
         return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
