@@ -180,7 +180,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
     p.add_argument("--sums-program", type=Path, help="window_sum; default: the newest one under build/")
-    p.add_argument("--tiny", action="store_true", help="4 windows of 16 tokens, to try the program out")
+    p.add_argument("--tiny", action="store_true", help="4 sequences of 16 tokens, to try the program")
     p.add_argument("--out", type=Path, help="the JSON file in place of bench/results/ranks_<cpu>_<date>.json")
     a = p.parse_args()
     a.tiny = ["--batch", "4", "--seq-len", "16"] if a.tiny else []

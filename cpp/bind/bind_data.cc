@@ -23,7 +23,7 @@ using mudd::Busy;
 using mudd::check;
 using mudd::bind::PySource;
 
-// The windows of a token file.
+// The sequences of a token file.
 struct PyBatcher final : PySource {
   using PySource::PySource;
   Batcher& batcher() const { return static_cast<Batcher&>(*source); }

@@ -25,7 +25,7 @@ PackedRows::PackedRows(DocumentTable documents, PackOptions options)
   check(options_.batch_size >= 1 && options_.workers >= 1 && options_.epochs >= 0, "pack",
         "batch_size, workers: expected at least 1, got ", options_.batch_size, " and ", options_.workers);
   while (leaves_ < static_cast<size_t>(options_.batch_size)) leaves_ *= 2;
-  room_.resize(2 * leaves_);
+  free_.resize(2 * leaves_);
   rows_.resize(static_cast<size_t>(options_.batch_size));
   starts_.assign(static_cast<size_t>(options_.workers), 0);
   if (!options_.index.empty()) load_index();
@@ -42,20 +42,20 @@ int64_t PackedRows::document_at(int64_t worker, int64_t place) {
   return static_cast<int64_t>(cipher_(static_cast<uint64_t>(record % n)));
 }
 
-// The first row with so much room, or kEnd.
+// The first row with so much left, or kEnd.
 int64_t PackedRows::first_fit(int64_t length) {
-  if (room_[1] < length) return kEnd;
+  if (free_[1] < length) return kEnd;
   size_t node = 1;
-  while (node < leaves_) node = 2 * node + (room_[2 * node] < length ? 1 : 0);
+  while (node < leaves_) node = 2 * node + (free_[2 * node] < length ? 1 : 0);
   return static_cast<int64_t>(node - leaves_);
 }
 
-void PackedRows::take_room(size_t row, int64_t length) {
+void PackedRows::take_free(size_t row, int64_t length) {
   size_t node = row + leaves_;
-  room_[node] -= length;
+  free_[node] -= length;
   while (node > 1) {
     node /= 2;
-    room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+    free_[node] = std::max(free_[2 * node], free_[2 * node + 1]);
   }
 }
 
@@ -65,7 +65,7 @@ int64_t PackedRows::pack(int64_t worker, int64_t place) {
   for (size_t node = 2 * leaves_ - 1; node > 0; --node) {
     const bool leaf = node >= leaves_;
     const bool there = node < leaves_ + rows_.size();
-    room_[node] = leaf ? (there ? options_.seq_len : 0) : std::max(room_[2 * node], room_[2 * node + 1]);
+    free_[node] = leaf ? (there ? options_.seq_len : 0) : std::max(free_[2 * node], free_[2 * node + 1]);
   }
   for (;; ++place) {
     const int64_t document = document_at(worker, place);
@@ -75,7 +75,7 @@ int64_t PackedRows::pack(int64_t worker, int64_t place) {
     const int64_t row = first_fit(length);
     if (row == kEnd) return place;
     rows_[static_cast<size_t>(row)].push_back(document);
-    take_room(static_cast<size_t>(row), length);
+    take_free(static_cast<size_t>(row), length);
   }
 }
 
@@ -143,13 +143,13 @@ void PackedRows::load_index() {
     uint32_t crc = 0;
     if (data.size() < sizeof(head) + sizeof(crc)) return;
     std::memcpy(head, data.data(), sizeof(head));
-    const uint64_t room = (data.size() - sizeof(head) - sizeof(crc)) / sizeof(int64_t);
-    if (head[0] != kMagic || head[1] != room || head[1] < starts_.size()) return;
+    const uint64_t count = (data.size() - sizeof(head) - sizeof(crc)) / sizeof(int64_t);
+    if (head[0] != kMagic || head[1] != count || head[1] < starts_.size()) return;
     const size_t body = data.size() - sizeof(crc);
     std::memcpy(&crc, data.data() + body, sizeof(crc));
     if (crc != io::crc32c(data.data(), body)) return;  // found again from the lengths
-    starts_.resize(room);
-    std::memcpy(starts_.data(), data.data() + sizeof(head), room * sizeof(int64_t));
+    starts_.resize(count);
+    std::memcpy(starts_.data(), data.data() + sizeof(head), count * sizeof(int64_t));
     saved_ = starts_.size();
   } catch (const io::IoError&) {  // there is none yet
   } catch (const FormatError&) {

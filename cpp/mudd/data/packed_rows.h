@@ -44,7 +44,7 @@ class PackedRows final : public RowPlan {
   int64_t pack(int64_t worker, int64_t place);
   int64_t document_at(int64_t worker, int64_t place);
   int64_t first_fit(int64_t length);
-  void take_room(size_t row, int64_t length);
+  void take_free(size_t row, int64_t length);
   void load_index();
   void save_index() const;
 
@@ -56,7 +56,7 @@ class PackedRows final : public RowPlan {
   int64_t packed_ = -1;                     // the batch that `rows_` holds
   std::vector<std::vector<int64_t>> rows_;  // documents of each row
   size_t leaves_ = 1;
-  std::vector<int64_t> room_;  // a tree of the largest room below each node; leaves from `leaves_` on
+  std::vector<int64_t> free_;  // a tree of the largest free length below each node; leaves from `leaves_` on
   int64_t cipher_epoch_ = -1;
   IndexCipher cipher_{1, 0};
 };

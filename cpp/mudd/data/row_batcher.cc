@@ -34,11 +34,11 @@ RowBatcher::RowBatcher(TokenFileSpec file, std::unique_ptr<RowPlan> plan, const 
 // Reads the ids of a row and pads them; how many there are.
 int64_t RowBatcher::gather(int64_t sample) {
   plan_->pieces(sample, pieces_);
-  const int64_t room = static_cast<int64_t>(ids_.size());
+  const int64_t capacity = static_cast<int64_t>(ids_.size());
   int64_t filled = 0;
   int32_t segment = 0, position = 0;
   for (const Piece& piece : pieces_) {
-    const int64_t n = std::min(piece.count, room - filled);
+    const int64_t n = std::min(piece.count, capacity - filled);
     file_.read(piece.first, n, ids_.data() + filled);
     if (!piece.joined) {
       ++segment;
