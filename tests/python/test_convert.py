@@ -64,6 +64,8 @@ def test_items_to_records_of_the_pile(tmp_path: Path) -> None:
     assert [v.tolist() for v in rows(tmp_path / "out/pile.tfrecord.b0", named="tfrecord")] == items[::2]
     assert [v.tolist() for v in rows(tmp_path / "out/pile.tfrecord.b1", named="tfrecord")] == items[1::2]
     convert([f"--from={tmp_path}/p", f"--to={tmp_path}/cut", "--length=5"])
+    with pytest.raises(UserError, match="--split-valid: expected documents, got ids"):
+        convert([f"--from={tmp_path}/p", f"--to={tmp_path}/held", "--split-valid=0.5"])
     joined = [i for item in items for i in item]
     assert [v.tolist() for v in rows(tmp_path / "cut/pile.tfrecord.b0", named="tfrecord")] == [
         joined[k : k + 5] for k in range(0, len(joined) - 4, 4)

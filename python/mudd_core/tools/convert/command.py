@@ -44,6 +44,10 @@ def main(words: Sequence[str]) -> int:
     target = asked.format or _DEFAULT.get(source, "tfrecord")
     if source in ("megatron", "tokens") and target not in ("tfrecord", "arrayrecord"):
         raise UserError(f"[data convert] --format: expected tfrecord or arrayrecord for ids, got {target}")
+    if source in ("megatron", "tokens") and asked.split_valid:
+        raise UserError(
+            "[data convert] --split-valid: expected documents, got ids; hold out in the step before"
+        )
     tokenizer = None
     if target == "megatron":
         if not asked.tokenizer or asked.tokenizer == "bpe":
@@ -167,7 +171,7 @@ class Conversion:
             return f"{split}_text_document_{at:05d}.bin"
         if self.how.source in ("megatron", "tokens"):
             ending = "" if target == "tfrecord" else ".arrayrecord"
-            return f"pile.tfrecord.{'v' if valid else 'b'}{at}{ending}"
+            return f"pile.tfrecord.{'valid' if valid else 'b'}{at}{ending}"
         if self.how.source == "tfrecord" and not self.shards and not self.how.valid:
             return f"{path.name.removesuffix('.tfrecord')}.{target}"
         return f"{split}_data_{at:05d}.{target}"
