@@ -1,7 +1,7 @@
 """The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
 
     python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
-    python tests/architecture.py --write    draw the picture in docs/architecture.md again
+    python tests/architecture.py --write    draw the picture in docs/architecture.md again, as ./run docs does
 
 The layers of Python are in pyproject.toml (import-linter checks them too), those of C++ are below.
 """
@@ -161,11 +161,16 @@ def faults() -> list[str]:
     return found
 
 
+def redrawn(page: str) -> str:
+    """The text of the page with its picture as the code has it."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{picture()}\n{END}{rest.split(END)[1]}"
+
+
 def main() -> int:
     """Check, or draw."""
     if sys.argv[1:] == ["--write"]:
-        before, rest = PAGE.read_text().split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{picture()}\n{END}{rest.split(END)[1]}")
+        PAGE.write_text(redrawn(PAGE.read_text()))
         return 0
     found = faults()
     print("\n".join(found) if found else "layers: every import and include points down")

@@ -1,6 +1,4 @@
-"""The tables of keys in docs/coming-from/*.md, printed from config/keys.
-
-    python tests/key_tables.py --write    write them anew
+"""The tables of keys in docs/coming-from/*.md, printed from config/keys (./run docs writes them anew).
 
 A table stands between the lines `<!-- keys: GRAMMAR [FILE.yml ...] -->` and `<!-- end of the keys -->`; with files, it
 has only the keys of these and those that no file has.
@@ -9,7 +7,6 @@ has only the keys of these and those that no file has.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from mudd_core.config.keys import Row, Value, rows_of
@@ -46,14 +43,3 @@ def _line(row: Row, value: Value) -> str:
 def drawn(page: str) -> str:
     """The text of a page with its tables as the code has them."""
     return _TABLE.sub(lambda m: f"<!-- keys: {m[1]} -->\n{table(m[1])}\n<!-- end of the keys -->", page)
-
-
-def main() -> None:
-    for path in sorted(PAGES.glob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        if "--write" in sys.argv[1:] and drawn(text) != text:
-            path.write_text(drawn(text), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import key_tables
 from mudd_core.config import Config, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import TABLE, Row, rows_of
@@ -160,9 +159,3 @@ def test_settings_of_a_model_lead_back_to_it(words: tuple[str, ...]) -> None:
         settings = TokenFormerJax().original_config(model)
         block = "gpt3" if model.block == "dense" else "tokenformer"
     assert model_of({**settings, "decoder_block": block}) == model
-
-
-@pytest.mark.parametrize("path", sorted(key_tables.PAGES.glob("*.md")), ids=lambda path: path.stem)
-def test_the_tables_of_the_pages_are_those_of_the_code(path: Path) -> None:
-    """To mend it: python tests/key_tables.py --write."""
-    assert key_tables.drawn(path.read_text()) == path.read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train", "test", "lint", "stubs", "fuzz", "sanitize", "soak", "setup")
+COMMANDS = ("train", "test", "lint", "stubs", "docs", "fuzz", "sanitize", "soak", "setup")
 
 
 def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,39 @@
+"""What the pages in docs/ have from the code: tables of keys, the picture of the layers, the tables of scale.md.
+
+python tests/generated_docs.py    write them anew, and print the pages that changed (./run docs)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import architecture
+import key_tables
+from mudd_core.tools.scale.page import tables
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+_BEGIN, _END = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
+
+
+def pages() -> dict[Path, str]:
+    """The pages with something of the code, each as it should be now."""
+    found = {
+        path: key_tables.drawn(path.read_text(encoding="utf-8")) for path in key_tables.PAGES.glob("*.md")
+    }
+    found[architecture.PAGE] = architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
+    scale = DOCS / "scale.md"
+    before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
+    found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"
+    return found
+
+
+def main() -> None:
+    for path, text in sorted(pages().items()):
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"written: {os.path.relpath(path)}")
+
+
+if __name__ == "__main__":
+    main()
