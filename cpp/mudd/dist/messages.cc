@@ -8,7 +8,9 @@ void Messages::send(const Link& link, const void* data, int64_t bytes, int to) {
   for (int64_t begin = 0; begin < bytes; begin += link.chunk_bytes) {
     const int64_t count = std::min(link.chunk_bytes, bytes - begin);
     const auto* from = static_cast<const std::byte*>(data);
-    open_.push_back({link.transport->isend(from ? from + begin : nullptr, count, link.ranks[to], link.tag), -1});
+    open_.push_back(
+        {link.transport->isend(from ? from + begin : nullptr, count, link.ranks[to], link.tag), link.ranks[to]});
+    if (link.partners) link.partners->offer(link.ranks[to]);
     if (!link.meter) continue;
     ++link.meter->messages;
     link.meter->bytes += count;
@@ -19,18 +21,19 @@ void Messages::receive(const Link& link, void* data, int64_t bytes, int from) {
   for (int64_t begin = 0; begin < bytes; begin += link.chunk_bytes) {
     auto* to = static_cast<std::byte*>(data);
     const int64_t count = std::min(link.chunk_bytes, bytes - begin);
-    open_.push_back(
-        {link.transport->irecv(to ? to + begin : nullptr, count, link.ranks[from], link.tag), link.ranks[from]});
-    if (link.senders) link.senders->await(link.ranks[from]);
+    open_.push_back({link.transport->irecv(to ? to + begin : nullptr, count, link.ranks[from], link.tag),
+                     link.ranks[from], true});
+    if (link.partners) link.partners->await(link.ranks[from]);
   }
 }
 
 bool Messages::done(const Link& link) {
   std::erase_if(open_, [&](const Open& open) {
-    const bool ended = link.transport->test(open.request);
-    if (ended && open.sender >= 0 && link.senders)
-      link.senders->heard(open.sender, link.phase, link.step->load(std::memory_order_relaxed));
-    return ended;
+    if (!link.transport->test(open.request)) return false;
+    if (!link.partners) return true;
+    if (open.receives) link.partners->heard(open.partner, link.phase, link.step->load(std::memory_order_relaxed));
+    else link.partners->took(open.partner);
+    return true;
   });
   return open_.empty();
 }

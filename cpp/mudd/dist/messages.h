@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "mudd/dist/senders.h"
+#include "mudd/dist/partners.h"
 #include "mudd/dist/transport.h"
 
 namespace mudd::dist {
@@ -23,9 +23,9 @@ struct Link {
   int me = 0;
   int tag = 0;
   int64_t chunk_bytes = 1 << 30;
-  Meter* meter = nullptr;      // may be null
-  Senders* senders = nullptr;  // hears of what is received; may be null
-  Phase phase = Phase::idle;   // in which the members send
+  Meter* meter = nullptr;        // may be null
+  Partners* partners = nullptr;  // hears of every message; may be null
+  Phase phase = Phase::idle;     // in which the members send
   const std::atomic<int64_t>* step = nullptr;
 
   int size() const { return static_cast<int>(ranks.size()); }
@@ -41,7 +41,8 @@ class Messages {
  private:
   struct Open {
     Transport::Request request;
-    int sender;  // its rank; -1: of this rank
+    int partner;  // the rank at the other end
+    bool receives = false;
   };
   std::vector<Open> open_;  // in flight
 };

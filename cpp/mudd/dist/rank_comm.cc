@@ -51,7 +51,7 @@ void RankComm::start(WindowMemory board) {
         "chunk_bytes: expected 1 to 2^30, got ", options_.chunk_bytes);
   board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
   node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
-  senders_ = std::make_unique<Senders>(world());
+  partners_ = std::make_unique<Partners>(world());
   watch(options_.hang_timeout);
 }
 
@@ -102,7 +102,7 @@ Link RankComm::link(Purpose purpose, int member_rank) {
   link.tag = next_tag_;
   link.chunk_bytes = options_.chunk_bytes;
   link.meter = &meters_[purpose];
-  link.senders = senders_.get();
+  link.partners = partners_.get();
   link.phase = purpose == kSum ? Phase::reduce : purpose == kGather ? Phase::gather : Phase::verdict;
   link.step = &board_->mine().step;
   next_tag_ = (next_tag_ + 1) % kTags;

@@ -13,7 +13,7 @@
 #include "mudd/dist/courier.h"
 #include "mudd/dist/messages.h"
 #include "mudd/dist/node_channel.h"
-#include "mudd/dist/senders.h"
+#include "mudd/dist/partners.h"
 #include "mudd/dist/transport.h"
 #include "mudd/dist/watchdog.h"
 
@@ -71,7 +71,7 @@ class RankComm final : public Comm {
   std::unique_ptr<Board> board_;
   std::unique_ptr<NodeChannel> node_channel_;
   std::array<Meter, kPurposes> meters_;
-  std::unique_ptr<Senders> senders_;
+  std::unique_ptr<Partners> partners_;
   int next_tag_ = 0;
   bool closed_ = false;
   std::unique_ptr<Watchdog> watchdog_;  // last: it reads the board

@@ -30,7 +30,7 @@ void leave_code(int code) {
 void RankComm::watch(double seconds) {
   watchdog_.reset();
   if (seconds > 0 && world() > 1)
-    watchdog_ = std::make_unique<Watchdog>(*board_, *senders_, seconds,
+    watchdog_ = std::make_unique<Watchdog>(*board_, *partners_, seconds,
                                            [this](const std::string& report) { end_job(kHung, report); });
 }
 

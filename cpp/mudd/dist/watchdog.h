@@ -11,14 +11,14 @@
 #include <thread>
 
 #include "mudd/dist/board.h"
-#include "mudd/dist/senders.h"
+#include "mudd/dist/partners.h"
 
 namespace mudd::dist {
 
 class Watchdog {
  public:
   // hangs(report): called once, from the watchdog's thread.
-  Watchdog(const Board& board, const Senders& senders, double seconds,
+  Watchdog(const Board& board, const Partners& partners, double seconds,
            std::function<void(const std::string&)> hangs);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -29,7 +29,7 @@ class Watchdog {
   std::string report(const std::string& suspect) const;
 
   const Board& board_;
-  const Senders& senders_;
+  const Partners& partners_;
   const double seconds_;
   std::function<void(const std::string&)> hangs_;
   std::mutex mutex_;

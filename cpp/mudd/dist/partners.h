@@ -1,0 +1,45 @@
+// Partners: what this rank knows of ranks of other nodes, by messages alone: a stopped rank sends none and takes
+// none, and nobody can ask it. For the report of the watchdog.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mudd/dist/comm.h"
+
+namespace mudd::dist {
+
+class Partners {
+ public:
+  explicit Partners(int world) : ranks_(static_cast<size_t>(world)) {}
+
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  void await(int rank) { ranks_[rank].awaited.fetch_add(1, std::memory_order_relaxed); }
+  void offer(int rank) { ranks_[rank].offered.fetch_add(1, std::memory_order_relaxed); }
+  void took(int rank) { ranks_[rank].offered.fetch_sub(1, std::memory_order_relaxed); }
+  // phase: in which ranks send such messages; step: of the receiver.
+  void heard(int rank, Phase phase, int64_t step) {
+    Partner& partner = ranks_[rank];
+    partner.awaited.fetch_sub(1, std::memory_order_relaxed);
+    partner.step.store(step, std::memory_order_relaxed);
+    partner.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
+  }
+  // The first rank whose message has not come, else the first that has not taken one; -1: none.
+  int missing() const;
+  // A line for each rank that has sent or is missing, "" for the others.
+  std::string where(int rank) const;
+
+ private:
+  struct Partner {
+    std::atomic<int32_t> awaited{0};  // messages from it that have not come
+    std::atomic<int32_t> offered{0};  // messages to it that it has not taken
+    std::atomic<int32_t> phase{-1};   // of its last message; -1: none has come
+    std::atomic<int64_t> step{0};
+  };
+
+  std::vector<Partner> ranks_;
+};
+
+}  // namespace mudd::dist
