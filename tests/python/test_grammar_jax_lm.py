@@ -130,6 +130,8 @@ def test_the_documents_commands_end_to_end(
     )
     assert steps == 5 * (rows // 8)
     assert float(evals[-1].split()[6]) < float(evals[0].split()[6])
+    assert cli(["validate", "--model-config-name", "model"]) == 0
+    assert f"step {steps}: validation loss" in capsys.readouterr().out
 
 
 def test_a_checkpoint_of_the_runs_own_folder_needs_no_restore() -> None:
@@ -180,6 +182,11 @@ def test_its_flags_alone_put_a_command_into_the_grammar() -> None:
     assert grammar_of(Asked("train", "", ("--train-dataset-paths", "x"))) == "jax_lm"
     assert grammar_of(Asked("", "", ("--model-config-name", "gpt2"))) == "jax_lm"
     assert grammar_of(Asked("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) == ""
+    for command in ("validate", "sample", "report", "data"):
+        asked = Asked(command, "", ("--model-config-name", "gpt2"))
+        found = resolve(asked)
+        assert found is not None and (found.grammar, found.command) == ("jax_lm", command)
+        assert found.workdir == "artifacts/" and found.files == ["gpt2/gpt2"]
 
 
 BAD = {

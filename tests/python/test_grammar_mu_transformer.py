@@ -209,6 +209,7 @@ def get_config():
     config.tokens_per_global_batch = 2048
     config.sequence_len = config.get_ref("d_head")
     config.model_size = "mine"
+    config.own = 1
     return config
 """
 
@@ -219,7 +220,7 @@ def test_a_config_dict_goes_through_the_same_table(tmp_path: Path) -> None:
     config = found.config
     assert (config.model.d_model, config.model.n_layer, config.train.batch_size) == (64, 2, 64)
     assert config.optim.lr == 1.0 and config.train.steps == 125000  # the rest is that of base.py
-    assert f"{tmp_path / 'mine.py'}: keys that mean nothing here: model_size" in found.notes
+    assert f"{tmp_path / 'mine.py'}: keys that mean nothing here: own" in found.notes
     assert any(
         note.startswith("n_mesh_rows=32, n_mesh_cols=1 of the file mean nothing") for note in found.notes
     )

@@ -107,27 +107,8 @@ def parse(words: Sequence[str]) -> Request:
     return request
 
 
-_NAMING = "--model-config-name"
-
-
-def _named_by_model(request: Request) -> str | None:
-    """The config that a word of jax-lm-training names; the word is used up."""
-    named, rest, words = None, [], list(request.words)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if name != _NAMING or not (equals or words):
-            rest.append(word)
-            continue
-        named = value if equals else words.pop(0)
-    request.words = rest if named else request.words
-    return named
-
-
 def _load(request: Request) -> None:
     file = request.options.get("--config")
-    if file is None and (file := _named_by_model(request)) is not None:
-        request.options["--config"] = file
     if request.command in READING or (request.command == "data" and file is None):
         return  # the run's own config counts
     if file is None:

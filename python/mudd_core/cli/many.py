@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import program
 from mudd_core.cli.names import OPTIONS
+from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra import multirun
 
 _COMMAND = "clm"
@@ -24,7 +25,7 @@ def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
         )
     if "--workdir" in (word.partition("=")[0] for word in kept):
         raise UserError(
-            "[hydra] --multirun: expected run_dir=DIR in place of --workdir; run i works in run_dir/i"
+            f"[hydra] --multirun: expected {FOLDER}=DIR in place of --workdir; run i works in {FOLDER}/i"
         )
     jobs = multirun.jobs([word for word in rest if word not in kept], [_COMMAND, *kept])
     for number, job in enumerate(jobs, 1):

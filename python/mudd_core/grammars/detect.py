@@ -36,7 +36,7 @@ def grammar_of(asked: Asked) -> str:
     if asked.command in COMMANDS:
         return COMMANDS[asked.command]
     if not asked.config:
-        if asked.command in ("", "train") and any(_known_alone("jax_lm", _flags(asked.words))):
+        if any(_known_alone("jax_lm", _flags(asked.words))):
             return "jax_lm"
         if any(_known_alone("hydra", _assigned(asked.words))):
             return "hydra"

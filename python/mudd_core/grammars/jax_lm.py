@@ -11,15 +11,17 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, GPT2Config, read_config
 from mudd_core.config.keys import Row, Value, rows_of
-from mudd_core.config.keys.jax_lm import ONLY_IF_TYPED
+from mudd_core.config.keys import jax_lm as keys
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.detect import COMMANDS
 from mudd_core.grammars.flags import Typed, split_flags, value_of
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.grammars.table import Setting, apply, with_own_words
 from mudd_core.interop.hf_settings import model_config
 
 _GRAMMAR = "jax_lm"
+_NAME = f"[{_GRAMMAR}] {keys.flag(keys.MODEL)}"
 _SHIPPED = {"gpt2": "gpt2/gpt2", "distilgpt2": "gpt2/distilgpt2"}
 
 
@@ -28,23 +30,24 @@ def resolve(asked: Asked) -> Resolved:
     rows = rows_of(_GRAMMAR)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)
     settings = _settings(rows, typed)
-    name = str(settings["model_config_name"].value)
+    name = str(settings[keys.MODEL].value)
     config, file = _base(name)
-    skipped = {key for key in ONLY_IF_TYPED if key not in typed}
-    if not typed.keys() & {"wandb_username", "wandb_project"}:
-        skipped.add("wandb_run_dir")
-    workdir = asked.options.get("--workdir") or str(settings["model_save_dir"].value)
+    skipped = {key for key in keys.ONLY_IF_TYPED if key not in typed}
+    if not typed.keys() & set(keys.TRACKERS):
+        skipped.add(keys.TRACKER_FOLDER)
+    workdir = asked.options.get("--workdir") or str(settings[keys.FOLDER].value)
     notes = []
-    if _inside(settings["restore_checkpoint_path"].value, workdir):
-        skipped.add("restore_checkpoint_path")
+    if _inside(settings[keys.RESTORED].value, workdir):
+        skipped.add(keys.RESTORED)
         notes.append(
-            f"the run in {workdir} goes on from its newest checkpoint without --restore-checkpoint-path"
+            f"the run in {workdir} goes on from its newest checkpoint without {keys.flag(keys.RESTORED)}"
         )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
     applied = with_own_words(_GRAMMAR, applied, own)
     return Resolved(
         grammar=_GRAMMAR,
         config=applied.config,
+        command=asked.command if asked.command not in ("", *COMMANDS) else "train",
         workdir=workdir,
         origins=applied.origins,
         notes=[*notes, *dict.fromkeys(applied.notes)],
@@ -76,7 +79,7 @@ def _base(name: str) -> tuple[Config, str]:
         return _with_model(read_config(_SHIPPED["gpt2"]), file), str(file)
     if name not in _SHIPPED:
         raise UserError(
-            f"[{_GRAMMAR}] --model-config-name: expected {' or '.join(_SHIPPED)} or a folder with config.json, got "
+            f"{_NAME}: expected {' or '.join(_SHIPPED)} or a folder with config.json, got "
             f"'{name}'{nearest(name, _SHIPPED)}"
         )
     return read_config(_SHIPPED[name]), _SHIPPED[name]
@@ -86,10 +89,8 @@ def _with_model(config: Config, file: Path) -> Config:
     try:
         model = model_config(json.loads(read_text(file)))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"[{_GRAMMAR}] --model-config-name: {file}: {error}") from error
+        raise UserError(f"{_NAME}: {file}: {error}") from error
     if not isinstance(model, GPT2Config):
-        raise UserError(
-            f"[{_GRAMMAR}] --model-config-name: expected a GPT-2, got family {model.family} in {file}"
-        )
+        raise UserError(f"{_NAME}: expected a GPT-2, got family {model.family} in {file}")
     data = replace(config.data, vocab_size=max(257, model.vocab_size), recipe_tokenizer="")
     return replace(config, name=file.parent.resolve().name or "gpt2", model=model, data=data)

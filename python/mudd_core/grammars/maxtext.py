@@ -11,7 +11,8 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys.environment import environment_notes
-from mudd_core.config.keys.maxtext_model import CLASSES
+from mudd_core.config.keys.maxtext import CLASS, EVALUATES, FOLDER, RUN
+from mudd_core.config.keys.maxtext_model import BLOCK, CLASSES
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Origin, Resolved
@@ -38,13 +39,13 @@ def resolve(asked: Asked) -> Resolved:
         before = settings.get(name, Setting(rows[name].default, rows[name].default))
         value = typed_value(name, before.value, rows[name].default, text)
         settings[name] = replace(before, value=value, word=word)
-    if "--workdir" not in asked.options and not settings.get("run_name", Setting("")).value:
-        raise UserError(f"[{_GRAMMAR}] run_name: expected run_name=NAME, the folder of the run, got none")
+    if "--workdir" not in asked.options and not settings.get(RUN, Setting("")).value:
+        raise UserError(f"[{_GRAMMAR}] {RUN}: expected {RUN}=NAME, the folder of the run, got none")
     _refuse_foreign(settings, yml)
     applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), settings, _of_model)
     _add_model_origins(applied, rows, settings)
     applied = with_own_words(_GRAMMAR, applied, own)
-    evaluates = settings.get("only_eval")
+    evaluates = settings.get(EVALUATES)
     return Resolved(
         grammar=_GRAMMAR,
         config=applied.config,
@@ -101,17 +102,17 @@ def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], type
 
 
 def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[str, Setting]:
-    """The settings with those of the class that model_name names; a base file of classes asks for one."""
-    if settings.get("decoder_block", Setting("llama2")).value != "llama2":
-        if "model_name" in typed and typed["model_name"][1] != "default":
+    """The settings with those of the class that the command names; a base file of classes asks for one."""
+    if settings.get(BLOCK, Setting("llama2")).value != "llama2":
+        if CLASS in typed and typed[CLASS][1] != "default":
             raise UserError(
-                f"[{_GRAMMAR}] model_name: {yml.files[0]} has no classes; leave out {typed['model_name'][0]}"
+                f"[{_GRAMMAR}] {CLASS}: {yml.files[0]} has no classes; leave out {typed[CLASS][0]}"
             )
         return settings
-    word, name = typed.get("model_name", ("", str(settings.get("model_name", Setting("")).value)))
+    word, name = typed.get(CLASS, ("", str(settings.get(CLASS, Setting("")).value)))
     if name not in CLASSES:
-        hint = nearest(name, CLASSES) if word else f"; add model_name={next(iter(CLASSES))} or another"
-        raise UserError(f"[{_GRAMMAR}] model_name: expected one of {', '.join(CLASSES)}, got '{name}'{hint}")
+        hint = nearest(name, CLASSES) if word else f"; add {CLASS}={next(iter(CLASSES))} or another"
+        raise UserError(f"[{_GRAMMAR}] {CLASS}: expected one of {', '.join(CLASSES)}, got '{name}'{hint}")
     result = dict(settings)
     for key, value in CLASSES[name].items():
         default = settings[key].default if key in settings else None
@@ -121,14 +122,12 @@ def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[st
 
 def _refuse_foreign(settings: Mapping[str, Setting], yml: Yml) -> None:
     """UserError for a typed key of a model that the base file does not have, unless its block is typed as well."""
-    if settings.get("decoder_block", Setting("")).word:
+    if settings.get(BLOCK, Setting("")).word:
         return
-    block = str(settings.get("decoder_block", Setting("llama2")).value)
+    block = str(settings.get(BLOCK, Setting("llama2")).value)
     for name, setting in settings.items():
         if setting.word and not setting.file and _of_model(rows_of(_GRAMMAR)[name]):
-            raise UserError(
-                f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} (decoder_block {block}) has no such key"
-            )
+            raise UserError(f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} ({BLOCK} {block}) has no such key")
 
 
 def _of_model(row: Row) -> bool:
@@ -154,10 +153,8 @@ def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapp
 
 
 def _workdir(settings: Mapping[str, Setting]) -> str:
-    """base_output_directory/run_name; a run_name that is absolute or a URL is taken alone."""
-    name, base = (
-        str(settings.get(key, Setting("")).value or "") for key in ("run_name", "base_output_directory")
-    )
+    """The run's folder below that of all runs; a name that is absolute or a URL is taken alone."""
+    name, base = (str(settings.get(key, Setting("")).value or "") for key in (RUN, FOLDER))
     if "://" in name:
         return name.rstrip("/")
     if posixpath.isabs(name):

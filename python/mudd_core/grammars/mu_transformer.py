@@ -14,7 +14,7 @@ from mudd_core.base.packages import needed
 from mudd_core.config import Config, MupConfig, find_config, read_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import Row, Value, rows_of
-from mudd_core.config.keys.mu_transformer_run import run_name
+from mudd_core.config.keys import mu_transformer_run as keys
 from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, profile
 from mudd_core.config.load import file_result
 from mudd_core.config.suggest import nearest
@@ -26,7 +26,6 @@ from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
 _GRAMMAR = "mu_transformer"
 _BASE = "mup/base"
 _MODES = {"train": "train", "validation": "validate", "test": "validate", "sample": "sample"}
-_MESH = ("n_mesh_rows", "n_mesh_cols")
 _PATH = f"{_GRAMMAR}/"  # in the path of a config: the original's folder
 
 
@@ -48,11 +47,11 @@ def resolve(asked: Asked) -> Resolved:
     notes = [f"{file.path}: keys that mean nothing here: {', '.join(file.unknown)}"] if file.unknown else []
     _judge_mesh(file, typed, notes)
     settings = _settings(file, typed, rows)
-    given = {*file.keys, *typed} | ({"sampling_method"} if _PATH in asked.config else set())
+    given = {*file.keys, *typed} | ({keys.SAMPLING} if _PATH in asked.config else set())
     applied = apply(_GRAMMAR, rows, file.config, settings, lambda row: row.name not in given)
     _judge_scale(file, applied, given)
     applied = with_own_words(_GRAMMAR, applied, own)
-    values = _final_values(settings, applied)
+    values = keys.final_values({name: setting.value for name, setting in settings.items()}, applied.config)
     command, name, source = _run(asked, values)
     config = replace_path(applied.config, "name", name)
     for path, value in profile(values).items():
@@ -70,7 +69,7 @@ def resolve(asked: Asked) -> Resolved:
         notes=[*notes, *dict.fromkeys(applied.notes)],
         files=[file.path],
         style=_GRAMMAR,
-        sweep=_sweep_columns(values) if values["is_sweep"] and command == "train" else {},
+        sweep=keys.sweep_columns(values) if command == "train" else {},
     )
 
 
@@ -118,14 +117,12 @@ def _importable(path: Path) -> Iterator[None]:
 def _of_dict(path: Path, found: Any, rows: Mapping[str, Row]) -> _File:
     if not hasattr(found, "to_dict"):
         raise UserError(f"[config] {path}: get_config(): expected a ConfigDict, got {type(found).__name__}")
-    keys: dict[str, Any] = found.to_dict()
-    known = {name: value for name, value in keys.items() if name in rows}
-    return _File(read_config(_BASE), str(path), known, tuple(name for name in keys if name not in rows))
+    there: dict[str, Any] = found.to_dict()
+    known = {name: value for name, value in there.items() if name in rows}
+    return _File(read_config(_BASE), str(path), known, tuple(name for name in there if name not in rows))
 
 
 # ---- arguments --------------------------------------------------------------------------------------------
-
-_LIKE: dict[str, Value] = {"lr_max": 1.0, "seed": 0}  # of keys whose default is null
 
 
 def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, Setting]:
@@ -135,15 +132,15 @@ def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, S
     for name, row in rows.items():
         default = base.get(name, row.default)
         setting = Setting(default, default)
-        if name in file.keys and name not in _MESH:
+        if name in file.keys and name not in keys.MESH:
             setting = Setting(_of_file(file, name, file.keys[name], default), default, file.path)
         if name in typed:
             word, text = typed[name]
-            value = value_of(_GRAMMAR, name, _LIKE.get(name, default), text)
+            value = value_of(_GRAMMAR, name, keys.LIKE.get(name, default), text)
             setting = replace(setting, value=value, word=word)
         settings[name] = setting
-    if "lr_max" in typed and "lr_base" in typed:
-        raise UserError(f"[{_GRAMMAR}] lr_max is the old name of lr_base; give one of them")
+    if keys.OLD_RATE in typed and keys.RATE in typed:
+        raise UserError(f"[{_GRAMMAR}] {keys.OLD_RATE} is the old name of {keys.RATE}; give one of them")
     return settings
 
 
@@ -167,39 +164,15 @@ def _judge_scale(file: _File, applied: Applied, given: set[str]) -> None:
 
 def _judge_mesh(file: _File, typed: Typed, notes: list[str]) -> None:
     """Note the mesh of a file; UserError for one that is typed."""
-    if asked := [name for name in _MESH if name in typed]:
-        sizes = [value_of(_GRAMMAR, name, 1, typed[name][1]) if name in typed else 1 for name in _MESH]
+    if asked := [name for name in keys.MESH if name in typed]:
+        sizes = [value_of(_GRAMMAR, name, 1, typed[name][1]) if name in typed else 1 for name in keys.MESH]
         if sizes != [1, 1]:
             raise UserError(f"[{_GRAMMAR}] {typed[asked[0]][0]}: {mesh_fault(*sizes)}")
-    elif any(name in file.keys for name in _MESH):
-        notes.append(file_mesh_note(*(file.keys.get(name, 1) for name in _MESH)))
+    elif any(name in file.keys for name in keys.MESH):
+        notes.append(file_mesh_note(*(file.keys.get(name, 1) for name in keys.MESH)))
 
 
 # ---- the run ----------------------------------------------------------------------------------------------
-
-_NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
-          "lr_schedule_name")  # fmt: skip
-# The columns of sweep.tsv and their keys.
-_COLUMNS = {
-    "group": "experiment_group", "seed": "rng_seed", "fold": "rng_fold", "dtype": "dtype",
-    "tokens_per_batch": "tokens_per_global_batch", "lr": "lr_base", "wd": "wd", "width": "d_model",
-    "depth": "n_layer", "nonlin": "ff_act_name", "optim": "optim_name", "rule": "optim_rule",
-    "sched": "lr_schedule_name", "steps": "n_pretrain_step",
-}  # fmt: skip
-_COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
-
-
-def _final_values(settings: Mapping[str, Setting], applied: Applied) -> dict[str, Value]:
-    """The keys as the config has them, fields of ours that were set on top included."""
-    values = {name: setting.value for name, setting in settings.items()}
-    now = keys_of(applied.config)
-    names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
-    seed = values["rng_seed"] if values["seed"] is None else values["seed"]
-    return values | {name: now[name] for name in names} | {"rng_seed": seed}
-
-
-def _sweep_columns(values: Mapping[str, Value]) -> dict[str, str]:
-    return {column: str(values[key]) for column, key in _COLUMNS.items()}
 
 
 def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
@@ -210,7 +183,7 @@ def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
             f"[{_GRAMMAR}] --mode: expected one of {', '.join(_MODES)}, got '{mode}'{nearest(mode, _MODES)}"
         )
     command = _MODES.get(mode, mode) or asked.command or "train"
-    read, written = (run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
+    read, written = keys.run_names(values)
     if command != "train":
         return command, read, ""
     return command, written, read if read != written else ""

@@ -10,6 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import config_folders
 from mudd_core.config.keys import Value
+from mudd_core.config.keys.maxtext import BASE_FILE
 from mudd_core.config.load import files_read
 from mudd_core.config.suggest import nearest
 
@@ -65,18 +66,18 @@ def _below_configs(rest: Path) -> Path | None:
 
 
 def read_yml(name: str) -> Yml:
-    """The keys of a file over those of its base_config, and so on; UserError for files that hold no keys."""
+    """The keys of a file over those of the file below it, and so on; UserError for files that hold no keys."""
     chain: list[tuple[Path, dict[str, Value]]] = []
     path = find_yml(name)
     while True:
         if any(path.resolve() == other.resolve() for other, _ in chain) or len(chain) == _MOST_FILES:
             raise UserError(
-                f"[maxtext] {path}: base_config: expected a file that does not inherit from itself"
+                f"[maxtext] {path}: {BASE_FILE}: expected a file that does not inherit from itself"
             )
         keys = _keys(path)
         chain.append((path, keys))
         files_read.append(path)
-        base = keys.get("base_config")
+        base = keys.get(BASE_FILE)
         if not base:
             break
         beside = path.parent / str(base)

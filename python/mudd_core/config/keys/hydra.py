@@ -6,13 +6,15 @@ from mudd_core.config.keys import hydra_values as values
 from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
+# Keys that decide more than fields: where the run is, its shape, its weights.
+FOLDER, SHAPE, NAME, RANDOM = "run_dir", "model.config_path", "model.name_or_path", "model.random_init"
 _ONE = "the model is not cut here; ranks share its batch instead (--ranks=N)"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
 
 _RUN = (
     mapped(_G, "exp_name", "moe_trial", "name", WORKDIR, text=_DIRECTORY, convert=values.name),
     mapped(_G, "output_dir", "/tmp", WORKDIR, text=_DIRECTORY, convert=values.nothing),
-    mapped(_G, "run_dir", "/tmp/moe_trial", WORKDIR, text=_DIRECTORY, convert=values.nothing),
+    mapped(_G, FOLDER, "/tmp/moe_trial", WORKDIR, text=_DIRECTORY, convert=values.nothing),
     mapped(_G, "hydra.run.dir", "/tmp/moe_trial", WORKDIR, text="folder of .hydra; run_dir", convert=values.nothing),
     mapped(_G, "seed", 0, "train.seed", "data.seed", convert=values.seeds),
     mapped(_G, "log_frequency", 1, "train.log_every", convert=values.whole("log_frequency", "train.log_every")),
@@ -88,13 +90,13 @@ _EVALUATION = (
 )  # fmt: skip
 _SHAPE = ("model.family", "model.d_model", "model.n_layer")
 _MODEL = (
-    mapped(_G, "model.config_path", None, *_SHAPE, text="a config.json", convert=values.nothing),
+    mapped(_G, SHAPE, None, *_SHAPE, text="a config.json", convert=values.nothing),
     mapped(
-        _G, "model.name_or_path", "mistralai/Mixtral-8x7B-v0.1", "data.tokenizer", *_SHAPE,
+        _G, NAME, "mistralai/Mixtral-8x7B-v0.1", "data.tokenizer", *_SHAPE,
         text="the tokenizer; without model.config_path the shape and the weights too",
-        convert=values.text("model.name_or_path", "data.tokenizer"),
+        convert=values.text(NAME, "data.tokenizer"),
     ),
-    mapped(_G, "model.random_init", False, "start.load_parameters_path", text="true: no weights of name_or_path",
+    mapped(_G, RANDOM, False, "start.load_parameters_path", text="true: no weights of name_or_path",
            convert=values.nothing),
     mapped(_G, "model.capacity_factor", 0, "model.capacity_factor", convert=values.capacity),
     mapped(_G, "model.dtype", "bfloat16", "train.precision",

@@ -7,7 +7,16 @@ from mudd_core.config.keys.row import WORKDIR, Row, Values, mapped
 
 _G = "jax_lm"
 PREPROCESS_GRAMMAR = "jax_lm_preprocess"
+# Flags that decide more than fields: the model, the work directory, the checkpoint before the run, the tracker.
+MODEL, FOLDER, RESTORED = "model_config_name", "model_save_dir", "restore_checkpoint_path"
+TRACKERS, TRACKER_FOLDER = ("wandb_username", "wandb_project"), "wandb_run_dir"
+ONLY_IF_TYPED = (*TRACKERS, RESTORED)  # their defaults decide nothing
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+
+
+def flag(name: str) -> str:
+    """A key as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _flag(name: str, default: str | int, text: str) -> Row:
@@ -54,8 +63,7 @@ def _seed_note(values: Values) -> str:
     return f"random_seed={seed} is the seed of the weights too; there they always have seed 0" if seed else ""
 
 
-def _tracker(name: str, path: str) -> Row:
-    default = {"wandb_username": "codertimo", "wandb_project": "jax-lm-training"}[name]
+def _tracker(name: str, default: str, path: str) -> Row:
     return mapped(
         _G, name, default, path, "log.wandb", text="typed: the tracker is on",
         convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
@@ -64,7 +72,7 @@ def _tracker(name: str, path: str) -> Row:
 
 ROWS: tuple[Row, ...] = (
     mapped(
-        _G, "model_config_name", "distilgpt2", "model", text="gpt2, distilgpt2 or a folder with config.json",
+        _G, MODEL, "distilgpt2", "model", text="gpt2, distilgpt2 or a folder with config.json",
         convert=lambda values: {},
     ),
     mapped(
@@ -81,25 +89,20 @@ ROWS: tuple[Row, ...] = (
     mapped(_G, "adamw_beta2", 0.98, "optim.beta2"),
     mapped(_G, "adamw_eps", 1e-8, "optim.eps"),
     mapped(_G, "dtype", "float32", "train.precision", text="float32 or bfloat16", convert=_precision),
-    _tracker("wandb_username", "log.wandb_entity"),
-    _tracker("wandb_project", "log.wandb_project"),
-    mapped(_G, "wandb_run_dir", ".wandb", "log.wandb_dir"),
+    _tracker(TRACKERS[0], "codertimo", "log.wandb_entity"),
+    _tracker(TRACKERS[1], "jax-lm-training", "log.wandb_project"),
+    mapped(_G, TRACKER_FOLDER, ".wandb", "log.wandb_dir"),
     mapped(_G, "logging_frequency", 100, "train.log_every"),
     mapped(_G, "eval_frequency", 5000, "train.eval_every"),
     mapped(_G, "save_frequency", 5000, "train.save_every"),
-    mapped(_G, "model_save_dir", "artifacts/", WORKDIR),
+    mapped(_G, FOLDER, "artifacts/", WORKDIR),
     mapped(
-        _G, "restore_checkpoint_path", None, "start.load_parameters_path", "start.keep_optimizer",
+        _G, RESTORED, None, "start.load_parameters_path", "start.keep_optimizer",
         text="weights, optimizer and step",
         convert=lambda values: {
-            "start.load_parameters_path": str(values["restore_checkpoint_path"]), "start.keep_optimizer": True,
+            "start.load_parameters_path": str(values[RESTORED]), "start.keep_optimizer": True,
             "start.keep_step": True,
         },
     ),
     *PREPROCESS,
 )  # fmt: skip
-ONLY_IF_TYPED = (
-    "wandb_username",
-    "wandb_project",
-    "restore_checkpoint_path",
-)  # their defaults decide nothing

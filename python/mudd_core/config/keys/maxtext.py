@@ -10,6 +10,14 @@ from mudd_core.config.keys.maxtext_training import TRAINING
 from mudd_core.config.keys.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 
 NAME = "maxtext"
+# Keys that decide more than fields: where the run is, its model, the file below the one asked for, the command.
+RUN, FOLDER, CLASS, BASE_FILE, EVALUATES = (
+    "run_name",
+    "base_output_directory",
+    "model_name",
+    "base_config",
+    "only_eval",
+)
 _PIPELINES = {"pile": "pile", "grain": "pack", "hf": "pack", "c4_mlperf": "blocks", "synthetic": "synthetic"}
 _INSTEAD = {
     "tfds": "take dataset_type=grain with grain_train_files=FILES, or hf with dataset_path=FILES",
@@ -19,7 +27,7 @@ _AXES = ("data", "fsdp", "fsdp_transpose", "sequence", "tensor", "expert", "auto
 
 
 def _name(values: Values) -> dict[str, Scalar]:
-    last = posixpath.basename(posixpath.normpath(str(values["run_name"] or "run"))).lstrip(".")
+    last = posixpath.basename(posixpath.normpath(str(values[RUN] or "run"))).lstrip(".")
     return {"name": last or "run"}
 
 
@@ -81,10 +89,10 @@ def _hardware(values: Values) -> str:
 
 
 _RUN = (
-    mapped(NAME, "run_name", "", "name", WORKDIR, text="the folder below base_output_directory", convert=_name),
-    mapped(NAME, "base_output_directory", "", WORKDIR, text="folder of the runs; empty = runs"),
-    mapped(NAME, "model_name", "MUDDLlama", "model", text="class whose settings go over those of the yml file"),
-    mapped(NAME, "base_config", "", text="yml file that this one goes over"),
+    mapped(NAME, RUN, "", "name", WORKDIR, text=f"the folder below {FOLDER}", convert=_name),
+    mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = runs"),
+    mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings go over those of the yml file"),
+    mapped(NAME, BASE_FILE, "", text="yml file that this one goes over"),
     Row(NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware),
     *(
         noted(NAME, name, default, "nothing is compiled ahead of time here")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from mudd_core.config.keys.row import Row, Value, mapped, noted, refused
 
 _NAME = "maxtext"
+BLOCK = "decoder_block"  # decides which of the other keys there are
 
 
 def _model(name: str, default: Value, field: str, text: str = "") -> Row:
@@ -17,7 +18,7 @@ def _model(name: str, default: Value, field: str, text: str = "") -> Row:
 
 
 MODEL: tuple[Row, ...] = (
-    _model("decoder_block", "llama2", "family", "llama2, tokenformer or gpt3 (the baseline of gpt2.yml)"),
+    _model(BLOCK, "llama2", "family", "llama2, tokenformer or gpt3 (the baseline of gpt2.yml)"),
     _model("base_emb_dim", 2048, "d_model"),
     _model("base_num_query_heads", 16, "n_head"),
     _model("base_num_kv_heads", 16, "n_kv_head"),

@@ -37,6 +37,7 @@ _SHAPE = (
     mapped(_G, "act_name", None, "model.ff_act_name", text=_OLD, convert=values.old_activation),
     mapped(_G, "act_square", False, "model.ff_act_name", text=f"{_OLD}; relu only", convert=values.old_activation),
     mapped(_G, "dtype", "bfloat16", "train.precision", text="float32 or bfloat16", convert=values.precision),
+    noted(_G, "model_size", None, "a name; d_model and n_layer say what the size is"),
     refused(_G, "param_dtype", "float32", "weights and moments are fp32; dtype sets the type of activations"),
 )  # fmt: skip
 _TRAINING = (

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from mudd_core.config.keys.mu_transformer_values import Fields, number, text, whole
-from mudd_core.config.keys.row import Values
+from collections.abc import Mapping
+
+from mudd_core.config.keys.mu_transformer_values import Fields, keys_of, number, text, whole
+from mudd_core.config.keys.row import Value, Values
+from mudd_core.config.schema import Config
 
 _SEEDS = 2**64 - 1
+# Keys that the grammar itself looks at.
+MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_sweep"
+RATE, OLD_RATE = "lr_base", "lr_max"
+LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
+_NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
+          "lr_schedule_name")  # fmt: skip
+_COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
+# The columns of sweep.tsv and their keys.
+_COLUMNS = {
+    "group": "experiment_group", "seed": "rng_seed", "fold": "rng_fold", "dtype": "dtype",
+    "tokens_per_batch": "tokens_per_global_batch", "lr": "lr_base", "wd": "wd", "width": "d_model",
+    "depth": "n_layer", "nonlin": "ff_act_name", "optim": "optim_name", "rule": "optim_rule",
+    "sched": "lr_schedule_name", "steps": "n_pretrain_step",
+}  # fmt: skip
 
 
 def sampling(values: Values) -> Fields:
@@ -42,8 +59,26 @@ def seed(values: Values) -> Fields:
     return {"train.seed": key}
 
 
-def run_name(values: Values, suffix: str) -> str:
-    """The folder of a run below the work directory."""
+def final_values(values: Values, config: Config) -> dict[str, Value]:
+    """The keys as the config has them, fields of ours that were set on top included."""
+    now = keys_of(config)
+    names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
+    number = values["rng_seed"] if values["seed"] is None else values["seed"]
+    return {**values, **{name: now[name] for name in names}, "rng_seed": number}
+
+
+def sweep_columns(values: Values) -> dict[str, str]:
+    """The columns of the table of a run of a sweep; none for other runs."""
+    return {column: str(values[key]) for column, key in _COLUMNS.items()} if values[SWEEP] else {}
+
+
+def run_names(values: Values) -> tuple[str, str]:
+    """The folders below the work directory of the run that is read and of the one that is written."""
+    read, written = (_run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
+    return read, written
+
+
+def _run_name(values: Values, suffix: str) -> str:
     data = text(values, "hfds_identifier").rstrip("/").rpartition("/")[2].lower()
     parts = {
         "t": values["rng_seed"], "d": values["dtype"], "b": values["tokens_per_global_batch"],

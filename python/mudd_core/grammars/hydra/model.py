@@ -13,6 +13,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import GPT2Config, MixtralConfig, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
+from mudd_core.config.keys.hydra import NAME, RANDOM, SHAPE
 from mudd_core.config.keys.hydra_values import flag_of, text_of
 from mudd_core.config.keys.row import Values
 from mudd_core.config.suggest import nearest
@@ -29,7 +30,7 @@ _SHIPPED = {
     "mistralai/Mixtral-8x22B-v0.1": "mixtral822.json",
     "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral822-instruct.json",
 }
-_NAME = "[hydra] model.name_or_path"
+_NAME = f"[hydra] {NAME}"
 # Of a model on the hub: shape, weights, tokenizer.
 _FILES = (
     "config.json",
@@ -52,11 +53,11 @@ class ModelChoice:
 
 def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> ModelChoice:
     """The model of the keys. shipped: folders with the benchmark's config.json files."""
-    path, name = text_of(keys, "model.config_path"), text_of(keys, "model.name_or_path")
+    path, name = text_of(keys, SHAPE), text_of(keys, NAME)
     if path:
         file = _settings_file(path, shipped)
         return ModelChoice(_read(file), file)
-    random = flag_of(keys, "model.random_init")
+    random = flag_of(keys, RANDOM)
     try:
         folder = Path(name) if Path(name).is_dir() else hub_folder(name, _FILES, access, _NAME, "a folder")
     except UserError as error:
@@ -65,8 +66,8 @@ def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> Model
             return ModelChoice(_read(file), file)
         hint = "" if name in _SHIPPED else nearest(name, _SHIPPED)
         raise UserError(
-            f"{error}; or take initial weights, +model.random_init=true, in a shape that is known here "
-            f"({', '.join(_SHIPPED)}) or named by model.config_path=FILE{hint}"
+            f"{error}; or take initial weights, +{RANDOM}=true, in a shape that is known here "
+            f"({', '.join(_SHIPPED)}) or named by {SHAPE}=FILE{hint}"
         ) from None
     if not (folder / "config.json").is_file():
         raise UserError(f"{_NAME}: expected a folder with config.json, and {folder} has none")
@@ -81,7 +82,7 @@ def _settings_file(name: str, shipped: Sequence[Path]) -> Path:
             return place
     known = sorted({file.name for folder in shipped for file in folder.glob("*.json")})
     raise UserError(
-        f"[hydra] model.config_path: no file '{name}'{nearest(asked.name, known)}; there are: {', '.join(known)}"
+        f"[hydra] {SHAPE}: no file '{name}'{nearest(asked.name, known)}; there are: {', '.join(known)}"
     )
 
 

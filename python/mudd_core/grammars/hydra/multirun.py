@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra.interpolation import resolved
 from mudd_core.grammars.hydra.resolve import compose_words
 from mudd_core.grammars.hydra.values import split_choices
 
 NAMES = ("--multirun", "-m")
-_FOLDER = "run_dir"
 
 
 def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
@@ -24,12 +24,12 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
     found = []
     for number, picked in enumerate(itertools.product(*choices)):
         _, composed, _, _ = compose_words(picked)
-        folder = resolved(composed.tree).get(_FOLDER)
+        folder = resolved(composed.tree).get(FOLDER)
         if not isinstance(folder, str) or not folder:
-            raise UserError(f"[hydra] --multirun: expected a config with {_FOLDER}, the folder of the runs")
-        rest = [word for word in picked if word.lstrip("+").partition("=")[0] != _FOLDER]
+            raise UserError(f"[hydra] --multirun: expected a config with {FOLDER}, the folder of the runs")
+        rest = [word for word in picked if word.lstrip("+").partition("=")[0] != FOLDER]
         quoted = folder.replace("'", "\\'")
-        found.append([*kept, *rest, f"++{_FOLDER}='{quoted}/{number}'"])
+        found.append([*kept, *rest, f"++{FOLDER}='{quoted}/{number}'"])
     return found
 
 

@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, DataConfig, LogConfig, OptimConfig, config_folders
 from mudd_core.config.fields import FieldInfo, replace_path, walk
 from mudd_core.config.keys import rows_of
-from mudd_core.config.keys.hydra import ROWS
+from mudd_core.config.keys.hydra import FOLDER, NAME, ROWS, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
 from mudd_core.config.suggest import nearest
@@ -28,7 +28,7 @@ from mudd_core.grammars.hydra.written import hydra_files, to_yaml
 from mudd_core.grammars.resolved import Origin, Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
 
-_FOLDER, _TOKENIZER = "run_dir", "data.tokenizer"
+_TOKENIZER = "data.tokenizer"
 _COMMANDS = ("validate", "sample", "report", "data")
 _BY_NAME = {row.name: row for row in ROWS}
 
@@ -57,7 +57,7 @@ def resolve(asked: Asked) -> Resolved:
         )
     words, composed, ours, folders = compose_words(asked.words)
     if asked.options.get("--workdir"):
-        put_at(composed.tree, (_FOLDER,), asked.options["--workdir"])
+        put_at(composed.tree, (FOLDER,), asked.options["--workdir"])
     tree = resolved(composed.tree)
     if "--cfg" in words.options:
         shown = tree if "--resolve" in words.options else composed.tree
@@ -82,7 +82,7 @@ def resolve(asked: Asked) -> Resolved:
         grammar="hydra",
         config=applied.config,
         command=asked.command if asked.command in _COMMANDS else "train",
-        workdir=text_of(keys, _FOLDER),
+        workdir=text_of(keys, FOLDER),
         origins=applied.origins,
         notes=[*_unknown(leaves), *applied.notes],
         files=[*composed.read, str(choice.file)],
@@ -162,7 +162,7 @@ def _add_model(
 
     Returns their folder and the work directory into which they are imported first.
     """
-    path, name = settings.get("model.config_path"), settings["model.name_or_path"]
+    path, name = settings.get(SHAPE), settings[NAME]
     by = path if path is not None and path.value else name
     for field in fields_of_model(choice.model):
         applied.origins.setdefault(field, Origin(None, str(choice.file), by.word))

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra.compose import Composed
 from mudd_core.grammars.hydra.files import FLOAT_TAG, FLOAT_TEXT, Folders
 from mudd_core.grammars.hydra.values import Node
@@ -38,7 +39,7 @@ def hydra_files(
     """Texts by path: config.yaml of the run, and what Hydra writes: the config before resolution, words, settings."""
     job = {key: value for key, value in composed.tree.items() if key != "hydra"}
     whole = {key: value for key, value in tree.items() if key != "hydra"}
-    run = str(tree.get("run_dir") or "")
+    run = str(tree.get(FOLDER) or "")
     node = tree.get("hydra")
     place = node.get("run") if isinstance(node, dict) else None
     output = str(place.get("dir") or run) if isinstance(place, dict) else run

@@ -1,0 +1,99 @@
+"""Names of the original programs: all of them are in the table of keys, and nowhere else on the way of a command."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import documents
+import mudd_core
+from mudd_core.cli.names import OPTIONS
+from mudd_core.config.keys import TABLE, rows_of
+from mudd_core.grammars.detect import fields_of_all
+
+PACKAGE = Path(mudd_core.__file__).resolve().parent
+# A command goes through these. Others read names out of files: settings beside weights (interop), logs.
+ON_THE_WAY = ("config", "grammars", "cli")
+WITH_DASHES = ("jax_lm", "jax_lm_preprocess", "mu_transformer")  # --batch-size is batch_size
+# Hydra's own: an option of its, and a key of .hydra/hydra.yaml.
+OF_HYDRA = {"--config-path", "config-path", "output_dir"}
+
+
+def foreign_names() -> set[str]:
+    """Keys of the table that are no words of this program: no part of a field, no option."""
+    ours = {option.lstrip("-").replace("-", "_") for option in OPTIONS} | set(rows_of("environment"))
+    for info in fields_of_all():
+        ours |= {info.path, *info.path.split("."), *info.flags}
+    names = {row.name for row in TABLE} | {
+        row.name.replace("_", "-") for row in TABLE if row.grammar in WITH_DASHES
+    }
+    return {name for name in names if name.replace("-", "_") not in ours}
+
+
+def texts_of(source: str) -> Iterator[tuple[int, str]]:
+    """Strings of a module and their lines, documentation left out."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    said = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in said:
+            yield node.lineno, node.value
+
+
+def names_in(source: str, foreign: set[str]) -> list[str]:
+    """Names of the table that a module has: whole strings, and words of messages that are no plain English."""
+    found = []
+    for line, text in texts_of(source):
+        words = {word.rstrip(".-") for word in re.findall(r"[A-Za-z_][\w.-]*", text)}
+        spelt = {word for word in words if re.search(r"[a-z0-9][_.-][a-z0-9]", word)}
+        found += [f"{line}: {name}" for name in sorted(({text} | spelt) & foreign - OF_HYDRA)]
+    return found
+
+
+def modules() -> list[Path]:
+    keys = PACKAGE / "config" / "keys"
+    return [
+        path for part in ON_THE_WAY for path in (PACKAGE / part).rglob("*.py") if keys not in path.parents
+    ]
+
+
+def test_no_module_on_the_way_of_a_command_has_a_name_of_the_table() -> None:
+    foreign, seen = foreign_names(), modules()
+    assert len(foreign) > 150 and len(seen) > 60
+    found = {path: names_in(path.read_text(encoding="utf-8"), foreign) for path in seen}
+    assert {str(path.relative_to(PACKAGE)): names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['x = values["run_name"]', 'f"[maxtext] run_name={x}: no"', 'x = "--model-config-name"', '("wd", 1)',
+     'x = "give model.config_path."'],
+)  # fmt: skip
+def test_a_name_is_found(code: str) -> None:
+    assert names_in(code, foreign_names())
+
+
+@pytest.mark.parametrize(
+    "code", ['"train.steps"', '"""run_name"""', '"the model"', "run_name = 1", '"--mode"']
+)
+def test_words_of_ours_and_documentation_are_none(code: str) -> None:
+    assert not names_in(code, foreign_names())
+
+
+@pytest.mark.parametrize("page", ["mu_transformer", "jax_lm"])
+def test_the_names_and_defaults_of_the_page_are_those_of_the_table(page: str) -> None:
+    lines = (documents.FOLDER / f"{page}_keys.txt").read_text().splitlines()
+    grammar, found = page, dict[str, set[str]]()
+    for word in " ".join(line for line in lines if line[0] != "#").split():
+        if word.endswith(":"):
+            grammar = word[:-1]
+            continue
+        name, _, default = word.partition("=")
+        row = rows_of(grammar)[name]
+        assert default == ("" if row.default is None else str(row.default)), name
+        found.setdefault(grammar, set()).add(name)
+    assert found == {grammar: set(rows_of(grammar)) for grammar in found}
