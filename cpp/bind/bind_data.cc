@@ -148,6 +148,13 @@ void bind_data(py::module_& m) {
       },
       py::arg("counter"), py::arg("key"), "Four words of Philox4x32-10.");
   m.def(
+      "philox_key",
+      [](uint64_t seed, const std::string& purpose) {
+        const mudd::PhiloxKey key = mudd::philox_key(seed, purpose);
+        return std::array<uint32_t, 2>{key.k0, key.k1};
+      },
+      py::arg("seed"), py::arg("purpose"), "The key of the random numbers of a purpose.");
+  m.def(
       "random_normal",
       [](int64_t begin, int64_t end, uint64_t seed, const std::string& purpose, double stddev) {
         return random_array(begin, end, seed, purpose, true, stddev, 0);

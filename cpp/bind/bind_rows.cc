@@ -56,6 +56,27 @@ std::unique_ptr<PySource> table_rows(const TokenFileSpec& file, const RowRule& r
   return std::make_unique<PySource>(std::make_unique<RowBatcher>(file, std::move(plan), rule, seq_len));
 }
 
+// Rows of documents that follow one another in `ids`, `counts[r]` of them a row.
+std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_style>& ids, const Numbers& lengths,
+                                      const Numbers& counts, const RowRule& rule, int64_t seq_len,
+                                      int64_t vocab_size) {
+  check(ids.ndim() == 1 && lengths.ndim() == 1 && counts.ndim() == 1, "rows",
+        "ids, lengths, counts: expected lists");
+  std::vector<Piece> pieces(static_cast<size_t>(lengths.size()));
+  int64_t first = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t length = lengths.data()[i];
+    check(length >= 0, "rows", "lengths: expected at least 0, got ", length);
+    pieces[i] = {first, length, false};
+    first += length;
+  }
+  std::vector<int64_t> begins(1, 0);
+  for (py::ssize_t r = 0; r < counts.size(); ++r) begins.push_back(begins.back() + counts.data()[r]);
+  auto plan = std::make_unique<TableRows>(std::move(begins), std::move(pieces), 0, 0, false);
+  auto held = std::make_unique<MemoryIds>(std::vector<int32_t>(ids.data(), ids.data() + ids.size()), vocab_size);
+  return std::make_unique<PySource>(std::make_unique<RowBatcher>(std::move(held), std::move(plan), rule, seq_len));
+}
+
 }  // namespace
 
 void bind_rows(py::module_& m) {
@@ -88,6 +109,9 @@ void bind_rows(py::module_& m) {
   m.def("table_rows", &table_rows, py::arg("file"), py::arg("rule"), py::arg("seq_len"), py::kw_only(),
         py::arg("begins"), py::arg("firsts"), py::arg("counts"), py::arg("buffer") = 0, py::arg("seed") = 0,
         py::arg("wraps") = true, "Row r is the pieces begins[r] to begins[r + 1] of a table of runs of ids.");
+  m.def("memory_rows", &memory_rows, py::arg("ids"), py::arg("lengths"), py::arg("counts"), py::arg("rule"),
+        py::arg("seq_len"), py::arg("vocab_size"),
+        "Row r is the next counts[r] documents of int32 ids in memory, whose lengths are given.");
   py::class_<PyPacked, PySource>(m, "PackedRows", "Rows packed first-fit from documents; see data/packed_rows.h.")
       .def(py::init([](const TokenFileSpec& file, int64_t seq_len,
                        const py::array_t<uint64_t, py::array::c_style>& starts, int64_t longest, int64_t tail,

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -585,6 +585,10 @@ def make_folders(path: str) -> None:
     """
     Makes a folder and those above it that are missing, durably.
     """
+def memory_rows(ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int32], lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], rule: RowRule, seq_len: int, vocab_size: int) -> BatchSource:
+    """
+    Row r is the next counts[r] documents of int32 ids in memory, whose lengths are given.
+    """
 def num_threads() -> int:
     """
     Threads that the next call will use.
@@ -604,6 +608,10 @@ def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
 def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
     Four words of Philox4x32-10.
+    """
+def philox_key(seed: int, purpose: str) -> typing.Annotated[list[int], "FixedSize(2)"]:
+    """
+    The key of the random numbers of a purpose.
     """
 def random_normal(begin: int, end: int, *, seed: int, purpose: str, stddev: float = 1.0) -> numpy.typing.NDArray[numpy.float32]:
     """

@@ -141,3 +141,20 @@ TEST_CASE("the reservoir gives each row once an epoch, at most `buffer` places e
     for (int64_t r = 0; r < 100; ++r) CHECK(epoch[static_cast<size_t>(r)] == r);
   }
 }
+
+TEST_CASE("ids in memory give the rows of a file") {
+  const std::vector<int32_t> ids = {0, 5, 6, 0, 0, 7, 0};
+  const auto rows_of = [&] {
+    return std::make_unique<TableRows>(std::vector<int64_t>{0, 2},
+                                       std::vector<Piece>{{0, 4, false}, {4, 3, false}}, 0, 0, false);
+  };
+  TempTokens<uint16_t> file({0, 5, 6, 0, 0, 7, 0}, 10);
+  RowBatcher of_file(file.spec, rows_of(), {.shift = RowShift::packed}, 8);
+  RowBatcher of_memory(std::make_unique<MemoryIds>(ids, 10), rows_of(), {.shift = RowShift::packed}, 8);
+  std::vector<int32_t> a(8), b(8), c(8), d(8);
+  CHECK(of_file.fill(0, 1, {a.data(), b.data()}) == of_memory.fill(0, 1, {c.data(), d.data()}));
+  CHECK(a == c);
+  CHECK(b == d);
+  CHECK_THROWS_AS(MemoryIds(ids, 7), Error);
+  CHECK_THROWS_AS(MemoryIds(ids, 10).read(5, 3, a.data()), Error);
+}

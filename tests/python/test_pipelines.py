@@ -157,12 +157,6 @@ def test_an_epoch_ends(texts: Path) -> None:
         Trainer(_config("synthetic", texts, "data.epochs=1"))
 
 
-def test_streams_are_refused_by_name(texts: Path) -> None:
-    with pytest.raises(UserError, match=r"data.cache=stream is not built yet; take full"):
-        _config("pack", texts, "data.cache=stream")
-    assert prepare(_config("pack", texts, "data.cache=full"), progress=quiet).vocab_size == 257
-
-
 def test_bad_input(texts: Path, tmp_path: Path) -> None:
     def refused(*words: str, kind: str = "pack") -> str:
         with pytest.raises(UserError) as error:

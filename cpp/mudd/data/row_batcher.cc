@@ -19,10 +19,14 @@ BatchParts parts_of(RowShift shift) {
 }  // namespace
 
 RowBatcher::RowBatcher(TokenFileSpec file, std::unique_ptr<RowPlan> plan, const RowRule& rule, int64_t seq_len)
-    : BatchSource(seq_len, parts_of(rule.shift)), file_(std::move(file)), plan_(std::move(plan)), rule_(rule) {
+    : RowBatcher(std::make_unique<TokenFile>(std::move(file)), std::move(plan), rule, seq_len) {}
+
+RowBatcher::RowBatcher(std::unique_ptr<TokenIds> ids, std::unique_ptr<RowPlan> plan, const RowRule& rule,
+                       int64_t seq_len)
+    : BatchSource(seq_len, parts_of(rule.shift)), source_(std::move(ids)), plan_(std::move(plan)), rule_(rule) {
   for (const int32_t id : {rule.pad_id, rule.bos_id})
-    check(id >= 0 && id < file_.vocab_size(), "rows", "pad_id, bos_id: expected ids below ", file_.vocab_size(),
-          ", got ", id);
+    check(id >= 0 && id < source_->vocab_size(), "rows", "pad_id, bos_id: expected ids below ",
+          source_->vocab_size(), ", got ", id);
   const auto T = static_cast<size_t>(seq_len);
   ids_.resize(rule.shift == RowShift::next ? T + 1 : T);
   if (rule.shift == RowShift::packed) {
@@ -39,7 +43,7 @@ int64_t RowBatcher::gather(int64_t sample) {
   int32_t segment = 0, position = 0;
   for (const Piece& piece : pieces_) {
     const int64_t n = std::min(piece.count, capacity - filled);
-    file_.read(piece.first, n, ids_.data() + filled);
+    source_->read(piece.first, n, ids_.data() + filled);
     if (!piece.joined) {
       ++segment;
       position = 0;

@@ -1,4 +1,4 @@
-// Rows of a token file: the pieces that a plan names, made inputs and targets by a rule.
+// Rows of token ids: the pieces that a plan names, made inputs and targets by a rule.
 //
 //   next        ids y[0..T]: inputs y[0..T-1], targets y[1..T]
 //   inside      ids y[0..T-1]: inputs y, target t is y[t+1], the last one is ignored; key_mask 1 on ids, 0 on
@@ -15,6 +15,7 @@
 #include "mudd/data/batch_source.h"
 #include "mudd/data/row_plan.h"
 #include "mudd/data/token_file.h"
+#include "mudd/data/token_ids.h"
 
 namespace mudd {
 
@@ -32,6 +33,7 @@ struct RowRule {
 class RowBatcher final : public BatchSource {
  public:
   RowBatcher(TokenFileSpec file, std::unique_ptr<RowPlan> plan, const RowRule& rule, int64_t seq_len);
+  RowBatcher(std::unique_ptr<TokenIds> ids, std::unique_ptr<RowPlan> plan, const RowRule& rule, int64_t seq_len);
   int64_t rows() const override { return plan_->rows(); }
 
  private:
@@ -42,7 +44,7 @@ class RowBatcher final : public BatchSource {
   int64_t bos_rule(const BatchRows& row) const;
   int64_t packed_rule(const BatchRows& row) const;
 
-  TokenFile file_;
+  std::unique_ptr<TokenIds> source_;
   std::unique_ptr<RowPlan> plan_;
   RowRule rule_;
   std::vector<Piece> pieces_;

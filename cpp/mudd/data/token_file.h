@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "mudd/data/token_ids.h"
 #include "mudd/io/file_ops.h"
 
 namespace mudd {
@@ -26,19 +27,19 @@ struct TokenFileSpec {
 
 constexpr int64_t kTokenBlockBytes = int64_t{1} << 20;
 
-class TokenFile {
+class TokenFile final : public TokenIds {
  public:
   // Opens the file and checks that [offset, offset + count * width) lies inside it. Error for a bad spec, IoError
   // if the file cannot be opened, FormatError if it is shorter than promised.
   explicit TokenFile(TokenFileSpec spec);
 
   int64_t count() const { return spec_.count; }
-  int64_t vocab_size() const { return spec_.vocab_size; }
+  int64_t vocab_size() const override { return spec_.vocab_size; }
   const std::string& path() const { return spec_.path; }
 
   // out[i] = id of token first + i for i in [0, n). Allocates nothing. FormatError for a damaged block, a file
   // that has shrunk, or an id outside the vocabulary. One caller at a time (blocks are marked as verified).
-  void read(int64_t first, int64_t n, int32_t* out);
+  void read(int64_t first, int64_t n, int32_t* out) override;
 
   // Compares every block not yet compared.
   void verify_all();

@@ -13,8 +13,8 @@ from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.schema import Config
+from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.train import profile_window
-from mudd_core.config.unbuilt import unbuilt_faults
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
 _LARGEST = 2**31 - 1
@@ -164,7 +164,7 @@ def check_config(config: Config) -> None:
             + _train_faults(config)
             + _path_faults(config)
             + protocol_faults(config)
-            + unbuilt_faults(config)
+            + asked_stream_faults(config)
         )
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")

@@ -102,6 +102,11 @@ def try_in_child(data: bytes, file: str) -> None:
     _tried.add(digest)
 
 
+def take_for_tried(data: bytes) -> None:
+    """Hold `data` for tried: the process that this one works for has done so."""
+    _tried.add(hashlib.sha256(data).hexdigest())
+
+
 def _refused(file: str, reason: str) -> FormatError:
     return FormatError(file, 0, f"the tokenizers library refuses it: {reason}; use another tokenizer.json")
 

@@ -239,7 +239,8 @@ def training_rows(config: Config, text: Prepared) -> Rows:
     from mudd_core.data.pipelines.ids_data import FirstBatch
 
     rows, train = text.rows("train", row_shape(config)), config.train
-    if config.data.epochs and (whole := rows.batches(config.data.epochs)) < train.steps:
+    whole = rows.batches(config.data.epochs) if config.data.epochs else None
+    if whole is not None and whole < train.steps:
         raise UserError(
             f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
             f"train.steps={train.steps} needs more; set train.steps={whole} or data.epochs=0"

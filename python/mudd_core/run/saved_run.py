@@ -110,7 +110,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
     text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
-    if facts.get(SEAL_FACT, text.seal) != text.seal:
+    if text.seal is not None and facts.get(SEAL_FACT, text.seal) != text.seal:
         raise UserError(
             f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"

@@ -150,7 +150,7 @@ class RunStore:
         assert self.config is not None
         saved = self.saved_facts()
         for name, value in facts.items():
-            if name in saved and saved[name] != value:
+            if value is not None and name in saved and saved[name] != value:
                 raise UserError(
                     f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
                     f"now {value!r}. Bring the old one back, or give another --workdir."

@@ -18,7 +18,7 @@ from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.engine.rates import learning_rate
-from mudd_core.run import signals
+from mudd_core.run import data_place, signals
 from mudd_core.run.components import Components, add_text, assemble, with_model_of, with_steps
 from mudd_core.run.evaluate import evaluate
 from mudd_core.run.grow import check_start, start_from
@@ -335,7 +335,9 @@ class Trainer:
             guard.anchor = self.step_done
         parts = self.engine.state_parts()
         with self._watch.saving(self.step_done, sum(part.array.nbytes for part in parts)):
-            saved = self._store.save(self.step_done, parts, self._state.state(), spare=guard.anchor)
+            place = data_place.place_of(self.engine.batcher, guard.batch_index(self.step_done))
+            state = {**self._state.state(), **place}
+            saved = self._store.save(self.step_done, parts, state, spare=guard.anchor)
         if not saved:
             guard.anchor = anchor
             self._log.save_failed()
@@ -346,6 +348,7 @@ class Trainer:
 
     def _reopen(self) -> None:
         self._watch.phase("data", self.step_done + 1)
+        data_place.end(self.engine.batcher)
         self.engine.batcher = self._components.reopened_rows()
 
     def _facts(self) -> RunFacts:
@@ -383,6 +386,7 @@ class Trainer:
         self.engine.load_state(parts)
         with reading_state(found):
             self._state.restore(found.state)
+            data_place.go_on(self.engine.batcher, found.state)
         self._state.last_validation = self._store.last_validation(self.step_done)
         self._log.resumed(found, self._changed)
         return True
@@ -391,6 +395,7 @@ class Trainer:
         """Close the logs and give the work directory's lock back."""
         if self._trace is not None:
             self._trace.close()
+        data_place.end(getattr(getattr(self, "engine", None), "batcher", None))
         try:
             if (log := getattr(self, "_log", None)) is not None:
                 log.close()

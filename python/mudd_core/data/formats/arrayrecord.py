@@ -56,6 +56,15 @@ def payloads(path: Path) -> Iterator[bytes]:
             reader.close()
 
 
+def read_at(reader: Any, path: Path, numbers: list[int]) -> list[bytes]:
+    """Records by their numbers, of an open file."""
+    try:
+        found: list[bytes] = reader.read(numbers)
+        return found
+    except (RuntimeError, IndexError) as error:
+        raise _damaged(path, error) from None
+
+
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The Examples of a file."""
     for number, payload in enumerate(payloads(path)):

@@ -16,7 +16,13 @@ _MAGIC = b"ARROW1\0\0"
 _STREAM = b"\xff\xff\xff\xff"
 
 
-def _open(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
+def is_indexed(path: Path) -> bool:
+    """Whether a file has an index of its batches; a stream has none."""
+    with CappedFile(path) as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
     """The reader and the names of its columns."""
     ipc = needed("pyarrow.ipc", f"[data] {path}", "to read Arrow files")
     try:
@@ -28,11 +34,12 @@ def _open(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
         raise damaged(path, error) from None
 
 
-def _batches(reader: Any, path: Path) -> Iterator[Any]:
-    """The record batches, each checked whole before a value is read."""
+def batches(reader: Any, path: Path, groups: list[int] | None = None) -> Iterator[Any]:
+    """The record batches, each checked whole before a value is read; groups: these alone, of a file with an index."""
     count = getattr(reader, "num_record_batches", None)
+    wanted = range(count or 0) if groups is None else groups
     try:
-        for batch in reader if count is None else (reader.get_batch(i) for i in range(count)):
+        for batch in reader if count is None else (reader.get_batch(i) for i in wanted):
             batch.validate(full=True)
             yield batch
     except Exception as error:
@@ -42,9 +49,9 @@ def _batches(reader: Any, path: Path) -> Iterator[Any]:
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file."""
     with CappedFile(path) as file:
-        reader, names = _open(path, file)
+        reader, names = open_file(path, file)
         require_columns(path, columns, names)
-        yield from rows(_batches(reader, path), columns, path)
+        yield from rows(batches(reader, path), columns, path)
 
 
 FORMAT = Format("arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records)

@@ -52,6 +52,13 @@ class _Zstd(io.RawIOBase):
         return count
 
 
+def is_packed(path: Path) -> bool:
+    """Whether a file is compressed, so that its lines can be read in order alone."""
+    with opened(path) as file:
+        head = file.read(4)
+    return head.startswith(_GZIP) or head == _ZSTD
+
+
 def _unpacked(path: Path, file: BinaryIO) -> BinaryIO:
     """The bytes of the lines; UserError if zstandard is missing."""
     head = file.read(4)
@@ -123,18 +130,27 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
             if first:
                 require_columns(path, columns, list(members))
                 first = False
-            record: dict[str, Value] = {}
-            for name in members if columns is None else columns:
-                where = f"line {number + 1}: member {name!r}"
-                if name not in members:
-                    raise FormatError(str(path), offset, f"{where} is missing")
-                value = _value(members[name], where, path, offset)
-                if value is not None:
-                    record[name] = value
-                elif columns is not None:
-                    raise FormatError(str(path), offset, f"{where}: expected text or a list of whole numbers")
-            yield record
+            yield _chosen(members, columns, path, number, offset)
         offset += len(line)
+
+
+def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: int) -> Record:
+    """The object of one line; number, offset: for messages."""
+    return _chosen(_object(line, path, number, offset), columns, path, number, offset)
+
+
+def _chosen(members: dict[str, Any], columns: Columns, path: Path, number: int, offset: int) -> Record:
+    record: dict[str, Value] = {}
+    for name in members if columns is None else columns:
+        where = f"line {number + 1}: member {name!r}"
+        if name not in members:
+            raise FormatError(str(path), offset, f"{where} is missing")
+        value = _value(members[name], where, path, offset)
+        if value is not None:
+            record[name] = value
+        elif columns is not None:
+            raise FormatError(str(path), offset, f"{where}: expected text or a list of whole numbers")
+    return record
 
 
 def _is_start(head: bytes) -> bool:

@@ -31,10 +31,13 @@ def damaged(path: Path, error: Exception) -> FormatError:
     return FormatError(str(path), 0, f"pyarrow cannot read it: {type(error).__name__}: {text[:200]}")
 
 
-def _batches(file: Any, columns: Columns, path: Path) -> Iterator[Any]:
+def batches(file: Any, columns: Columns, path: Path, groups: list[int] | None = None) -> Iterator[Any]:
+    """The record batches, each checked whole; groups: of these row groups alone."""
     wanted = None if columns is None else list(columns)
     try:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+        for batch in file.iter_batches(
+            batch_size=BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
+        ):
             batch.validate(full=True)
             yield batch
     except Exception as error:
@@ -46,7 +49,7 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     with CappedFile(path) as stream:
         file, names = open_file(path, stream)
         require_columns(path, columns, names)
-        yield from rows(_batches(file, columns, path), columns, path)
+        yield from rows(batches(file, columns, path), columns, path)
 
 
 FORMAT = Format("parquet", (".parquet", ".pq"), lambda head: head.startswith(_MAGIC), records)

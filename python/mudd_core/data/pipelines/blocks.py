@@ -15,12 +15,16 @@ import numpy as np
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
-from mudd_core.data.cache import way_out
+from mudd_core.data.cache import TokenCache, way_out
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.documents import Frame
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, documents_of
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.streaming.blocks_stream import BlockStream
+from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.streaming.data import StreamData
+from mudd_core.data.streaming.filling import filled_rows
 
 PARTS = ("key_mask",)
 CHUNK_DOCUMENTS = 65_536
@@ -62,8 +66,6 @@ class BlocksData(DocumentData):
 
     def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
         """(first document, behind the last) of the training files, in their order."""
-        from mudd_core import _core
-
         file = self.cache.path / "cache.json"
         try:
             counts = json.loads(read_bytes(file))["train_files"]
@@ -78,8 +80,41 @@ class BlocksData(DocumentData):
                 f"{way_out(self.cache.path)}"
             )  # fmt: skip
         n = len(counts)
-        order = [_core.permute(i, n, seed, "data.files") for i in range(n)] if shuffled else list(range(n))
-        return [(ends[i], ends[i + 1]) for i in order if counts[i]]
+        return [(ends[i], ends[i + 1]) for i in _file_order(n, seed, shuffled) if counts[i]]
+
+
+class BlocksStreamed(StreamData):
+    """The same, tokenized ahead of the training."""
+
+    parts = PARTS
+
+    def opened(self, shape: RowShape, cursor: Cursor | None) -> BlockStream:
+        from mudd_core import _core
+
+        data, rule = self.config.data, _core.RowRule("inside")
+        shuffled = data.shuffle != "off"
+
+        def fill(rows: list[list[Int32]]) -> dict[str, Int32]:
+            return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
+
+        files = len(self.texts.files)
+        all_files = files + len(
+            self.source.valid.files
+        )  # the order of a cache counts those of validation too
+        order = [file for file in _file_order(all_files, shape.seed, shuffled) if file < files]
+        return BlockStream(
+            self.processes(self.kept), fill, shape.batch_size, shape.seq_len, CHUNK_DOCUMENTS, order,
+            (data.buffer or BUFFER) if shuffled else 0, shape.seed, data.epochs, cursor,
+        )  # fmt: skip
+
+    def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
+        return BlocksData(self.config, cache).rows("valid", shape)
+
+
+def _file_order(count: int, seed: int, shuffled: bool) -> list[int]:
+    from mudd_core import _core
+
+    return [_core.permute(i, count, seed, "data.files") if shuffled else i for i in range(count)]
 
 
 def chunks(ranges: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
@@ -118,6 +153,6 @@ def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
         yield block
 
 
-def prepare(config: Config, how: Preparation) -> BlocksData:
+def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents without ends, tokenized once."""
-    return BlocksData(config, documents_of(config, how, BlocksData.frame, BlocksData.hold_out))
+    return whole_or_streamed(config, how, BlocksData, BlocksStreamed)

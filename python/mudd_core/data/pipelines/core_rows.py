@@ -9,6 +9,7 @@ from mudd_core.base.errors import FormatError
 from mudd_core.data.cache import TokenCache, way_out
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.pipeline import Int32, RowShape, filled
+from mudd_core.data.streaming.cursor import Cursor, made
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,25 @@ class CoreRows:
             raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self.cache.path)}") from None
 
 
+@dataclass(frozen=True)
 class PackedRows(CoreRows):
-    """Rows of packed documents, whose number the packing decides."""
+    """Rows of packed documents, whose number the packing decides. workers: streams that share the order."""
+
+    workers: int = 1
 
     def batches(self, epochs: int) -> int:
         return int(self.core.batches())
+
+    def cursor(self, batch: int) -> Cursor | None:
+        """For a stream that goes on where this cache was read; None at the end of the data."""
+        try:
+            places = [int(self.core.start_of(batch + turn)) for turn in range(self.workers)]
+        except ValueError:
+            return None
+        return made("pack", batch, places=places)
+
+    def go_on(self, cursor: object) -> None:
+        """A cache finds the place itself."""
 
 
 def token_file(cache: TokenCache, split: Split) -> Any:

@@ -7,15 +7,24 @@ Without eval files the first 100 batches of documents validate, and the next 100
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.documents import Frame, tail_of
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, documents_of
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.streaming.data import StreamData
+from mudd_core.data.streaming.documents_stream import DocumentStream
+from mudd_core.data.streaming.filling import filled_rows
+from mudd_core.data.tokenize import Tokenizer
+
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 PARTS: tuple[str, ...] = ()
 HELD_BATCHES = 100
@@ -32,13 +41,9 @@ class RowsData(DocumentData):
 
         stored, first, count = self._range(split, shape)
         tokenizer = self.cache.tokenizer
-        eos = tokenizer.eos_id
-        tail = min(tail_of(tokenizer, self.frame), shape.seq_len - 1)
         core = _core.document_rows(
-            token_file(self.cache, stored),
-            _core.RowRule("behind_bos", pad_id=eos, bos_id=tokenizer.bos_id or 0, stop_id=eos),
-            shape.seq_len,
-            starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=tail,
+            token_file(self.cache, stored), _rule(tokenizer), shape.seq_len,
+            starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=_tail(tokenizer, shape),
             first=first, count=count, wraps=split == "train",
         )  # fmt: skip
         return CoreRows(core, shape, self.cache)
@@ -46,7 +51,7 @@ class RowsData(DocumentData):
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
         """(stored split, first document, documents) of a split: a multiple of the batch and of data.buffer."""
         held = HELD_BATCHES * shape.batch_size
-        unit = math.lcm(shape.batch_size, self.config.data.buffer or 1)
+        unit = _unit(self.config, shape)
         if self.cache.valid.documents:
             stored, first = split, 0
             count = self.cache.place(split).documents
@@ -62,6 +67,46 @@ class RowsData(DocumentData):
         return stored, first, count // unit * unit
 
 
-def prepare(config: Config, how: Preparation) -> RowsData:
+class RowsStreamed(StreamData):
+    """The same, tokenized ahead of the training."""
+
+    parts = PARTS
+
+    def opened(self, shape: RowShape, cursor: Cursor | None) -> DocumentStream:
+        tokenizer = self.tokenizer
+        processes = self.processes("all", longest=shape.seq_len, tail=_tail(tokenizer, shape))
+        rule = _rule(tokenizer)
+
+        def fill(rows: list[list[Int32]]) -> dict[str, Int32]:
+            return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
+
+        held, epochs = 2 * self.held_first(shape), self.config.data.epochs
+        unit = _unit(self.config, shape)
+        return DocumentStream(processes, fill, shape.batch_size, unit, held, epochs, cursor)
+
+    def held_first(self, shape: RowShape) -> int:
+        return 0 if self.source.valid.files else HELD_BATCHES * shape.batch_size
+
+    def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
+        return RowsData(self.config, cache).rows("valid", shape)
+
+
+def _unit(config: Config, shape: RowShape) -> int:
+    """Documents of which a split has a multiple."""
+    return math.lcm(shape.batch_size, config.data.buffer or 1)
+
+
+def _tail(tokenizer: Tokenizer, shape: RowShape) -> int:
+    return min(tail_of(tokenizer, RowsData.frame), shape.seq_len - 1)
+
+
+def _rule(tokenizer: Tokenizer) -> _core.RowRule:
+    from mudd_core import _core
+
+    eos = tokenizer.eos_id
+    return _core.RowRule("behind_bos", pad_id=eos, bos_id=tokenizer.bos_id or 0, stop_id=eos)
+
+
+def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents as the tokenizer's template has them, tokenized once."""
-    return RowsData(config, documents_of(config, how, RowsData.frame, RowsData.hold_out))
+    return whole_or_streamed(config, how, RowsData, RowsStreamed)

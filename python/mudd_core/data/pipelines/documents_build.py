@@ -184,7 +184,7 @@ class _Build:
 
         spools = self._spools(parts)
         if not spools["train"].starts.size:
-            raise UserError("[data.path] expected documents to train on, got none")
+            raise UserError("[data.path] expected documents for each split, got none")
         facts: dict[str, str | int] = {
             "fingerprint": self._name,
             "corpus_hash": self._source.digest(),

@@ -21,7 +21,9 @@ from mudd_core.data.pipelines.documents import DocumentSource, Frame, document_s
 from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, documents_cache
 from mudd_core.data.pipelines.pipeline import Rows, RowShape
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.streaming.choose import is_streamed
+from mudd_core.data.streaming.data import StreamData, require_readable, warn
+from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,31 @@ class DocumentData(Cached, ABC):
 
 def documents_of(config: Config, how: Preparation, frame: Frame, hold_out: bool) -> TokenCache:
     """The token cache of the documents in the files of a config, built if it is not there."""
+    return cached(config, how, lambda: _source_of(config, frame, hold_out))
+
+
+def whole_or_streamed(
+    config: Config, how: Preparation, whole: type[DocumentData], stream: type[StreamData]
+) -> DocumentData | StreamData:
+    """The documents of a config from their token cache, or as a stream where data.cache says so and none is there."""
+    found = _located(config, how, lambda: _source_of(config, whole.frame, whole.hold_out), None)
+    if isinstance(found, TokenCache):
+        return whole(config, found)
+    if not is_streamed(config, found.source):
+        return whole(config, _built(found, how))
+    if how.before_build is not None:
+        how.before_build()
+    require_readable(found.source)
+    warn(found.source, config.data.pipeline, how.progress)
+    assert isinstance(found.tokenizer, TokenizerSource)
+    return stream(config, found.source, found.tokenizer, found.name, found.root, how.progress)
+
+
+def _source_of(config: Config, frame: Frame, hold_out: bool) -> DocumentSource:
     for field in ("path", "eval_path", "tokenizer"):
         if (fault := url_fault(getattr(config.data, field))) is not None:
             raise UserError(f"[data.{field}] {fault}")
-    return cached(config, how, lambda: document_source(config.data, frame, hold_out=hold_out))
+    return document_source(config.data, frame, hold_out=hold_out)
 
 
 def cached(
@@ -91,6 +114,26 @@ def cached(
     tokenizer: Vocabulary | None = None,
 ) -> TokenCache:
     """The token cache of a source, built if it is not there. tokenizer: None takes data.tokenizer."""
+    found = _located(config, how, source_of, tokenizer)
+    return found if isinstance(found, TokenCache) else _built(found, how)
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """What a cache is built of that is not there."""
+
+    root: Path
+    name: str
+    source: DocumentSource
+    tokenizer: Vocabulary
+
+
+def _located(
+    config: Config,
+    how: Preparation,
+    source_of: Callable[[], DocumentSource],
+    tokenizer: Vocabulary | None,
+) -> TokenCache | _Missing:
     settings = config.data
     if (fault := url_fault(settings.cache_dir)) is not None:
         raise UserError(f"[data.cache_dir] {fault}")
@@ -109,14 +152,14 @@ def cached(
         raise UserError(changed(how.fingerprint, name))
     if (root / name).is_dir():
         return open_cache(root / name)
-    return _built(root, source, found, how)
+    return _Missing(root, name, source, found)
 
 
-def _built(root: Path, source: DocumentSource, tokenizer: Vocabulary, how: Preparation) -> TokenCache:
+def _built(found: _Missing, how: Preparation) -> TokenCache:
     if how.before_build is not None:
         how.before_build()
     console = ConsoleProgress()
-    cache = documents_cache(root, source, tokenizer, how.progress or console)
+    cache = documents_cache(found.root, found.source, found.tokenizer, how.progress or console)
     if how.progress is None:
         console.close(
             f"{cache.train.documents} + {cache.valid.documents} documents, {cache.n_train_tokens} + "

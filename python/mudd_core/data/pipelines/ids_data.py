@@ -76,7 +76,7 @@ class FirstBatch:
     def parts(self) -> tuple[str, ...]:
         return self.of.parts
 
-    def batches(self, epochs: int) -> int:
+    def batches(self, epochs: int) -> int | None:
         return self.of.batches(epochs)
 
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:

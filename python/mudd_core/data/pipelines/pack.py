@@ -10,11 +10,17 @@ from typing import ClassVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.core_rows import CoreRows, PackedRows, token_file
 from mudd_core.data.pipelines.documents import Frame
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, documents_of
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.streaming.data import StreamData
+from mudd_core.data.streaming.filling import filled_rows
+from mudd_core.data.streaming.pack_stream import PackStream
+from mudd_core.data.streaming.records import find_records
 
 PARTS = ("positions", "segments")
 
@@ -28,10 +34,7 @@ class PackData(DocumentData):
     def rows(self, split: Split, shape: RowShape) -> CoreRows:
         from mudd_core import _core
 
-        if shape.seq_len < 3:
-            raise UserError(
-                f"[config] train.seq_len: data.pipeline=pack needs at least 3, got {shape.seq_len}"
-            )
+        _require_length(shape)
         documents = self.require_documents(split, 1, "data.pipeline=pack")
         starts, longest = self.cache.document_starts(split), shape.seq_len - 1
         file = token_file(self.cache, split)
@@ -49,9 +52,41 @@ class PackData(DocumentData):
             file, shape.seq_len, starts=starts, longest=longest, tail=1, batch_size=shape.batch_size,
             workers=workers, epochs=data.epochs, seed=seed, shuffle=shuffle, index=str(index),
         )  # fmt: skip
-        return PackedRows(packed, shape, self.cache)
+        return PackedRows(packed, shape, self.cache, workers)
 
 
-def prepare(config: Config, how: Preparation) -> PackData:
+class PackStreamed(StreamData):
+    """The same, tokenized ahead of the training."""
+
+    parts = PARTS
+
+    def opened(self, shape: RowShape, cursor: Cursor | None) -> PackStream:
+        from mudd_core import _core
+
+        _require_length(shape)
+        processes = self.processes(self.kept, longest=shape.seq_len - 1, tail=1)
+        records = find_records(processes, self.root, self.told)
+        if not records.count:
+            raise UserError("[data.path] expected documents to train on, got none")
+        data, rule = self.config.data, _core.RowRule("packed")
+
+        def fill(rows: list[list[Int32]]) -> dict[str, Int32]:
+            return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
+
+        return PackStream(
+            processes, records, fill, shape.batch_size, shape.seq_len, max(1, data.workers), data.epochs,
+            shape.seed % 2**32, data.shuffle != "off", cursor,
+        )  # fmt: skip
+
+    def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
+        return PackData(self.config, cache).rows("valid", shape)
+
+
+def _require_length(shape: RowShape) -> None:
+    if shape.seq_len < 3:
+        raise UserError(f"[config] train.seq_len: data.pipeline=pack needs at least 3, got {shape.seq_len}")
+
+
+def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents with bos and eos, tokenized once."""
-    return PackData(config, documents_of(config, how, PackData.frame, PackData.hold_out))
+    return whole_or_streamed(config, how, PackData, PackStreamed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,17 +34,28 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch; for validation in all."""
+        """Rows of an epoch, 0 where only its end tells; for validation in all."""
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of what the rows have beside inputs and targets, in the order of PARTS."""
 
-    def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs of training."""
+    def batches(self, epochs: int) -> int | None:
+        """Whole batches in so many epochs of training; None where only their end tells."""
 
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
         """New arrays [n_samples, T] by name. A target of -1 does not count; validation ends with rows of these."""
+
+
+@runtime_checkable
+class Cursored(Protocol):
+    """Rows that keep their place in a checkpoint, so that a run that goes on finds it at once."""
+
+    def cursor(self, batch: int) -> Mapping[str, Any] | None:
+        """Members of JSON: the place of this batch, or of one before it."""
+
+    def go_on(self, cursor: object) -> None:
+        """Take a place out of a checkpoint; what cannot be used is passed over."""
 
 
 class Prepared(Protocol):

@@ -1,0 +1,62 @@
+"""The place of a stream in its data: a few integers that a checkpoint keeps. Version 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.pipelines.pipeline import Int32
+
+VERSION = 1
+_MEMBERS = {
+    "pack": {"batch", "places"},
+    "rows": {"batch", "epoch", "file", "number", "held", "taken"},
+    "blocks": {"batch", "epoch", "draws", "read", "ended", "slots", "origin"},
+}
+Cursor = Mapping[str, Any]
+
+
+class BatchStream(Protocol):
+    """Batches of training from a place on."""
+
+    batch: int  # number of the next one
+
+    def take(self) -> dict[str, Int32]:
+        """Arrays [B, T] of the next batch. UserError where the data end."""
+
+    def cursor(self) -> Cursor:
+        """The place of the next batch."""
+
+    def close(self) -> None:
+        """End its processes."""
+
+
+def made(pipeline: str, batch: int, **members: Any) -> Cursor:
+    """A cursor of this version."""
+    return {"version": VERSION, "pipeline": pipeline, "batch": batch, **members}
+
+
+def known(cursor: object, pipeline: str) -> Cursor | None:
+    """The cursor where this version of this pipeline can go on from there; others find the place from the beginning."""
+    if not isinstance(cursor, Mapping) or cursor.get("version") != VERSION:
+        return None
+    fits = cursor.get("pipeline") == pipeline and cursor.keys() >= _MEMBERS[pipeline]
+    return cursor if fits and _whole(dict(cursor)) else None
+
+
+def _whole(value: Any) -> bool:
+    """Whether all numbers of the members are whole and not negative."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _whole(member) for name, member in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_whole, value))
+    return isinstance(value, str) or (type(value) is int and 0 <= value < 1 << 63)
+
+
+def data_end(batch: int, epochs: int) -> UserError:
+    """What a run hears whose data end before its steps do."""
+    return UserError(
+        f"[data.epochs] the data end before batch {batch:,} (data.epochs={epochs}); set train.steps={batch} or "
+        "data.epochs=0"
+    )

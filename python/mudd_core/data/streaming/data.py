@@ -1,0 +1,146 @@
+"""Data of a run that are tokenized ahead of the training, and not before it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from mudd_core.base.units import bytes_text
+from mudd_core.config import Config
+from mudd_core.data.cache import TokenCache
+from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.pipelines.documents import DocumentSource, TextFiles
+from mudd_core.data.pipelines.pipeline import Rows, RowShape
+from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.streaming.cursor import BatchStream, Cursor
+from mudd_core.data.streaming.processes import Processes
+from mudd_core.data.streaming.recipe import Kept, Recipe
+from mudd_core.data.streaming.rows import StreamRows
+from mudd_core.data.streaming.validation import validation_cache
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import TokenizerSource
+
+
+@dataclass(frozen=True)
+class StreamData(ABC):
+    """Documents of files; see pipeline.Prepared. root: of the caches. progress: None is the terminal."""
+
+    config: Config
+    source: DocumentSource
+    tokenizer_source: TokenizerSource
+    fingerprint: str
+    root: Path
+    progress: Progress | None
+    cursors: OrderedDict[int, Cursor] = field(default_factory=OrderedDict)
+    caches: dict[int, TokenCache] = field(default_factory=dict)  # of validation
+    parts: ClassVar[tuple[str, ...]]
+    seal: ClassVar[str | None] = None
+    valid_bytes_per_target: ClassVar[float] = 0.0
+    train_tokens: ClassVar[int] = 0  # only the end tells
+    documents: ClassVar[tuple[int, int]] = (0, 0)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Made at first use."""
+        return self.tokenizer_source.make()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size
+
+    @abstractmethod
+    def opened(self, shape: RowShape, cursor: Cursor | None) -> BatchStream:
+        """The batches of training from a place on."""
+
+    @abstractmethod
+    def valid_rows(self, cache: TokenCache, shape: RowShape) -> Rows:
+        """The rows of the validation documents."""
+
+    def held_first(self, shape: RowShape) -> int:
+        """Documents at the beginning that validate, without files for it; 0 where their hash decides."""
+        return 0
+
+    def rows(self, split: Split, shape: RowShape) -> Rows:
+        """The rows of a split."""
+        if split == "valid":
+            first = self.held_first(shape)
+            kept: Kept = "held" if self.source.hold_out and not first else "all"
+            if first not in self.caches:
+                self.caches[first] = validation_cache(
+                    self.root,
+                    self.source,
+                    self.tokenizer_source,
+                    lambda: self.processes(kept),
+                    first,
+                    self.told,
+                )
+            return self.valid_rows(self.caches[first], shape)
+        return StreamRows(
+            self.config.data.pipeline, shape, self.parts, lambda cursor: self.opened(shape, cursor), self.cursors,
+            self.told,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def told(self) -> Progress:
+        """Who hears how far reading is."""
+        return self.progress or ConsoleProgress()
+
+    @property
+    def texts(self) -> TextFiles:
+        """The training files."""
+        assert isinstance(self.source.train, TextFiles)
+        return self.source.train
+
+    @property
+    def kept(self) -> Kept:
+        """Which documents of the training files train."""
+        return "train" if self.source.hold_out else "all"
+
+    def processes(self, kept: Kept, longest: int = 0, tail: int = 0) -> Processes:
+        """As many as data.workers, and no more than there are cores."""
+        self.tokenizer.encode("a")  # a file that cannot be loaded is refused here, once
+        count = min(max(1, self.config.data.workers), len(os.sched_getaffinity(0)))
+        recipe = Recipe(self.texts, self.tokenizer_source, self.source.frame, kept, longest, tail)
+        return Processes(count, recipe)
+
+    def describe(self) -> list[str]:
+        """Source and tokenizer; nothing is counted."""
+        valid = len(self.source.valid.files)
+        return [
+            "cache       none: data.cache=stream tokenizes ahead of the training",
+            f"pipeline    {self.config.data.pipeline}",
+            f"tokenizer   {self.tokenizer_source.identity}, {self.vocab_size} ids",
+            f"train       {len(self.texts.files):,} files, {bytes_text(self.source.bytes())} with those of validation",
+            f"valid       {f'{valid:,} files' if valid else 'held out of the training files'}",
+        ]
+
+
+def require_readable(source: DocumentSource) -> None:
+    """UserError or FormatError where the first document cannot be read, as with a column that is not there."""
+    for texts in (source.train, source.valid):
+        next(iter(texts.texts()), None)
+
+
+def warn(source: DocumentSource, pipeline: str, progress: Progress | None) -> None:
+    """What makes a stream slow, once."""
+    if progress is not None:
+        return
+    texts = source.train
+    if pipeline == "pack" and isinstance(texts, TextFiles) and texts.named in ("parquet", "arrow"):
+        print(
+            f"warning: [data.cache] stream: each document of a shuffled order reads a row group of {texts.named}; "
+            "ArrayRecord, TFRecord or plain jsonl files are faster (launch.py data convert)",
+            file=sys.stderr,
+        )
+    if source.hold_out:
+        print(
+            "warning: [data.cache] stream: documents held out by their hash are found by reading all of the text "
+            "first; name validation files in data.eval_path",
+            file=sys.stderr,
+        )

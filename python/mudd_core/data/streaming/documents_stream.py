@@ -1,0 +1,91 @@
+"""The pipeline `rows` as a stream: one document a row, in order of the files, again and again.
+
+An epoch has a multiple of `unit` documents; those behind its last whole unit are left out, as of a token cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.pipelines.pipeline import Int32
+from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.data.streaming.in_order import InOrder
+from mudd_core.data.streaming.processes import Processes
+
+Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
+
+
+class DocumentStream:
+    """held: documents at the beginning of an epoch that do not train. unit: a multiple of the batch."""
+
+    def __init__(
+        self, processes: Processes, fill: Fill, batch_size: int, unit: int, held: int, epochs: int,
+        cursor: Cursor | None,
+    ) -> None:  # fmt: skip
+        self._processes, self._fill = processes, fill
+        self._size, self._unit, self._held, self._epochs = batch_size, unit, held, epochs
+        self._ready: list[Int32] = []  # the rest of a whole unit
+        self.batch = 0
+        if cursor is None:
+            self._begin(0)
+            return
+        self.batch, self._epoch = cursor["batch"], cursor["epoch"]
+        self._file, self._number, held = cursor["file"], cursor["number"], cursor["held"]
+        self._source = InOrder(processes, self._order, self._file, self._number, held)
+        self._pending = held  # documents to pass over from that place on
+        if cursor["taken"]:
+            self._read_unit()
+            del self._ready[: cursor["taken"]]
+
+    @property
+    def _order(self) -> range:
+        return range(len(self._processes.recipe.texts.files))
+
+    def take(self) -> dict[str, Int32]:
+        """The next batch."""
+        if not self._ready and not self._read_unit():
+            if self._pending or (self._file, self._number) == (0, 0):
+                raise UserError(
+                    f"[data.path] expected at least {self._unit:,} documents (a batch, and data.buffer)"
+                    + (f" behind {self._held:,} that are held out" if self._held else "")
+                    + ", got fewer; use more data, a smaller train.batch_size or data.buffer"
+                )
+            self._begin(self._epoch + 1)
+            self._read_unit()
+        arrays = self._fill([[ids] for ids in self._ready[: self._size]])
+        del self._ready[: self._size]
+        self.batch += 1
+        if not self._ready:
+            self._file, self._number, self._pending = *self._behind, 0
+        return arrays
+
+    def cursor(self) -> Cursor:
+        """Where the unit begins that is being given, and how much of it was."""
+        taken = self._unit - len(self._ready) if self._ready else 0
+        return made(
+            "rows", self.batch, epoch=self._epoch, file=self._file, number=self._number, held=self._pending,
+            taken=taken,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the processes."""
+        self._processes.close()
+
+    def _begin(self, epoch: int) -> None:
+        if self._epochs and epoch >= self._epochs:
+            raise data_end(self.batch, self._epochs)
+        self._epoch, self._file, self._number, self._pending = epoch, 0, 0, self._held
+        self._source = InOrder(self._processes, self._order, skipped=self._held)
+
+    def _read_unit(self) -> bool:
+        """Read a whole unit; False where fewer documents are left."""
+        found: list[Int32] = []
+        while len(found) < self._unit:
+            document = self._source.take()
+            if document is None:
+                return False
+            found.append(document.ids)
+            self._behind = (document.file, document.number + 1)
+        self._ready = found
+        return True

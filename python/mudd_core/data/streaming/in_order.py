@@ -1,0 +1,114 @@
+"""Documents of files in order, tokenized ahead by several processes.
+
+Each process reads all of a file and tokenizes its share: reading costs little beside that, and a compressed file can
+only be read in order. What is ahead is bounded by a number of pieces, each of about PIECE_BYTES of text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mudd_core.data.streaming.processes import Processes
+from mudd_core.data.streaming.recipe import Int32
+
+PIECE_BYTES = 1 << 18
+_ALL = 1 << 40  # more documents than a small file has
+_AHEAD = 3  # pieces for each process
+_FIRST, _MOST = 16, 1024  # documents of a piece
+
+
+@dataclass(frozen=True)
+class Document:
+    """The ids of a document; place of its file in the order, and its number there."""
+
+    ids: Int32
+    file: int
+    number: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    file: int
+    first: int
+    count: int
+    ticket: int
+
+
+class InOrder:
+    """Documents from a place on: `order` names the files by their numbers in the recipe."""
+
+    def __init__(
+        self, processes: Processes, order: Sequence[int], file: int = 0, number: int = 0, skipped: int = 0
+    ) -> None:
+        """file, number: of the first document wanted. skipped: documents to pass over first."""
+        self._processes, self._order = processes, order
+        self._next = (file, number)  # of the piece that is asked for next
+        self._asked: deque[_Piece] = deque()
+        self._ready: deque[Document] = deque()
+        self._size = _FIRST
+        self.lacking = self._skip(skipped)
+
+    def take(self) -> Document | None:
+        """The next document; None behind the last file."""
+        while not self._ready:
+            self._ask()
+            if not self._asked:
+                return None
+            self._receive(self._asked.popleft())
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """Nobody will ask for what is ahead."""
+        self._processes.forget(piece.ticket for piece in self._asked)
+        self._asked.clear()
+
+    def _skip(self, count: int) -> int:
+        """Pass over documents without tokenizing them; how many were not there."""
+        while count > 0 and self._next[0] < len(self._order):
+            file, number = self._next
+            head, _ = self._processes.result(self._submit(file, number, count, wanted=False))
+            count -= head["read"]
+            self._next = (file + 1, 0) if head["ended"] else (file, number + head["read"])
+        return count
+
+    def _ask(self) -> None:
+        """Keep the processes busy; a small file is one piece."""
+        while len(self._asked) < _AHEAD * self._processes.count and self._next[0] < len(self._order):
+            file, number = self._next
+            path = self._processes.recipe.texts.files[self._order[file]]
+            try:
+                small = path.stat().st_size <= PIECE_BYTES
+            except OSError:  # its process says so
+                small = True
+            count = _ALL if small else self._size
+            self._asked.append(_Piece(file, number, count, self._submit(file, number, count)))
+            self._next = (file + 1, 0) if small else (file, number + count)
+
+    def _submit(self, file: int, number: int, count: int, *, wanted: bool = True) -> int:
+        path = self._processes.recipe.texts.files[self._order[file]]
+        what = f"records {number} to {number + count - 1}" if count < _ALL else f"records from {number} on"
+        job = {"do": "read", "file": self._order[file], "first": number, "count": count, "ids": wanted}
+        return self._processes.submit(job, file=str(path), what=what)
+
+    def _receive(self, piece: _Piece) -> None:
+        head, (lengths, ids, numbers) = self._processes.result(piece.ticket)
+        rows = np.split(ids, np.cumsum(lengths)[:-1]) if lengths.size else []
+        for row, number in zip(rows, numbers.tolist(), strict=True):
+            self._ready.append(Document(row, piece.file, number))
+        if head["read"] and piece.count < _ALL:
+            wanted = PIECE_BYTES * head["read"] // max(1, head["bytes"])
+            self._size = min(max(wanted, 1), _MOST)
+        if head["ended"] and piece.count < _ALL:
+            self._pass_end_of(piece.file)
+
+    def _pass_end_of(self, file: int) -> None:
+        """What was asked for behind the end of a file is not there."""
+        behind = [piece for piece in self._asked if piece.file == file]
+        self._processes.forget(piece.ticket for piece in behind)
+        self._asked = deque(piece for piece in self._asked if piece.file != file)
+        if self._next[0] == file:
+            self._next = (file + 1, 0)

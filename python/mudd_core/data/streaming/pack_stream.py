@@ -1,0 +1,138 @@
+"""The pipeline `pack` as a stream: documents by their number in the order of the cipher, packed first-fit.
+
+As cpp/mudd/data/packed_rows.h, whose starts of batches are the cursor here: one place for each of data.workers streams.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from mudd_core.data.pipelines.pipeline import Int32
+from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.data.streaming.processes import Processes
+from mudd_core.data.streaming.records import Records
+
+Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
+_PIECE = 32  # documents that a process is asked for at once
+
+
+class _Ahead:
+    """The documents of one of the streams of the order, asked for before they are needed."""
+
+    def __init__(self, ask: Callable[[int, int], tuple[int, int]], processes: Processes, place: int) -> None:
+        """ask: for documents from a place on; their ticket and number, 0 behind the end."""
+        self._ask, self._processes = ask, processes
+        self.place = place  # of the next document
+        self._asked = place
+        self._tickets: deque[int] = deque()
+        self._ready: deque[Int32] = deque()
+        self._ended = False
+
+    def ask_up_to(self, place: int) -> None:
+        """Have the documents in front of this place on their way."""
+        while self._asked < place and not self._ended:
+            ticket, count = self._ask(self._asked, _PIECE)
+            self._ended = count < _PIECE
+            if count:
+                self._tickets.append(ticket)
+            self._asked += count
+
+    def peek(self) -> Int32 | None:
+        """The next document, which stays; None behind the end."""
+        if not self._ready:
+            self.ask_up_to(self.place + 1)
+            if not self._tickets:
+                return None
+            _, (lengths, ids) = self._processes.result(self._tickets.popleft())
+            self._ready.extend(np.split(ids, np.cumsum(lengths)[:-1]))
+        return self._ready[0]
+
+    def drop(self) -> None:
+        """Go on behind the next document."""
+        self._ready.popleft()
+        self.place += 1
+
+
+class PackStream:
+    """workers: streams that share the order in turns; batch b is of stream b mod workers."""
+
+    def __init__(
+        self, processes: Processes, records: Records, fill: Fill, batch_size: int, seq_len: int, workers: int,
+        epochs: int, seed: int, shuffled: bool, cursor: Cursor | None,
+    ) -> None:  # fmt: skip
+        self._processes, self._records, self._fill = processes, records, fill
+        self._size, self._length = batch_size, seq_len
+        self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
+        self.batch = cursor["batch"] if cursor is not None else 0
+        places = [0] * workers
+        if cursor is not None:  # they stand in the order of the next batches
+            for turn, place in enumerate(cursor["places"]):
+                places[(self.batch + turn) % workers] = place
+        self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
+        self._taken = 2 * batch_size  # documents of a batch, as the last one had
+        self._ask_ahead()
+
+    def take(self) -> dict[str, Int32]:
+        """The next batch."""
+        stream = self._streams[self.batch % self._workers]
+        free = np.full(self._size, self._length, np.int64)
+        rows: list[list[Int32]] = [[] for _ in range(self._size)]
+        begin = stream.place
+        while True:
+            ids = stream.peek()
+            if ids is None:
+                raise data_end(self.batch, self._epochs)
+            row = int(np.argmax(free >= ids.size))
+            if free[row] < ids.size:
+                break
+            rows[row].append(ids)
+            free[row] -= ids.size
+            stream.drop()
+        self.batch += 1
+        self._taken = stream.place - begin
+        self._ask_ahead()
+        return self._fill(rows)
+
+    def cursor(self) -> Cursor:
+        """The place of the first document of each of the next batches."""
+        turns = [(self.batch + turn) % self._workers for turn in range(self._workers)]
+        return made("pack", self.batch, places=[self._streams[turn].place for turn in turns])
+
+    def close(self) -> None:
+        """End the processes."""
+        self._processes.close()
+
+    def _ask_ahead(self) -> None:
+        """Two batches of each stream; of one stream alone as many as keep the processes busy."""
+        ahead = max(2 * self._taken, 3 * _PIECE * self._processes.count // self._workers)
+        for turn in range(self._workers):
+            stream = self._streams[(self.batch + turn) % self._workers]
+            stream.ask_up_to(stream.place + ahead)
+
+    def _asker(self, worker: int) -> Callable[[int, int], tuple[int, int]]:
+        def ask(place: int, count: int) -> tuple[int, int]:
+            wanted = [self._document(worker + (place + i) * self._workers) for i in range(count)]
+            documents = [one for one in wanted if one is not None]
+            if not documents:
+                return -1, 0
+            files, numbers, places = self._records.find(documents)
+            file = str(self._processes.recipe.texts.files[int(files[0])])
+            what = f"record {numbers[0]} and {len(documents) - 1} others of the order"
+            job = {"do": "pick"}
+            return self._processes.submit(job, [files, numbers, places], file=file, what=what), len(documents)
+
+        return ask
+
+    def _document(self, record: int) -> int | None:
+        """Number of the document that is this record of the order; None behind the end."""
+        from mudd_core import _core
+
+        epoch, at = divmod(record, self._records.count)
+        if self._epochs and epoch >= self._epochs:
+            return None
+        if not self._shuffled:
+            return at
+        return _core.shuffled_index(at, self._records.count, (self._seed + epoch) % 2**32)

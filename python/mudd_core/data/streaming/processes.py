@@ -1,0 +1,167 @@
+"""The processes that tokenize for a run: started by name, told and heard through pipes, gone with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
+
+from mudd_core.base.errors import FormatError, StopRequestedError, UserError
+from mudd_core.data.streaming.messages import Array, Message, receive, send
+from mudd_core.data.streaming.recipe import Recipe
+
+# One thread and one arena each: the number of processes decides what they take.
+_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+_PATIENCE = 5.0  # seconds that a stop waits for a process that reads
+
+
+class _Inbox:
+    """What the processes answered."""
+
+    def __init__(self) -> None:
+        self.there = threading.Condition()
+        self.answers: dict[int, Message] = {}
+        self.ended: set[int] = set()
+        self.forgotten: set[int] = set()
+
+
+def _listen(pipe: IO[bytes], inbox: _Inbox, number: int) -> None:
+    while True:
+        try:
+            answer = receive(pipe)
+        except (OSError, ValueError):  # closed here
+            answer = None
+        with inbox.there:
+            if answer is None:
+                inbox.ended.add(number)
+            elif answer[0]["ticket"] in inbox.forgotten:
+                inbox.forgotten.discard(answer[0]["ticket"])
+            else:
+                inbox.answers[answer[0]["ticket"]] = answer
+            inbox.there.notify_all()
+        if answer is None:
+            return
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.kill()
+    for child in children:
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not sent yet
+                    pipe.close()
+
+
+class Processes:
+    """`count` processes that read by one recipe. They start with the first thing that they are told."""
+
+    def __init__(self, count: int, recipe: Recipe) -> None:
+        self.count, self.recipe = count, recipe
+        self._inbox = _Inbox()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, what of it
+        self._tickets = 0
+        self._end = weakref.finalize(self, _end, self._children)
+
+    def submit(self, head: Mapping[str, Any], arrays: Sequence[Array] = (), *, file: str, what: str) -> int:
+        """Tell one of the processes something, in turn; the ticket of its answer. file, what: for messages."""
+        if not self._children:
+            self._start()
+        ticket = self._tickets
+        self._tickets += 1
+        number = ticket % self.count
+        self._jobs[ticket] = (number, file, what)
+        pipe = self._children[number].stdin
+        assert pipe is not None
+        try:
+            send(pipe, {**head, "ticket": ticket}, arrays)
+        except OSError:  # it is gone, as who asks for the answer hears
+            with self._inbox.there:
+                self._inbox.ended.add(number)
+        return ticket
+
+    def result(self, ticket: int) -> Message:
+        """The answer, once it is there; or its error, as OSError where a file or the process was lost."""
+        from mudd_core import _core
+
+        number, file, what = self._jobs[ticket]
+        inbox, stop_at = self._inbox, 0.0
+        with inbox.there:
+            while ticket not in inbox.answers:
+                if number in inbox.ended:
+                    raise self._died(number, file, what)
+                inbox.there.wait(0.5)
+                if _core.stop_requested():
+                    stop_at = stop_at or time.monotonic() + _PATIENCE
+                    if time.monotonic() > stop_at:
+                        raise StopRequestedError(f"[data] stop requested while {file} was read ({what})")
+            answer = inbox.answers.pop(ticket)
+        del self._jobs[ticket]
+        if "error" in answer[0]:
+            raise _error_of(answer[0], file, what)
+        return answer
+
+    def forget(self, tickets: Iterable[int]) -> None:
+        """Nobody will ask for these answers."""
+        with self._inbox.there:
+            for ticket in tickets:
+                if self._jobs.pop(ticket, None) is None:
+                    continue
+                if self._inbox.answers.pop(ticket, None) is None:
+                    self._inbox.forgotten.add(ticket)
+
+    def close(self) -> None:
+        """End the processes; a second time does nothing."""
+        self._end()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that were started."""
+        return [child.pid for child in self._children]
+
+    def _start(self) -> None:
+        command = [sys.executable, "-c", _PROGRAM, *sys.path]
+        for number in range(self.count):
+            # A session of its own: Ctrl-C is for the run, which then ends these.
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                env={**os.environ, **_ENVIRONMENT},
+            )  # fmt: skip
+            self._children.append(child)
+            assert child.stdin is not None and child.stdout is not None
+            threading.Thread(target=_listen, args=(child.stdout, self._inbox, number), daemon=True).start()
+            try:
+                send(child.stdin, *self.recipe.message())
+            except OSError:  # the listener says so
+                continue
+
+    def _died(self, number: int, file: str, what: str) -> OSError:
+        child = self._children[number]
+        code = child.wait()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+        place = f"{file} ({what}; process {number} of {self.count} that tokenizes ended with {how})"
+        return OSError(errno.EIO, os.strerror(errno.EIO), place)
+
+
+# As `python -m mudd_core.data.streaming.worker` in a Python that finds modules where this one does.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.streaming.worker import main; main()"
+
+
+def _error_of(head: Mapping[str, Any], file: str, what: str) -> Exception:
+    if head["error"] == "format":
+        return FormatError(head["file"], head["offset"], head["text"])
+    if head["error"] == "user":
+        return UserError(head["text"])
+    if head["error"] == "lost":
+        return OSError(head["errno"], head["text"], head["file"])
+    return RuntimeError(f"[data] {file}, {what}: a process that tokenizes failed: {head['text']}")

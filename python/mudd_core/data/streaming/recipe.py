@@ -1,0 +1,103 @@
+"""What decides the ids of a stream's documents: files, tokenizer, frame, and which documents are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.corpus import is_held_out
+from mudd_core.data.pipelines.documents import Frame, TextFiles, framed
+from mudd_core.data.streaming.messages import Message
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
+from mudd_core.data.tokenizer_trial import take_for_tried
+
+Int32 = npt.NDArray[np.int32]
+# all; train: those that are not held out by their hash; held: the others.
+Kept = Literal["all", "train", "held"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a process needs to know. longest: ids of a document that are used, 0 for all; tail: see DocumentTable."""
+
+    texts: TextFiles
+    tokenizer: TokenizerSource
+    frame: Frame
+    kept: Kept = "all"
+    longest: int = 0
+    tail: int = 0
+
+    def message(self) -> Message:
+        """As it goes to a process."""
+        texts, tokenizer = self.texts, self.tokenizer
+        head = {
+            "files": [str(file) for file in texts.files],
+            "named": texts.named,
+            "column": texts.column,
+            "cuts": texts.cuts,
+            "identity": tokenizer.identity,
+            "tokenizer_file": tokenizer.file,
+            "frame": self.frame,
+            "kept": self.kept,
+            "longest": self.longest,
+            "tail": self.tail,
+        }
+        return head, [np.frombuffer(tokenizer.data, np.uint8)]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The same inside a process, with its tokenizer made."""
+
+    texts: TextFiles
+    tokenizer: Tokenizer
+    frame: Frame
+    kept: Kept
+    longest: int
+    tail: int
+
+    @classmethod
+    def of_message(cls, message: Message) -> Encoder:
+        """What Recipe.message told."""
+        head, (data,) = message
+        files = tuple(Path(file) for file in head["files"])
+        texts = TextFiles("train", files, head["named"], head["column"], head["cuts"])
+        take_for_tried(data.tobytes())
+        made = stored_tokenizer(head["identity"], data.tobytes(), head["tokenizer_file"])
+        return cls(texts, made, head["frame"], head["kept"], head["longest"], head["tail"])
+
+    def documents(self, file: int) -> Iterator[bytes]:
+        """The documents of one file, kept or not."""
+        return (text for _, text in replace(self.texts, files=(self.texts.files[file],)).texts())
+
+    def keeps(self, text: bytes) -> bool:
+        """Whether a document is one of those that the stream has."""
+        if self.kept == "all":
+            return True
+        return is_held_out(hashlib.sha256(text).digest()) == (self.kept == "held")
+
+    def ids(self, texts: Sequence[bytes]) -> list[Int32]:
+        """The ids of documents as they are used. UserError for one outside the vocabulary."""
+        size = self.tokenizer.vocab_size
+        rows = framed(self.tokenizer, self.frame, texts) if texts else []
+        for row in rows:
+            if row.size and not 0 <= int(row.min()) <= int(row.max()) < size:
+                raise UserError(
+                    f"[data.tokenizer] expected ids in [0, {size}), got {row.min()} to {row.max()}"
+                )
+        return [self._cut(row).astype(np.int32) for row in rows]
+
+    def _cut(self, row: Any) -> Any:
+        if self.longest == 0 or row.size <= self.longest:
+            return row
+        if self.tail == 0:
+            return row[: self.longest]
+        return np.concatenate([row[: self.longest - self.tail], row[-self.tail :]])

@@ -1,0 +1,121 @@
+"""Rows of a stream by global sample number: what stands in for rows of a token cache."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from mudd_core.base.errors import StopRequestedError
+from mudd_core.data.corpus import Progress
+from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.streaming.cursor import BatchStream, Cursor, known
+
+KEPT_BATCHES = 2  # that may be asked for again, as a step that lost its source does
+KEPT_CURSORS = 64
+
+
+class StreamRows:
+    """Rows of training in order of their numbers; going back reads again from the last cursor before."""
+
+    core = None
+    rows = 0  # only the end of an epoch tells
+
+    def __init__(
+        self,
+        pipeline: str,
+        shape: RowShape,
+        parts: tuple[str, ...],
+        opened: Callable[[Cursor | None], BatchStream],
+        cursors: OrderedDict[int, Cursor],
+        progress: Progress | None,
+    ) -> None:
+        """opened: a stream from a cursor on. cursors: by batch, kept for streams that are opened anew."""
+        self.pipeline, self.shape, self.parts = pipeline, shape, parts
+        self._opened, self._cursors, self._progress = opened, cursors, progress
+        self._stream: BatchStream | None = None
+        self._batches: OrderedDict[int, dict[str, Int32]] = OrderedDict()
+
+    def batches(self, epochs: int) -> None:
+        """Unknown: a run hears of the end of its data when it comes."""
+        return None
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        size = self.shape.batch_size
+        wanted = range(first_sample // size, (first_sample + n_samples - 1) // size + 1)
+        found = [self._batch(number) for number in wanted]
+        begin = first_sample - wanted.start * size
+        if len(found) == 1 and begin == 0 and n_samples == size:
+            return {name: array.copy() for name, array in found[0].items()}
+        names = ("inputs", "targets", *self.parts)
+        return {
+            name: np.concatenate([batch[name] for batch in found])[begin : begin + n_samples].copy()
+            for name in names
+        }
+
+    def cursor(self, batch: int) -> Cursor | None:
+        """The newest known place that is not behind this batch."""
+        before = [number for number in self._cursors if number <= batch]
+        return self._cursors[max(before)] if before else None
+
+    def go_on(self, cursor: object) -> None:
+        """Take a place from a checkpoint; one of another version or pipeline is passed over."""
+        found = known(cursor, self.pipeline)
+        if found is not None:
+            self._cursors[found["batch"]] = found
+
+    def close(self) -> None:
+        """End the processes; they start again if a batch is asked for."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _batch(self, number: int) -> dict[str, Int32]:
+        if number in self._batches:
+            return self._batches[number]
+        stream = self._at(number)
+        try:
+            arrays = stream.take()
+        except BaseException:
+            self.close()  # it may stand within a batch
+            raise
+        self._remember(stream)
+        self._batches[number] = arrays
+        while len(self._batches) > KEPT_BATCHES:
+            self._batches.popitem(last=False)
+        return arrays
+
+    def _remember(self, stream: BatchStream) -> None:
+        self._cursors[stream.batch] = stream.cursor()
+        while len(self._cursors) > KEPT_CURSORS:
+            self._cursors.popitem(last=False)
+
+    def _at(self, number: int) -> BatchStream:
+        """The stream in front of this batch."""
+        stream = self._stream
+        if stream is None or stream.batch > number:
+            self.close()
+            stream = self._stream = self._opened(self.cursor(number))
+        begin, told = stream.batch, time.monotonic() + 1
+        try:
+            while stream.batch < number:
+                self._pass(stream)
+                if self._progress is not None and time.monotonic() >= told:
+                    told = time.monotonic() + 0.1
+                    self._progress("tokenizing up to the step", stream.batch - begin, number - begin)
+        except BaseException:
+            self.close()
+            raise
+        return stream
+
+    def _pass(self, stream: BatchStream) -> None:
+        from mudd_core import _core
+
+        if _core.stop_requested():
+            raise StopRequestedError(
+                f"[data] stop requested while batches were passed over, at {stream.batch:,}"
+            )
+        stream.take()
+        self._remember(stream)

@@ -1,0 +1,89 @@
+"""The validation documents of a stream: they are tokenized first, into a token cache of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.data.cache import SplitPlace, TokenCache
+from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.pipelines.documents import DocumentSource, Frame, TextFiles
+from mudd_core.data.pipelines.documents_build import documents_cache
+from mudd_core.data.streaming.in_order import InOrder
+from mudd_core.data.streaming.processes import Processes
+from mudd_core.data.tokenizer_source import TokenizerSource
+
+_NONE = SplitPlace(0, 0, 2, (), 0, 0)
+
+
+class ValidationCache(TokenCache):
+    """A cache whose documents validate, as a cache of both splits has them."""
+
+    def document_starts(self, split: Split) -> npt.NDArray[np.uint64]:
+        return super().document_starts("train" if split == "valid" else "valid")
+
+
+@dataclass(frozen=True)
+class ChosenTexts:
+    """Documents of training files that validate: those that `processes` keep, or the first `count` of them.
+
+    They come as ids. identity: of what decides them.
+    """
+
+    split: Split
+    files: tuple[Path, ...]
+    of: TextFiles
+    frame: Frame
+    processes: Callable[[], Processes]
+    count: int = 0
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """(0, ids of a document)."""
+        if not self.files:
+            return
+        processes = self.processes()
+        try:
+            source = InOrder(processes, range(len(self.files)))
+            taken = 0
+            while (self.count == 0 or taken < self.count) and (document := source.take()) is not None:
+                taken += 1
+                yield 0, document.ids.astype(np.int64).tobytes()
+        finally:
+            processes.close()
+
+    def groups(self) -> Sequence[ChosenTexts]:
+        """One part."""
+        return [self]
+
+    def identity(self) -> list[Any]:
+        """Files and rule."""
+        return ["validation", self.of.identity(), self.frame, self.count]
+
+
+def validation_cache(
+    root: Path,
+    source: DocumentSource,
+    tokenizer: TokenizerSource,
+    processes: Callable[[], Processes],
+    first: int,
+    progress: Progress,
+) -> TokenCache:
+    """The documents of the files for validation, else those of the training files that are held out.
+
+    first: so many of them instead of those held out by their hash.
+    """
+    assert isinstance(source.train, TextFiles) and isinstance(source.valid, TextFiles)
+    none = replace(source.valid, files=())
+    if source.valid.files:
+        wanted = DocumentSource(replace(source.valid, split="train"), none, source.frame, False)
+    else:
+        texts = ChosenTexts("train", source.train.files, source.train, source.frame, processes, first)
+        wanted = DocumentSource(texts, none, "ids", False)
+    made = documents_cache(root, wanted, tokenizer, progress)
+    members = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    return ValidationCache(**{**members, "train": _NONE, "valid": made.train})

@@ -1,0 +1,32 @@
+"""The place of a run in its data, in a checkpoint: what finds the next batch without reading all before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MEMBER = "data"
+
+
+def place_of(rows: Any, batch: int) -> dict[str, Any]:
+    """The member of a checkpoint's state that has the place of a batch; none where its number says enough."""
+    from mudd_core.data.pipelines.pipeline import Cursored
+
+    cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
+    return {} if cursor is None else {MEMBER: dict(cursor)}
+
+
+def go_on(rows: Any, state: Mapping[str, Any]) -> None:
+    """Give rows the place of a checkpoint's state."""
+    from mudd_core.data.pipelines.pipeline import Cursored
+
+    if MEMBER in state and isinstance(rows, Cursored):
+        rows.go_on(state[MEMBER])
+
+
+def end(rows: Any) -> None:
+    """End what rows have running beside this process."""
+    from mudd_core.data.streaming.rows import StreamRows
+
+    if isinstance(rows, StreamRows):
+        rows.close()
