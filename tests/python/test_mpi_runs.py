@@ -192,7 +192,7 @@ sys.path[:0] = {paths!r}
 from mudd_core.base.errors import FormatError
 from mudd_core.cli.rank import ended, leave
 from mudd_core.dist import launched
-from mudd_core.run import trainer
+from mudd_core.run import state, trainer, updates, validator
 from mudd_core.run.ranks import Ranks
 from test_real_runs_of_ranks import config_of
 
@@ -202,8 +202,8 @@ if comm.rank == 1:
     def fail(*_, **__):
         raise FormatError("part.bin", 12, "torn") if place == "evaluate" else ZeroDivisionError(place)
     owner, name = {{
-        "start": (trainer, "Recovery"),
-        "forward": (trainer.Trainer, "_step"), "evaluate": (trainer, "evaluate"), "save": (trainer.RunState, "state"),
+        "start": (updates, "Recovery"),
+        "forward": (updates.Updates, "take"), "evaluate": (validator, "evaluate"), "save": (state.RunState, "state"),
     }}[place]
     setattr(owner, name, fail)
 def train():

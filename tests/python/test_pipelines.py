@@ -218,7 +218,7 @@ def test_a_validation_may_take_its_first_documents_only(kind: str, texts: Path) 
     def targets(*words: str) -> list[int]:
         trainer = Trainer(_config(kind, texts, "eval.max_batches=0", *words))
         found: list[int] = []
-        for batch in trainer._components.validation_batches():
+        for batch in trainer._run.components.validation_batches():
             ids = np.asarray(batch["targets"]).reshape(-1)
             found += [int(one) for one in ids if one >= 0]
         assert trainer.validate().targets == len(found)

@@ -96,13 +96,6 @@ class Recovery:
             "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
         )
 
-    def refuse_spoilt(self) -> None:
-        """DivergedError where the engine's weights or moments are not finite."""
-        if self._guard.spoilt:
-            raise DivergedError(
-                "[train] weights or moments are not finite: neither trained further nor saved; make a new Trainer"
-            )
-
     def go_back(self, step: int) -> None:
         """Restore the last scheduled checkpoint, and leave out the batches from there to update `step`."""
         guard, store = self._guard, self._store

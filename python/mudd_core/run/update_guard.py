@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mudd_core.base.errors import DivergedError
 from mudd_core.config import TrainConfig
 from mudd_core.run.records import StepReport, kept
 
@@ -53,6 +54,13 @@ class UpdateGuard:
     def batch_index(self, step: int) -> int:
         """The batch of update `step` (from 0): rewinds have left some out."""
         return step + sum(rewind.batches for rewind in self.rewinds)
+
+    def refuse_spoilt(self) -> None:
+        """Raise DivergedError where the engine's weights or moments are not finite."""
+        if self.spoilt:
+            raise DivergedError(
+                "[train] weights or moments are not finite: neither trained further nor saved; make a new Trainer"
+            )
 
     def limits(self) -> tuple[float, float] | None:
         """The largest loss and gradient norm of the next update; None while the window fills or the rule is off."""

@@ -1,0 +1,85 @@
+"""The parts of one run that its loop, updates and saves share."""
+
+from __future__ import annotations
+
+from mudd_core.config import Config
+from mudd_core.run import data_place
+from mudd_core.run.components import Components, add_text
+from mudd_core.run.log import RunLog
+from mudd_core.run.ranks import Ranks
+from mudd_core.run.records import DATA_FACT, Engine
+from mudd_core.run.shared_store import SharedStore
+from mudd_core.run.state import RunState
+from mudd_core.run.store import RunStore
+from mudd_core.run.styles import RunFacts
+from mudd_core.run.watch import Watch
+
+
+class Session:
+    """One run in this process: what it is made of, how far it is, where it writes.
+
+    components: replaced once, when a run of a given model first needs the config's text.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        components: Components,
+        store: RunStore | SharedStore | None,
+        log: RunLog,
+        ranks: Ranks,
+        fingerprint: str | None,
+    ) -> None:
+        """fingerprint: of the token cache that a resumed run was started with."""
+        self.config, self.components = config, components
+        self.store, self.log, self.ranks = store, log, ranks
+        log.warn(components.warnings)
+        for note in components.notes:
+            log.say(note)
+        if store is not None:
+            self.need_text(fingerprint)
+        self.state = RunState(config, self.components)
+        self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
+        log.use(self._facts())
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that makes the updates."""
+        return self.components.engine
+
+    def need_text(self, fingerprint: str | None = None) -> None:
+        """Read the config's text, where this run has not done so yet."""
+        if DATA_FACT not in self.components.facts:
+            self.components = add_text(self.components, self.config, fingerprint, self.ranks)
+            self.log.warn(self.components.warnings)
+
+    def reopen_rows(self) -> None:
+        """Open the files of the training rows anew."""
+        self.watch.phase("data", self.state.step_done + 1)
+        self.end_rows()
+        self.engine.batcher = self.components.reopened_rows()
+
+    def end_rows(self) -> None:
+        """End what the training rows have running beside this process."""
+        data_place.end(self.engine.batcher)
+
+    def _facts(self) -> RunFacts:
+        parts = self.components
+        return RunFacts(
+            self.config,
+            self.store.path if self.store else None,
+            parts.flops_per_token,
+            parts.peak,
+            lambda: parts.model.parameters,
+            parts.documents,
+            self._inside,
+        )
+
+    def _inside(self, step: int) -> dict[str, float]:
+        """Return statistics of the model on the first row of the batch of update `step`."""
+        from mudd_core.engine.inside import inside_of
+
+        train = self.config.train
+        first = self.state.guard.batch_index(step - 1) * train.batch_size
+        reader = inside_of(self.components.model, train.seq_len)
+        return {} if reader is None else reader.read(self.engine.batcher.arrays(first, 1)["inputs"])

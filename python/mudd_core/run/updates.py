@@ -1,0 +1,57 @@
+"""One update of a run: the batch, the step of the engine, what the finite check decides, the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.engine.rates import learning_rate
+from mudd_core.run.lost_source import LostSource
+from mudd_core.run.records import StepRecord, StepReport
+from mudd_core.run.recovery import Recovery
+from mudd_core.run.requests import Requests
+from mudd_core.run.same_weights import compare_due, compare_weights
+from mudd_core.run.session import Session
+
+
+class Updates:
+    """Makes the updates of a run. Each one is whole, or changes nothing."""
+
+    def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
+        self._run, self._source, self._requests = run, source, requests
+        self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.log, run.ranks)
+
+    def take(self, batch: Mapping[str, Any] | None = None, *, settle: bool = True) -> StepRecord | None:
+        """Make the next update on the run's own batch or on a given one; None if a stop dropped it.
+
+        settle: as Engine.train_step. A record whose step is above step_done: the run went back to a checkpoint.
+        """
+        run, state = self._run, self._run.state
+        t = state.step_done
+        begin = time.perf_counter()
+        state.guard.refuse_spoilt()
+        if run.store is not None:
+            run.store.ended = False
+        run.watch.phase("forward", t + 1)
+        lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
+
+        def take() -> StepReport:
+            return run.engine.train_step(state.guard.batch_index(t), lr, batch, limits, flags, settle)
+
+        report = take() if batch is not None else self._source.reading(t + 1, take)
+        if report is None:
+            return None
+        self._requests.heard(report)
+        if report.stopped:
+            return None
+        goes_back = self._recovery.judge(t, report, own_batch=batch is None)
+        seconds = time.perf_counter() - begin
+        run.watch.phase("idle", t + 1)
+        run.watch.took_step(seconds)
+        record = state.took_step(report, lr, seconds, run.engine.figures())
+        if goes_back:
+            self._recovery.go_back(t)
+        if compare_due(run.ranks, run.config.dist.compare_every, record.step):
+            compare_weights(run.ranks, run.engine.state_parts(), record.step)
+        return record
