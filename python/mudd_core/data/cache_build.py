@@ -37,11 +37,16 @@ def build_cache(root: Path, corpus: Corpus, source: TokenizerSource, progress: P
     try:
         _build(root, name, corpus, source, progress)
     except OSError as e:
-        raise SaveError(
-            f"[data.cache_dir] the token cache {root / name} cannot be written: {e.strerror or e}; "
-            "free some space or choose another data.cache_dir"
-        ) from None
+        raise unwritten(root / name, e) from None
     return open_cache(root / name)
+
+
+def unwritten(cache: Path, error: OSError) -> SaveError:
+    """The error of a cache that the disk did not take."""
+    return SaveError(
+        f"[data.cache_dir] the token cache {cache} cannot be written: {error.strerror or error}; "
+        "free some space or choose another data.cache_dir"
+    )
 
 
 def _build(root: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from mudd_core.base.packages import needed
 from mudd_core.data.formats.bounded import CappedFile
-from mudd_core.data.formats.columnar import rows
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns
-from mudd_core.data.formats.parquet import damaged
+from mudd_core.data.formats.columnar import checked, damage_found, records_of
+from mudd_core.data.formats.format import Columns, Format, Record
 
 _MAGIC = b"ARROW1\0\0"
 _STREAM = b"\xff\xff\xff\xff"
@@ -25,33 +24,23 @@ def is_indexed(path: Path) -> bool:
 def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
     """The reader and the names of its columns."""
     ipc = needed("pyarrow.ipc", f"[data] {path}", "to read Arrow files")
-    try:
+    with damage_found(path):
         indexed = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
         reader = ipc.open_file(file) if indexed else ipc.open_stream(file)
         return reader, list(reader.schema.names)  # a name may be no UTF-8
-    except Exception as error:
-        raise damaged(path, error) from None
 
 
 def batches(reader: Any, path: Path, groups: list[int] | None = None) -> Iterator[Any]:
-    """The record batches, each checked whole before a value is read; groups: these alone, of a file with an index."""
+    """The record batches, each checked whole; groups: these alone, of a file with an index."""
     count = getattr(reader, "num_record_batches", None)
     wanted = range(count or 0) if groups is None else groups
-    try:
-        for batch in reader if count is None else (reader.get_batch(i) for i in wanted):
-            batch.validate(full=True)
-            yield batch
-    except Exception as error:
-        raise damaged(path, error) from None
+    return checked(lambda: reader if count is None else (reader.get_batch(i) for i in wanted), path)
 
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file."""
-    with CappedFile(path) as file:
-        reader, names = open_file(path, file)
-        require_columns(path, columns, names)
-        yield from rows(batches(reader, path), columns, path)
+    return records_of(path, columns, open_file, lambda reader: batches(reader, path))
 
 
 FORMAT = Format("arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records)

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError
-from mudd_core.data.formats.format import Columns, Record, Value
+from mudd_core.data.formats.bounded import CappedFile
+from mudd_core.data.formats.format import Columns, Record, Value, require_columns
 
 BATCH_ROWS = 256
+
+
+@contextlib.contextmanager
+def damage_found(path: Path) -> Iterator[None]:
+    """Raise FormatError, in one line, for whatever pyarrow raises."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())
+        reason = f"pyarrow cannot read it: {type(error).__name__}: {text[:200]}"
+        raise FormatError(str(path), 0, reason) from None
+
+
+def checked(batches: Callable[[], Iterable[Any]], path: Path) -> Iterator[Any]:
+    """The record batches of a file, each checked whole before a value is read."""
+    with damage_found(path):
+        for batch in batches():
+            batch.validate(full=True)
+            yield batch
+
+
+def records_of(
+    path: Path,
+    columns: Columns,
+    open_file: Callable[[Path, CappedFile], tuple[Any, list[str]]],
+    batches: Callable[[Any], Iterator[Any]],
+) -> Iterator[Record]:
+    """The rows of a file. open_file: gives its reader and the names of its columns; batches: reads from the reader."""
+    with CappedFile(path) as file:
+        reader, names = open_file(path, file)
+        require_columns(path, columns, names)
+        yield from rows(batches(reader), columns, path)
 
 
 def rows(batches: Iterator[Any], columns: Columns, path: Path) -> Iterator[Record]:

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mudd_core.base.errors import SaveError, StopRequestedError, UserError
+from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.data.cache import FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
-from mudd_core.data.cache_build import ENCODE_BYTES, Spool, write_h5, write_synced
+from mudd_core.data.cache_build import ENCODE_BYTES, Spool, unwritten, write_h5, write_synced
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.corpus import Progress, Split, is_held_out
 from mudd_core.data.pipelines.documents import DocumentSource, Texts, framed
@@ -78,10 +78,7 @@ def documents_cache(
             try:
                 _Build(root, name, source, tokenizer, progress).run()
             except OSError as e:
-                raise SaveError(
-                    f"[data.cache_dir] the token cache {root / name} cannot be written: {e.strerror or e}; "
-                    "free some space or choose another data.cache_dir"
-                ) from None
+                raise unwritten(root / name, e) from None
     return open_cache(root / name)
 
 
