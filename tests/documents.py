@@ -47,6 +47,14 @@ def commands(name: str) -> list[Command]:
     return [Command(words[0], tuple(words[1:])) for words in parts]
 
 
+def others(name: str) -> list[tuple[str, str]]:
+    """The commands of a document that are not this program's, and what takes their place."""
+    lines = (FOLDER / f"{name}.txt").read_text().splitlines()
+    rest = (line.removeprefix("not run: ") for line in lines if line.startswith("not run: "))
+    found = (line.partition(" -> ") for line in rest)
+    return [(theirs, ours) for theirs, _, ours in found]
+
+
 def asked(command: Command) -> Asked:
     """The command line in parts, as cli/argv.py takes it apart."""
     first = {"mudd_core.train": "jax_lm.train"}.get(command.program, "")

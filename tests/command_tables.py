@@ -1,0 +1,83 @@
+"""The commands of the documents in docs/coming-from/*.md, from tests/data/documents (./run docs writes them anew).
+
+They stand between the lines `<!-- commands: DOCUMENT -->` and `<!-- end of the commands -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import documents
+
+_PART = re.compile(r"<!-- commands: (\w+) -->\n.*?<!-- end of the commands -->", re.DOTALL)
+_WIDTH = 116
+_BAR = r"\|"  # in a cell of a table
+# What we type in place of what the document has.
+_PROGRAMS = {
+    "muddformer": {"./launch.py": "python MaxText/train.py"},
+    "tokenformer": {"./launch.py": "python3 MaxText/train.py"},
+    "mu_transformer": {"./launch.py": "poetry run python3 mu_transformer/jax_impl/launch.py"},
+    "jax_lm": {
+        "python -m mudd_core.preprocess": "python -m jax_lm.preprocess",
+        "python -m mudd_core.train": "python -m jax_lm.train",
+    },
+    "mlperf_moe": {"./launch.py clm": "python run_clm.py"},
+}
+
+
+def drawn(page: str) -> str:
+    """The text of a page with its commands as the documents have them."""
+    return _PART.sub(lambda m: f"<!-- commands: {m[1]} -->\n{part(m[1])}\n<!-- end of the commands -->", page)
+
+
+def part(name: str) -> str:
+    """The commands of a document beside ours."""
+    programs = _PROGRAMS[name]
+    told = ", ".join(f"`{ours}` for `{theirs}`" for ours, theirs in programs.items())
+    lines = [f"Its commands are ours with another program name, {told}:", "", "```sh"]
+    for command in documents.commands(name):
+        program = {"launch.py": "./launch.py"}.get(command.program, f"python -m {command.program}")
+        lines += _wrapped([program, *_units(command.words)])
+    lines.append("```")
+    if others := documents.others(name):
+        lines += ["", "| its other commands | here |", "| --- | --- |"]
+        lines += [f"| `{theirs.replace('|', _BAR)}` | {_linked(ours)} |" for theirs, ours in others]
+    return "\n".join(lines)
+
+
+def _linked(text: str) -> str:
+    """A text of the documents as a page in coming-from has it."""
+    return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", text)
+
+
+def _quoted(word: str) -> str:
+    return shlex.quote(word) if re.search(r"[\s\"'()&;<>|$*?]", word) and "=" not in word else word
+
+
+def _units(words: tuple[str, ...]) -> list[str]:
+    """The arguments, a flag and the value behind it as one."""
+    found: list[str] = []
+    for word in map(_quoted, words):
+        if (
+            found
+            and found[-1].startswith("--")
+            and not re.search("[= ]", found[-1])
+            and not word.startswith("--")
+        ):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
+
+
+def _wrapped(words: list[str]) -> list[str]:
+    """A command in lines that end with a backslash, the last one without."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > _WIDTH:
+            lines[-1] += " \\"
+            lines.append(f"    {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines
