@@ -15,6 +15,7 @@ from mudd_core import checkpoint, cli
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, OptimConfig, StartConfig, TokenFormerConfig, TrainConfig
 from mudd_core.run import grow
+from mudd_core.run.start_source import Source, step_folder
 from mudd_core.tools.grow_command import PRESERVED
 from small_models import make_batch
 
@@ -26,9 +27,9 @@ def old_model(**options: Any) -> mc.Model:
     return mc.Model(dataclasses.replace(OLD, **options), seed=3)
 
 
-def source_of(model: mc.Model) -> grow.Source:
+def source_of(model: mc.Model) -> Source:
     tensors = {name: np.array(value) for name, value in model.parameters.items()}
-    return grow.Source(Path("memory"), tensors, None, False)
+    return Source(Path("memory"), tensors, None, False)
 
 
 def grown_model(old: mc.Model, how: str, slot_number: int = -1, slots: int = 45, **options: Any) -> mc.Model:
@@ -272,7 +273,7 @@ def test_a_run_with_a_checkpoint_does_not_look_at_the_path(
 )
 def test_a_step_may_be_named_as_in_the_original_programs(theirs: str, tmp_path: Path) -> None:
     ours = tmp_path / "checkpoints" / "step-7"
-    assert grow.step_folder(tmp_path / theirs) == tmp_path / theirs
+    assert step_folder(tmp_path / theirs) == tmp_path / theirs
     ours.mkdir(parents=True)
-    assert grow.step_folder(tmp_path / theirs) == ours
-    assert grow.step_folder(tmp_path / "checkpoints" / "8") == tmp_path / "checkpoints" / "8"
+    assert step_folder(tmp_path / theirs) == ours
+    assert step_folder(tmp_path / "checkpoints" / "8") == tmp_path / "checkpoints" / "8"

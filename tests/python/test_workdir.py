@@ -17,7 +17,7 @@ import pytest
 from fake_runs import config_of, make
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.run import workdir
+from mudd_core.run import lease
 from mudd_core.run.store import RunStore
 from mudd_core.run.workdir import Workdir, write_json
 
@@ -120,7 +120,7 @@ def no_locks(*_: object) -> None:
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-def test_without_locks_a_lease_stands_in(
+def test_without_locks_a_lease_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
@@ -128,14 +128,15 @@ def test_without_locks_a_lease_stands_in(
     assert "file system without locks" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
         Workdir(tmp_path)
-    old = time.time() - 2 * workdir.LEASE_SECONDS
+    old = time.time() - 2 * lease.LEASE_SECONDS
     os.utime(tmp_path / ".lease", (old, old))
     second = Workdir(tmp_path)  # a dead holder's lease is taken over
-    first._last_beat = old
+    assert first._lease is not None and second._lease is not None
+    first._lease._last_look = old
     with pytest.raises(UserError, match="in use by process"):  # it was not dead: the later one has it
         first.beat()
     first.close()
-    second._last_beat = old
+    second._lease._last_look = old
     second.beat()
     with pytest.raises(UserError):
         Workdir(tmp_path)
@@ -145,7 +146,7 @@ def test_without_locks_a_lease_stands_in(
 
 def test_a_lease_is_renewed_whatever_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    monkeypatch.setattr(workdir, "LEASE_SECONDS", 0.06)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.06)
     with Workdir(tmp_path):
         begin = (tmp_path / ".lease").stat().st_mtime_ns
         for _ in range(500):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.members import member
+from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, from_dict
-from mudd_core.run.records import DATA_FACT
+from mudd_core.run.records import DATA_FACT, Summary
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -43,3 +43,13 @@ def read_saved_config(workdir: Path) -> Config:
     if not file.is_file():
         raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
     return from_dict(read_object(file))
+
+
+def finished_summary(file: Path, config: Config) -> Summary | None:
+    """The summary of a finished run; None while there is something left to do, by the config as it is now."""
+    raw = read_object(file) if file.exists() else None
+    if not raw or raw.get("stopped"):
+        return None
+    loss = raw.get("val_loss")
+    reached = raw.get("reached") is True and isinstance(loss, float) and loss <= config.eval.target_loss
+    return build(Summary, raw, file) if reached or raw.get("step") == config.train.steps else None

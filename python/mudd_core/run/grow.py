@@ -8,117 +8,23 @@ model then computes what it computed before), or keys and values of zero (`zero_
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import local
-from mudd_core.base.storage import mapped
 from mudd_core.checkpoint import dtypes, whole_parts
-from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config, TokenFormerConfig
 from mudd_core.engine.frozen import set_weight
+from mudd_core.run.start_source import Source, read_source, start_path
 
 Array = npt.NDArray[Any]
 
 # Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
 _GROWING = ("key", "value", "key_bias")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Weights to start from. config: of the run they come from, if known; state: whether moments are there.
-
-    step: of the checkpoint; 0 for weights alone.
-    """
-
-    path: Path
-    tensors: dict[str, Array]
-    config: Config | None
-    state: bool
-    step: int = 0
-
-    def slots(self, part: str) -> int:
-        """Stored slots of a part of the first block: attn.q, attn.o or ffn; 0 where it has none."""
-        key = self.tensors.get(f"blocks.0.{part}.key")
-        return 0 if key is None else key.shape[0]
-
-
-_THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of a step's folder in the original programs
-
-
-def step_folder(path: Path) -> Path:
-    """The folder of our step that a path names as original programs do: `checkpoints/7[/items]`, `checkpoint_7`.
-
-    Other paths, and those that exist, stay as they are.
-    """
-    theirs = path.parent if path.name == "items" else path
-    found = _THEIRS.fullmatch(theirs.name)
-    if path.exists() or found is None:
-        return path
-    folder = theirs.parent if theirs.parent.name == "checkpoints" else theirs.parent / "checkpoints"
-    ours = folder / f"step-{found[1] or found[0]}"
-    return ours if ours.is_dir() else path
-
-
-def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
-    """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
-    run, step = path, -1
-    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
-        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
-    if (run / "checkpoints").is_dir():
-        return run, step
-    if state:
-        raise UserError(
-            f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
-        )
-    return None, -1
-
-
-def check_source(path: str | Path, *, state: bool = False) -> None:
-    """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
-    path = step_folder(local(path, "[start] load_parameters_path"))
-    if not path.exists():
-        raise UserError(
-            f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
-            f"got '{path}', which does not exist"
-        )
-    run, step = run_and_step(path, state)
-    if run is None:
-        weight_files(path)
-    elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
-        raise UserError(f"[start] {path} has no checkpoint yet")
-
-
-def read_source(path: str | Path, *, state: bool = False) -> Source:
-    """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
-
-    state: read the optimizer's moments too; UserError where there are none.
-    """
-    from mudd_core.run.files import read_saved_config
-
-    path = step_folder(local(path, "[start] load_parameters_path"))
-    run, step = run_and_step(path, state)
-    if run is None:
-        return Source(path, load_weights(path, keep_bf16=True), None, False)
-    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
-    folder = run / "checkpoints"
-    if step < 0:
-        found = checkpoint.load_newest(folder, only=wanted)
-        if found is None:
-            raise UserError(f"[start] {path} has no checkpoint yet")
-    else:
-        found = checkpoint.load_step(folder, step, only=wanted)
-    config = read_saved_config(run) if (run / "config.json").is_file() else None
-    return Source(found.path, found.tensors, config, state, found.step)
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
@@ -177,17 +83,6 @@ def start_weights(
         fresh = np.zeros_like(initial) if zero else initial
         result[name] = grown(name, old, fresh, slot_number)
     return result
-
-
-def start_path(config: Config) -> str:
-    """start.load_parameters_path, a mounted bucket's prefix replaced by its folder (storage.map)."""
-    return mapped(config.start.load_parameters_path, config.storage.map)
-
-
-def check_start(config: Config) -> None:
-    """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
-    if config.start.load_parameters_path:
-        check_source(start_path(config), state=config.start.keep_optimizer)
 
 
 def start_from(config: Config, engine: Any) -> tuple[str, Source]:

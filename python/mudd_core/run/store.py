@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mudd_core import checkpoint
-from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.errors import FormatError, SaveError
 from mudd_core.base.members import build
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
@@ -23,9 +21,9 @@ from mudd_core.config import (
     to_dict,
 )
 from mudd_core.config.fields import replace_path
-from mudd_core.run import config_source
 from mudd_core.run.config_source import ConfigSource
-from mudd_core.run.files import read_facts, read_object, read_saved_config
+from mudd_core.run.files import finished_summary, read_facts, read_saved_config
+from mudd_core.run.identity import identity
 from mudd_core.run.logs import Logs
 from mudd_core.run.longer import extended
 from mudd_core.run.metrics import Row, read_rows
@@ -107,23 +105,7 @@ class RunStore:
     def summary(self) -> Summary | None:
         """The summary of a finished run; None while there is something left to do."""
         assert self.config is not None
-        file = self.dir.summary_file
-        raw = read_object(file) if file.exists() else None
-        if not raw or raw.get("stopped"):
-            return None
-        if raw.get("step") != self.config.train.steps and not self._reached(raw):
-            return None
-        return build(Summary, raw, file)
-
-    def _reached(self, summary: Mapping[str, Any]) -> bool:
-        """Whether the run ended at eval.target_loss, as the field is now."""
-        assert self.config is not None
-        loss = summary.get("val_loss")
-        return (
-            summary.get("reached") is True
-            and isinstance(loss, float)
-            and loss <= self.config.eval.target_loss
-        )
+        return finished_summary(self.dir.summary_file, self.config)
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""
@@ -149,16 +131,7 @@ class RunStore:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
         saved = self.saved_facts()
-        for name, value in facts.items():
-            if value is not None and name in saved and saved[name] != value:
-                raise UserError(
-                    f"[resume] {self.path} was made with another {name}: saved {saved.get(name)!r}, "
-                    f"now {value!r}. Bring the old one back, or give another --workdir."
-                )
-        fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-        source = {} if self.source is None else {config_source.MEMBER: self.source.to_dict()}
-        known = {name: value for name, value in facts.items() if value is not None}
-        run = {**(saved or fresh), **known, **source}  # an imported run gets its facts at the first start
+        run = identity(self.path, saved, facts, self.source)
         self.run_id = run["run_id"]
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))

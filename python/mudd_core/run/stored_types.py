@@ -13,7 +13,7 @@ from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
-from mudd_core.run.grow import run_and_step
+from mudd_core.run.start_source import run_and_step
 
 
 def stored_types(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, str]:

@@ -19,7 +19,6 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.run import signals
 from mudd_core.run.components import Components, assemble, with_model_of, with_steps
-from mudd_core.run.grow import check_start
 from mudd_core.run.log import RunLog
 from mudd_core.run.lost_source import LostSource, SourceLostError
 from mudd_core.run.progress import Progress
@@ -29,6 +28,7 @@ from mudd_core.run.requests import Requests
 from mudd_core.run.saves import Saves
 from mudd_core.run.session import Session
 from mudd_core.run.shared_store import SharedStore, open_store
+from mudd_core.run.start_source import check_start
 from mudd_core.run.store import RunStore
 from mudd_core.run.trace import Trace
 from mudd_core.run.tracker import require_tracker

@@ -15,7 +15,6 @@ import secrets
 import socket
 import stat
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -26,10 +25,10 @@ from typing import Any
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import kind_of, open_regular, read_bytes, write_file
+from mudd_core.base.regular_files import kind_of, open_regular
+from mudd_core.run.lease import Lease, content, is_alive
 from mudd_core.run.metrics import plain
 
-LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
 # Kinds of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
@@ -64,9 +63,8 @@ class Workdir:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
         self.path = local(path, "[workdir] path").absolute()
         self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
-        self._lease = b""  # what ours says; empty where there is a lock
+        self._lease: Lease | None = None  # in place of a lock, where there are none
         self.closed = False
-        self._last_beat = 0.0
         self._made: list[Path] = []  # folders that this object made, the innermost first
         self._was_empty = False
         try:
@@ -154,22 +152,16 @@ class Workdir:
         return InUseError(f"[workdir] {self.path} is in use by {name}; {way_out}", self.path)
 
     def _take_lease(self, error: OSError) -> None:
-        lease = self.path / ".lease"
-        if lease.exists() and time.time() - lease.stat().st_mtime < LEASE_SECONDS:
-            raise self._in_use(_lease_found(lease).decode("utf-8", "replace"))
+        file = self.path / ".lease"
+        if is_alive(file):
+            raise self._in_use(content(file).decode("utf-8", "replace"))
         print(
             f"warning: {self.path} is on a file system without locks ({error.strerror}); "
-            f"a lease file renewed while the run lives stands in",
+            "a lease file is used instead and renewed while the run lives",
             file=sys.stderr,
         )
-        self._lease = self._who(id=secrets.token_hex(8))
-        write_file(lease, self._lease)
-        self._last_beat = time.time()
-        closing = threading.Event()
-        self._holds = weakref.finalize(self, _give_up_lease, lease, self._lease, closing)
-        threading.Thread(
-            target=_keep_renewing, args=(lease, self._lease, closing), name="lease", daemon=True
-        ).start()
+        self._lease = Lease(file, self._who(id=secrets.token_hex(8)), self)
+        self._holds = self._lease.give_up
 
     def beat(self) -> None:
         """UserError if the folder is not this object's any more; cheap, call it every step.
@@ -181,11 +173,8 @@ class Workdir:
                 f"[workdir] {self.path} is closed for this Trainer, or a later one of this process took it over; "
                 "make a new Trainer"
             )
-        if self._lease and time.time() - self._last_beat > LEASE_SECONDS / 6:
-            found = _lease_found(self.path / ".lease")
-            if found and found != self._lease:
-                raise self._in_use(found.decode("utf-8", "replace"))
-            self._last_beat = time.time()
+        if self._lease is not None and (other := self._lease.other()):
+            raise self._in_use(other.decode("utf-8", "replace"))
 
     def close(self) -> None:
         """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
@@ -196,7 +185,7 @@ class Workdir:
         except OSError as error:
             raise SaveError(f"[save] {self.path / '.lock'}: {error.strerror}") from error
         finally:
-            self._lease = b""
+            self._lease = None
 
     def _remove_unused(self) -> None:
         """Remove the lock and the folders made by this object, if the folder was empty before and holds no more."""
@@ -232,28 +221,6 @@ def _unlock(file: int) -> None:
         os.ftruncate(file, 0)
     finally:
         os.close(file)  # closing releases it
-
-
-def _lease_found(lease: Path) -> bytes:
-    """What the lease says now; empty if there is none, or none that can be read."""
-    try:
-        return read_bytes(lease, links=False)
-    except OSError:
-        return b""
-
-
-def _keep_renewing(lease: Path, ours: bytes, closing: threading.Event) -> None:
-    """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
-    while not closing.wait(LEASE_SECONDS / 6):
-        with contextlib.suppress(OSError):
-            if _lease_found(lease) == ours:
-                os.utime(lease)
-
-
-def _give_up_lease(lease: Path, ours: bytes, closing: threading.Event) -> None:
-    closing.set()
-    if _lease_found(lease) == ours:  # not another run's, which took it from a halted one
-        lease.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -14,6 +14,7 @@ from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run import grow
+from mudd_core.run.start_source import check_start, read_source, start_path
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -91,13 +92,13 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")
-    grow.check_start(config)
+    check_start(config)
     _core.set_num_threads(config.train.threads)
     check_memory(resolved_model(config, expected_vocabulary(config)), config)
     text = prepare(config)
     new = resolved_model(config, text.vocab_size)
     assert isinstance(new, TokenFormerConfig)
-    source = grow.read_source(grow.start_path(config))
+    source = read_source(start_path(config))
     number = config.start.load_parameters_path_slot_number
     old = grow.old_model_config(new, source, number)
     if preserve:
