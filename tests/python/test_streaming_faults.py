@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 import streaming_cases as cases
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, StopRequestedError, UserError
+from mudd_core.data.streaming import processes
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.run import lost_source
 from mudd_core.run.lost_source import SourceLostError
@@ -143,8 +146,6 @@ def test_a_vanished_file_is_waited_for_then_saved(texts: Path, tmp_path: Path, w
 def test_a_stop_ends_waiting_for_a_process(
     texts: Path, monkeypatch: pytest.MonkeyPatch, closed: list[Any]
 ) -> None:
-    from mudd_core.data.streaming import processes
-
     monkeypatch.setattr(processes, "_PATIENCE", 0.0)
     rows: Any = rows_of(config_of("rows", texts, "stream", f"data.eval_path={texts}/eval"))
     closed.append(rows)
@@ -187,11 +188,53 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_what_fails_in_a_process_is_told(texts: Path, closed: list[Any]) -> None:
     rows: Any = rows_of(config_of("rows", texts, "stream", f"data.eval_path={texts}/eval"))
     rows.arrays(0, BATCH)
-    processes: Processes = rows._stream._processes
+    told: Processes = rows._stream._processes
     closed.append(rows)
-    ticket = processes.submit({"do": "read", "file": 99}, file="a.jsonl", what="records 1 to 2")
+    ticket = told.submit({"do": "read", "file": 99}, file="a.jsonl", what="records 1 to 2")
     with pytest.raises(
         RuntimeError, match=r"a.jsonl, records 1 to 2: a process that tokenizes failed: KeyError"
     ):
-        processes.result(ticket)
+        told.result(ticket)
     assert rows.arrays(BATCH, BATCH)["inputs"].shape == (BATCH, 16)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_killed_goes_on_with_the_same_batches(kind: str, texts: Path, tmp_path: Path) -> None:
+    words = [f"data.eval_path={texts}/eval", "data.workers=2", "train.steps=60", "train.save_every=7"]
+    program = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from streaming_cases import config_of
+from mudd_core.data.pipelines import blocks, document_rows
+from mudd_core.run.trainer import Trainer
+from pathlib import Path
+blocks.CHUNK_DOCUMENTS, document_rows.HELD_BATCHES = 31, 5
+with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {str(tmp_path / "run")!r}) as trainer:
+    for step in range(int(sys.argv[1])):
+        record = trainer.step()
+        if record.step % 7 == 0:
+            trainer.save()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for steps in (random.Random(kind).randint(8, 20), random.Random(kind).randint(21, 30)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(steps)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    with Trainer(config_of(kind, texts, "stream", *words), tmp_path / "run") as trainer:
+        assert trainer.step_done > 7
+        final = trainer.fit().final_hash
+    with Trainer(config_of(kind, texts, "full", *words)) as trainer:
+        assert trainer.fit().final_hash == final
+
+
+def test_a_file_that_may_not_be_read_is_refused() -> None:
+    head = {"error": "lost", "errno": errno.EACCES, "text": "Permission denied", "file": "a.jsonl"}
+    error = processes._error_of(head, "a.jsonl", "records 1 to 2")
+    assert isinstance(error, UserError) and "cannot read a.jsonl: Permission denied" in str(error)
+    assert isinstance(processes._error_of({**head, "errno": errno.ESTALE}, "", ""), OSError)

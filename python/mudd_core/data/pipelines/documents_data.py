@@ -22,7 +22,7 @@ from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, doc
 from mudd_core.data.pipelines.pipeline import Rows, RowShape
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.streaming.choose import is_streamed
-from mudd_core.data.streaming.data import StreamData, require_readable, warn
+from mudd_core.data.streaming.data import StreamData, require_readable, tell
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 
 
@@ -95,7 +95,7 @@ def whole_or_streamed(
     if how.before_build is not None:
         how.before_build()
     require_readable(found.source)
-    warn(found.source, config.data.pipeline, how.progress)
+    tell(found.source, config.data.pipeline, how.progress)
     assert isinstance(found.tokenizer, TokenizerSource)
     return stream(config, found.source, found.tokenizer, found.name, found.root, how.progress)
 

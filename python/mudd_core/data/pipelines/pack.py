@@ -5,6 +5,7 @@ A document is bos, its first T - 3 ids, eos; validation has one document a row, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import ClassVar
 
@@ -15,12 +16,12 @@ from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.core_rows import CoreRows, PackedRows, token_file
 from mudd_core.data.pipelines.documents import Frame
 from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.pipelines.pipeline import Int32, Rows, RowShape
 from mudd_core.data.streaming.cursor import Cursor
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
 from mudd_core.data.streaming.pack_stream import PackStream
-from mudd_core.data.streaming.records import find_records
+from mudd_core.data.streaming.records import Records, find_records
 
 PARTS = ("positions", "segments")
 
@@ -60,21 +61,32 @@ class PackStreamed(StreamData):
 
     parts = PARTS
 
+    @functools.cached_property
+    def records(self) -> Records:
+        """Where the documents that train are."""
+        processes = self.processes(self.kept)
+        try:
+            return find_records(processes, self.root, self.told)
+        finally:
+            processes.close()
+
+    def rows(self, split: Split, shape: RowShape) -> Rows:
+        _require_length(shape)
+        if split == "train" and not self.records.count:  # found before a run begins
+            raise UserError("[data.path] expected at least 1 training documents, got none; use more data")
+        return super().rows(split, shape)
+
     def opened(self, shape: RowShape, cursor: Cursor | None) -> PackStream:
         from mudd_core import _core
 
-        _require_length(shape)
         processes = self.processes(self.kept, longest=shape.seq_len - 1, tail=1)
-        records = find_records(processes, self.root, self.told)
-        if not records.count:
-            raise UserError("[data.path] expected documents to train on, got none")
         data, rule = self.config.data, _core.RowRule("packed")
 
         def fill(rows: list[list[Int32]]) -> dict[str, Int32]:
             return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
 
         return PackStream(
-            processes, records, fill, shape.batch_size, shape.seq_len, max(1, data.workers), data.epochs,
+            processes, self.records, fill, shape.batch_size, shape.seq_len, max(1, data.workers), data.epochs,
             shape.seed % 2**32, data.shuffle != "off", cursor,
         )  # fmt: skip
 

@@ -35,17 +35,6 @@ class Reader(Protocol):
         """The values of the column at these places; numbers: of the records, for messages."""
 
 
-def fault(texts: TextFiles) -> str:
-    """Why documents of these files cannot be read by number; empty if they can."""
-    packed = texts.named == "jsonl" and [file for file in texts.files if jsonl.is_packed(file)]
-    if packed:
-        return f"{packed[0].name} is compressed, so its documents can only be read in order"
-    streams = texts.named == "arrow" and [file for file in texts.files if not arrow.is_indexed(file)]
-    if streams:
-        return f"{streams[0].name} is an Arrow stream without an index, so its documents can only be read in order"
-    return ""
-
-
 def places_of(texts: TextFiles, path: Path) -> Int64:
     """The places of a file's records, [n, 2]."""
     if texts.named == "text":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.streaming import stream_faults
+from mudd_core.data.formats import arrow, jsonl
 from mudd_core.data.pipelines.documents import DocumentSource, TextFiles
-from mudd_core.data.streaming import by_number
 
 AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
 
@@ -30,8 +30,7 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
         return ["stream: expected files of documents, got a reader; take data.cache=full"]
     if config.data.pipeline != "pack":
         return []
-    fault = by_number.fault(texts)
-    if fault:
+    if fault := _order_fault(texts):
         return [
             f"stream: {fault}, and data.pipeline=pack reads them in an order of its own; unpack it, convert it "
             "(launch.py data convert), or take data.cache=full"
@@ -39,3 +38,13 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
     if asked == "auto" and config.data.shuffle != "off" and texts.named in ("parquet", "arrow"):
         return ["stream: a shuffled order would read a whole row group for each document"]
     return []
+
+
+def _order_fault(texts: TextFiles) -> str:
+    """Why documents of these files cannot be read by number; empty if they can."""
+    if packed := texts.named == "jsonl" and [file for file in texts.files if jsonl.is_packed(file)]:
+        return f"{packed[0].name} is compressed, so its documents can only be read in order"
+    streams = texts.named == "arrow" and [file for file in texts.files if not arrow.is_indexed(file)]
+    return (
+        f"{streams[0].name} is an Arrow stream, so its documents can only be read in order" if streams else ""
+    )

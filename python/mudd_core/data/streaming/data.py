@@ -127,11 +127,13 @@ def require_readable(source: DocumentSource) -> None:
         next(iter(texts.texts()), None)
 
 
-def warn(source: DocumentSource, pipeline: str, progress: Progress | None) -> None:
-    """What makes a stream slow, once."""
+def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> None:
+    """That the data are streamed, and what makes that slow."""
     if progress is not None:
         return
     texts = source.train
+    size = f"{len(texts.files):,} file{'s' * (len(texts.files) != 1)}, {bytes_text(source.bytes())}"
+    print(f"data: {size}, tokenized ahead of the training (data.cache)", file=sys.stderr)
     if pipeline == "pack" and isinstance(texts, TextFiles) and texts.named in ("parquet", "arrow"):
         print(
             f"warning: [data.cache] stream: each document of a shuffled order reads a row group of {texts.named}; "
