@@ -16,7 +16,7 @@ _TINY = """
     max_target_length=33 steps=4 eval_interval=4 checkpoint_period=2
 """
 OF_TOKENFORMER = f"""
-    {_TINY} base_output_directory=runs grain_train_files=train* grain_eval_files=validation* grain_worker_count=2
+    {_TINY} grain_train_files=train* grain_eval_files=validation* grain_worker_count=2
     tokenizer_path=bytes per_device_batch_size=4 eval_per_device_batch_size=4
 """
 OF_MUDDFORMER = f"""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import documents
 from document_sizes import (
@@ -39,26 +43,50 @@ def ended(run: Path) -> dict[str, float]:
     return found
 
 
+class Bucket(MemoryFileSystem):
+    """The storage of gs:// URLs, in memory."""
+
+    protocol = "gs"
+    cachable = False
+    store: dict[str, Any] = {}  # noqa: RUF012
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("gs://", "memory://")))
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setitem(sys.modules, "gcsfs", types.ModuleType("gcsfs"))
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", Bucket)  # type: ignore[attr-defined]
+    monkeypatch.setattr(Bucket, "store", {})
+    return Bucket.store
+
+
 def test_the_commands_of_tokenformer_train_grow_and_train_the_baseline(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, bucket: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Into its bucket, from which the second command takes what the first one left."""
     write_lines(folder / "train.jsonl", texts(80))
     write_lines(folder / "validation.jsonl", texts(12))
     cache = "data.cache_dir=cache"
     first, second, baseline = (command.words for command in documents.commands("tokenformer"))
     assert main(with_keys(first, f"{OF_TOKENFORMER} {cache} slot_num=8")) == 0, capsys.readouterr().err
-    source = "runs/tokenformer124_steps600k/checkpoints/4/items"
+    source = "gs://tokenformer_gcp/tokenformer124_steps600k/checkpoints/4/items"
+    assert source.replace("/4/", "/590000/") in " ".join(second)
     growth = f"slot_num=20 load_parameters_path={source} load_parameters_path_slot_number=8"
     assert main(with_keys(second, f"{OF_TOKENFORMER} {cache} {growth}")) == 0, capsys.readouterr().err
     assert main(with_keys(baseline, f"{OF_TOKENFORMER} {cache} base_mlp_dim=32")) == 0, (
         capsys.readouterr().err
     )
-    runs = sorted(path for path in (folder / "runs").iterdir())
+    runs = sorted((folder / "runs" / "remote" / "tokenformer_gcp").iterdir())
     names = ["tokenformer124_steps600k", "tokenformer354_steps120k", "transformer124_steps600k"]
     assert [run.name for run in runs] == names
     for run in runs:
         ended(run)
         assert "val_ppl" in (run / "metrics.jsonl").read_text()
+        assert f"/tokenformer_gcp/{run.name}/checkpoints/step-4/manifest.json" in bucket
 
 
 @pytest.mark.parametrize("number", range(len(MUDDFORMER)))

@@ -35,6 +35,7 @@ def test_text_to_tfrecord_to_arrayrecord_to_training_and_growth() -> None:
     assert main(["data", "convert", "--from=text", "--to=tf", "--format=tfrecord", "--split-valid=0.2"]) == 0
     assert main(["data", "convert", "--input_pattern=tf/*.tfrecord", "--output_path=ar"]) == 0
     files = "grain_train_files=ar/train* grain_eval_files=ar/validation* data.cache_dir=cache"
+    files += " base_output_directory=runs"
     first, second, _ = (command.words for command in documents.commands("tokenformer"))
     assert main(with_keys(first, f"{OF_TOKENFORMER} {files} slot_num=8")) == 0
     source = "runs/tokenformer124_steps600k/checkpoints/4/items"

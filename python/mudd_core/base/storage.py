@@ -12,6 +12,7 @@ from mudd_core.base.packages import needed
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "s3a": "s3fs", "hf": "huggingface_hub"}
+_BELOW_A_RUN = 3  # folders: checkpoints/590000/items
 _MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
 
 
@@ -47,6 +48,16 @@ def mirror_folder(url: str, root: Path = Path("runs/remote")) -> Path:
     if not parts or ".." in parts or "\0" in url:
         raise UserError(f"[workdir] path: expected a URL with a host and a path, got '{url}'")
     return root.joinpath(*parts)
+
+
+def readable(text: str, mounts: str) -> str:
+    """The text mapped; where it is a URL of a run that is mirrored there from this machine, that run's own folder."""
+    text = mapped(text, mounts)
+    if not is_url(text):
+        return text
+    place = mirror_folder(text)
+    runs = (place, *list(place.parents)[:_BELOW_A_RUN])
+    return str(place) if any((run / "config.json").is_file() for run in runs) else text
 
 
 def file_system(url: str, argument: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ import math
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
-from mudd_core.base.storage import mapped
+from mudd_core.base.storage import readable
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.groups import parse_groups
@@ -68,7 +68,7 @@ def model_faults(model: ModelConfig) -> list[str]:
 def _path_faults(config: Config) -> list[str]:
     paths = {
         "data.cache_dir": config.data.cache_dir,
-        "start.load_parameters_path": mapped(config.start.load_parameters_path, config.storage.map),
+        "start.load_parameters_path": readable(config.start.load_parameters_path, config.storage.map),
     }
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.base.storage import mapped
+from mudd_core.base.storage import readable
 from mudd_core.checkpoint.weights import load_weights, weight_files
 from mudd_core.config import Config
 
@@ -107,9 +107,10 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     return Source(found.path, found.tensors, config, state, found.step)
 
 
-def start_path(config: Config) -> str:
-    """start.load_parameters_path, a mounted bucket's prefix replaced by its folder (storage.map)."""
-    return mapped(config.start.load_parameters_path, config.storage.map)
+def start_path(config: Config) -> Path:
+    """What start.load_parameters_path names, on this machine: mapped, of a mirrored run, of a step named as theirs."""
+    path = readable(config.start.load_parameters_path, config.storage.map)
+    return step_folder(local(path, "[start] load_parameters_path"))
 
 
 def check_start(config: Config) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.paths import local
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
-from mudd_core.run.start_source import run_and_step
+from mudd_core.run.start_source import run_and_step, start_path
 
 
 def stored_types(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, str]:
@@ -26,8 +25,8 @@ def stored_types(shape: ModelConfig, config: Config, checkpoints: Path | None = 
     found = None if checkpoints is None else _types_of_steps(checkpoints)
     if found is not None:
         return types_of(shape, config, found, resumed=True)
-    path = config.start.load_parameters_path if config.train.frozen_dtype == "stored" else ""
-    return types_of(shape, config, _types_of_source(path) if path else {}, resumed=False)
+    given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
+    return types_of(shape, config, _types_of_source(start_path(config)) if given else {}, resumed=False)
 
 
 def types_of(
@@ -84,8 +83,7 @@ def _types_of_step(folder: Path, step: int) -> dict[str, str]:
     return {name: tensor.dtype for name, tensor in manifest.tensors.items()}
 
 
-def _types_of_source(path: str) -> dict[str, str]:
-    source = local(path, "[start] load_parameters_path")
+def _types_of_source(source: Path) -> dict[str, str]:
     run, step = run_and_step(source, state=False)
     try:
         if run is None:
