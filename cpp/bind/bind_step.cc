@@ -160,7 +160,7 @@ void bind_step(py::module_& m) {
       .def(
           py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
                       double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
-                      uint64_t seed, ValueId aux, std::vector<ValueId> figures, Gradients gradients,
+                      uint64_t seed, ValueId aux, std::vector<ValueId> metrics, Gradients gradients,
                       bool batch_sums, int64_t first_sample, int64_t batch_size) {
             const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                 .eps = eps,
@@ -170,7 +170,7 @@ void bind_step(py::module_& m) {
                                      .normalize = parse_normalize(normalize),
                                      .seed = seed,
                                      .part = {.begin = first_sample, .batch = batch_size}};
-            const SummedValues values{.loss = loss, .count = count, .aux = aux, .figures = std::move(figures)};
+            const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
             const Busy busy(e.store().busy(), "train_step");
             py::gil_scoped_release release;  // all ranks construct theirs together
             std::shared_ptr<GradientSync> sync;
@@ -181,7 +181,7 @@ void bind_step(py::module_& m) {
           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"), py::arg("eps"),
           py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
-          py::arg("figures") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
+          py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
           py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
           py::keep_alive<1, 2>(), py::keep_alive<1, 14>(),
           "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
@@ -198,13 +198,13 @@ void bind_step(py::module_& m) {
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none(), py::arg("flags") = 0)
       .def_property_readonly(
-          "figures",
+          "metrics",
           [](py::object self) {
-            const std::vector<double>& sums = self.cast<const TrainStep&>().figures();
+            const std::vector<double>& sums = self.cast<const TrainStep&>().metrics();
             return bind::view(const_cast<double*>(sums.data()), {static_cast<int64_t>(sums.size())}, DType::f64,
                               std::move(self), false);
           },
-          "Sums of the figures over the last step's samples, one after the other; the next step overwrites them.")
+          "Sums of the metrics over the last step's samples, one after the other; the next step overwrites them.")
       .def("settle", &TrainStep::settle, py::call_guard<py::gil_scoped_release>(),
            "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(

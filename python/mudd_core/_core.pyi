@@ -481,7 +481,7 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, figures: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0) -> None:
         """
         gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from first_sample on. batch_sums: the graph adds over the batch.
         """
@@ -503,9 +503,9 @@ class TrainStep:
         Of the last step: only exchanging with other ranks, or waiting for them.
         """
     @property
-    def figures(self) -> typing.Any:
+    def metrics(self) -> typing.Any:
         """
-        Sums of the figures over the last step's samples, one after the other; the next step overwrites them.
+        Sums of the metrics over the last step's samples, one after the other; the next step overwrites them.
         """
     @property
     def moment_planes(self) -> list[int]:

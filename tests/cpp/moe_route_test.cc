@@ -11,7 +11,7 @@
 using namespace mudd;
 using namespace mudd::test;
 
-TEST_CASE("moe_route rows: probabilities, their figures, and the balance gradient on every edge of the lanes") {
+TEST_CASE("moe_route rows: probabilities, their metrics, and the balance gradient on every edge of the lanes") {
   for_each_row(moe_route_rows(), [](const auto& row) {
     for (int64_t E : {1, 2, 7, 8, 9, 16, 17, 33}) {
       const int64_t rows = 3;

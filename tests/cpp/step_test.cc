@@ -71,12 +71,12 @@ TEST_CASE("clipping brings the norm down to its limit and never up") {
   CHECK(clip_factor(0, 1) == 1);
 }
 
-TEST_CASE("clearing the totals keeps the room for figures and blocks") {
+TEST_CASE("clearing the totals keeps the memory of metrics and blocks") {
   StepTotals t = totals();
-  t.figures = {1, 2};
+  t.metrics = {1, 2};
   t.stop = true;
   t.clear();
-  CHECK(t.figures == std::vector<double>{0, 0});
+  CHECK(t.metrics == std::vector<double>{0, 0});
   CHECK(t.norm_squares.size() == 2);
   CHECK_FALSE(t.stop);
   CHECK(t.loss + t.count + t.aux + t.slots + t.least_count + t.most_count == 0);

@@ -94,7 +94,7 @@ class FakeEngine:
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         return whole_parts({"w": self.w, "m/w": self.m})
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         return {}
 
     def load_state(self, parts: Sequence[StatePart]) -> None:

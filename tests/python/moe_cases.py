@@ -63,7 +63,7 @@ def experts_case(
 def balance_case(form: str, scope: str = "shard", weighted: bool = False, layers: int = 3) -> Case:
     targets = integers(9, 4, 6)
     targets[1, 2:5] = -1
-    figures = [np.abs(normal(4, 4 * 5 + 3)) * 3 + 1 for _ in range(layers)]
+    metrics = [np.abs(normal(4, 4 * 5 + 3)) * 3 + 1 for _ in range(layers)]
     options = {"form": form, "scope": scope, "balance": 0.3, "z": 0.05, "top_k": 2}
 
     def forward(t: Any, *f: Any) -> Any:
@@ -75,7 +75,7 @@ def balance_case(form: str, scope: str = "shard", weighted: bool = False, layers
         scale = (t >= 0).sum() * (1.0 if dloss is None else float(dloss[0]))
         return None, *moe.balance_backward(f, 5, 2, form, 0.3 * scale, 0.05 * scale)
 
-    case = Case("moe_balance", [targets, *figures], options, forward, backward)
+    case = Case("moe_balance", [targets, *metrics], options, forward, backward)
     return case._replace(options={**options, "dloss": np.array([2.5])}) if weighted else case
 
 

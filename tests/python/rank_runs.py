@@ -46,12 +46,12 @@ def on_ranks(
 
 @dataclass
 class Trained:
-    """Reports of all steps, weights and joined moments after them, figures of the last one."""
+    """Reports of all steps, weights and joined moments after them, metrics of the last one."""
 
     losses: list[str] = field(default_factory=list)
     norms: list[str] = field(default_factory=list)
     state: dict[str, bytes] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
 
 def batch_of(config: Config, step: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, 
         assert report.finite, step
         done.losses.append(float(report.loss).hex())
         done.norms.append(float(report.grad_norm).hex())
-    done.figures = engine.figures()
+    done.metrics = engine.metrics()
     done.state = {name: value.tobytes() for name, value in model.parameters.items()}
     return done, moments(engine)
 

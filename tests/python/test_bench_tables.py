@@ -24,7 +24,7 @@ def step(
     program: str, speed: float, *, family: str = "gpt2", shape: str = "9M", other: str = ""
 ) -> dict[str, Any]:
     named = {"program": program, "name": program, "family": family, "shape": shape, "precision": "fp32"}
-    figures = {"tokens_per_second": speed, "peak_rss_mib": 200.0 if program == "ours" else 400.0}
+    metrics = {"tokens_per_second": speed, "peak_rss_mib": 200.0 if program == "ours" else 400.0}
     more = {
         "share_of_peak": 0.75,
         "isa": "avx2",
@@ -32,7 +32,7 @@ def step(
         "loss_difference": 1e-6,
         "other_steps": other,
     }
-    return {**named, **figures, **more, "rounds": 3, "steps": 20, "warmup": 5, **CONDITIONS}
+    return {**named, **metrics, **more, "rounds": 3, "steps": 20, "warmup": 5, **CONDITIONS}
 
 
 def kept(*rows: dict[str, Any]) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def test_ranks_that_are_nodes_send_messages(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     words = ["scale", "--config=tiny.py", "--flops=1e11", "--nodes=2", f"--net={tmp_path}"]
     assert main(words) == 0
-    figures = found["between_nodes"]
-    assert f"{1e6 * figures['latency']:.3g} us" in capsys.readouterr().out
+    metrics = found["between_nodes"]
+    assert f"{1e6 * metrics['latency']:.3g} us" in capsys.readouterr().out
 
 
 @needs_mpi

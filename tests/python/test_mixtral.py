@@ -16,7 +16,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, TrainConfig, check_config
 from mudd_core.engine import expert_load
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.expert_load import WINDOW, ExpertLoad, StepFigures
+from mudd_core.engine.expert_load import WINDOW, ExpertLoad, StepMetrics
 from mudd_core.graph import tape
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.progress import fit, step_fields
@@ -80,10 +80,10 @@ def test_the_example_of_the_benchmark() -> None:
     x = np.zeros((1, 4, 4), np.float32)
     for t, (first, second) in enumerate(choices):
         x[0, t, first], x[0, t, second] = 3.0, 2.0
-    gates, experts, figures = ops.moe_route(x, np.eye(4, dtype=np.float32), top_k=2, capacity_factor=1.0)
+    gates, experts, metrics = ops.moe_route(x, np.eye(4, dtype=np.float32), top_k=2, capacity_factor=1.0)
     assert experts[0].tolist() == [[1, 0], [1, 2], [-1, 3], [0, -1]]
     assert (gates[0, 2, 0] == 0) and gates[0, 2, 1] == pytest.approx(1 / (1 + np.e))  # not normalised again
-    assert figures[0, :4].tolist() == [2, 4, 1, 1] and figures[0, 8:16].tolist() == [2, 2, 1, 1, 0, 2, 0, 0]
+    assert metrics[0, :4].tolist() == [2, 4, 1, 1] and metrics[0, 8:16].tolist() == [2, 2, 1, 1, 0, 2, 0, 0]
 
 
 def test_a_token_without_experts_passes_its_normalised_state_on() -> None:
@@ -111,9 +111,9 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     with pytest.raises(UserError, match="aux_scope"):
         Engine(Config(model=whole.config, train=train), whole)
     with tape.shards(4, 2):
-        figures = np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1
-        sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), figures, balance=1.0)
-    exact = [6 * numpy_moe.balance([half], 4, 2, "pooled")[0] for half in (figures[:2], figures[2:])]
+        metrics = np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1
+        sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), metrics, balance=1.0)
+    exact = [6 * numpy_moe.balance([half], 4, 2, "pooled")[0] for half in (metrics[:2], metrics[2:])]
     np.testing.assert_allclose(sums, exact, rtol=LOSS)  # times the counted targets of the shard
 
 
@@ -150,17 +150,17 @@ def losses(**train: Any) -> tuple[list[float], Any, dict[str, Any]]:
     assert all(0 < r.aux_loss < r.loss for r in reports)
     return (
         [r.loss for r in reports],
-        engine.figures(),
+        engine.metrics(),
         {k: np.array(v) for k, v in engine.state_tensors().items()},
     )
 
 
 def test_jitter_drops_and_figures_do_not_depend_on_micro_batches_or_threads() -> None:
-    want, figures, state = losses()
-    assert figures["expert_load"] and sum(map(sum, figures["expert_dropped"])) > 0
+    want, metrics, state = losses()
+    assert metrics["expert_load"] and sum(map(sum, metrics["expert_dropped"])) > 0
     for micro_batch in (1, 2):
         got, same, other = losses(micro_batch_size=micro_batch)
-        assert got == want and same == figures
+        assert got == want and same == metrics
         assert all(np.array_equal(state[key], other[key]) for key in state)
     for threads in (1, 3):
         mc.set_num_threads(threads)
@@ -186,7 +186,7 @@ def test_rows_with_ignored_targets_train_alike_in_any_micro_batch(name: str) -> 
 
 
 def sums_of(kept: Any, dropped: Any = 0) -> Any:
-    """Figures of two layers, three experts, without probabilities."""
+    """Metrics of two layers, three experts, without probabilities."""
     f = np.zeros((2, 15))
     f[:, :3] = f[:, 6:9] = kept
     f[:, 9:12] = dropped
@@ -234,11 +234,11 @@ def test_figures_say_what_the_routers_did() -> None:
     engine = Engine(config, mc.Model(config.model, seed=1))
     batch = make_batch(61, 4, 8, ignored=False)
     engine.train_step(0, 0.0, batch)
-    figures = StepFigures.of(np.array(engine._step.figures), 2, 4)
-    assert (figures.routed.sum(1) == 64).all() and (figures.tokens == 32).all()
-    assert np.array_equal(figures.routed, figures.kept + figures.dropped) and figures.dropped.sum() > 0
-    assert (figures.kept <= 4 * 3).all()  # floor(8 * 2 / 4 * 0.75) slots of each of the four sequences
-    assert np.allclose(figures.probability.sum(1), 32) and (figures.entropy / 32 <= np.log(4) + 1e-6).all()
+    metrics = StepMetrics.of(np.array(engine._step.metrics), 2, 4)
+    assert (metrics.routed.sum(1) == 64).all() and (metrics.tokens == 32).all()
+    assert np.array_equal(metrics.routed, metrics.kept + metrics.dropped) and metrics.dropped.sum() > 0
+    assert (metrics.kept <= 4 * 3).all()  # floor(8 * 2 / 4 * 0.75) slots of each of the four sequences
+    assert np.allclose(metrics.probability.sum(1), 32) and (metrics.entropy / 32 <= np.log(4) + 1e-6).all()
     assert expert_load.for_model(mc.config.TransformerPPConfig(), 8) is None
 
 

@@ -57,7 +57,7 @@ def route(
     capacity_scope: str = "sequence",
     drop_policy: str = "position",
 ) -> Any:
-    """(gates, experts with -1 for dropped, figures [B, 4 E + 3], probabilities, gates and experts before dropping)."""
+    """(gates, experts with -1 for dropped, metrics [B, 4 E + 3], probabilities, gates and experts before dropping)."""
     z = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     top = z.max(-1, keepdims=True)
     lse = np.log(np.exp(z - top).sum(-1, keepdims=True)) + top
@@ -69,7 +69,7 @@ def route(
     E = z.shape[-1]
     hot = np.eye(E)[chosen]
     real_tokens = counts[..., None]
-    figures = np.concatenate(
+    metrics = np.concatenate(
         [
             (hot * real_tokens[..., None]).sum((1, 2)),
             (p * real_tokens).sum(1),
@@ -81,7 +81,7 @@ def route(
         ],
         axis=1,
     )
-    return gates * stay, np.where(stay, chosen, -1), figures, p, gates, chosen, stay, lse
+    return gates * stay, np.where(stay, chosen, -1), metrics, p, gates, chosen, stay, lse
 
 
 def route_backward(
@@ -163,10 +163,10 @@ def experts_backward(
     return dx, dgates, None, dgate, dup, ddown, None if residual is None else dy_
 
 
-def balance(figures: Sequence[Array], n_expert: int, k: int, form: str) -> tuple[float, float, list[F64]]:
-    """(A, Z, slopes of A by the summed probabilities of each layer) over all samples of the figures."""
+def balance(metrics: Sequence[Array], n_expert: int, k: int, form: str) -> tuple[float, float, list[F64]]:
+    """(A, Z, slopes of A by the summed probabilities of each layer) over all samples of the metrics."""
     E = n_expert
-    sums = [np.asarray(f, np.float64).sum(0) for f in figures]
+    sums = [np.asarray(f, np.float64).sum(0) for f in metrics]
     z = sum(float(s[4 * E] / s[4 * E + 1]) for s in sums)
     if form == "pooled":
         tokens = sum(s[4 * E + 1] for s in sums)
@@ -179,12 +179,12 @@ def balance(figures: Sequence[Array], n_expert: int, k: int, form: str) -> tuple
 
 
 def balance_backward(
-    figures: Sequence[Array], n_expert: int, k: int, form: str, a_scale: float, z_scale: float
+    metrics: Sequence[Array], n_expert: int, k: int, form: str, a_scale: float, z_scale: float
 ) -> list[F64]:
-    """Gradient by every figure of a_scale A + z_scale Z; counts have none."""
-    _, _, slopes = balance(figures, n_expert, k, form)
+    """Gradient by every metric of a_scale A + z_scale Z; counts have none."""
+    _, _, slopes = balance(metrics, n_expert, k, form)
     out = []
-    for f, slope in zip(figures, slopes, strict=True):
+    for f, slope in zip(metrics, slopes, strict=True):
         d = np.zeros(f.shape)
         d[:, n_expert : 2 * n_expert] = a_scale * slope
         d[:, 4 * n_expert] = z_scale / np.asarray(f, np.float64)[:, 4 * n_expert + 1].sum()

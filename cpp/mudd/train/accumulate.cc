@@ -17,8 +17,8 @@ Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart&
       targets_(executor.input("targets")) {
   check(executor.graph().training(), "train_step", "graph: expected one recorded for training");
   size_t columns = 0;
-  for (ValueId v : values_.figures) columns += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
-  figures_.resize(columns);
+  for (ValueId v : values_.metrics) columns += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
+  metrics_.resize(columns);
 }
 
 void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals) {
@@ -60,14 +60,14 @@ double Accumulate::slots_over_counted() const {
 }
 
 // The sum over the samples of each shard, then over the shards.
-double Accumulate::figure_of(const Tensor& figures, int64_t column) const {
+double Accumulate::metric_of(const Tensor& metrics, int64_t column) const {
   const Shards& shards = executor_.graph().shards();
   shard_tree::Counter<double> sums;
   double total = 0;
   for (int s = 0; s < shards.count(); ++s) {
     double sum = 0;
-    for (int64_t r = shards.row_begin(s, figures.rows); r < shards.row_begin(s + 1, figures.rows); ++r)
-      sum += static_cast<double>(figures.f32()[r * figures.stride + column]);
+    for (int64_t r = shards.row_begin(s, metrics.rows); r < shards.row_begin(s + 1, metrics.rows); ++r)
+      sum += static_cast<double>(metrics.f32()[r * metrics.stride + column]);
     total = sums.add(s, shards.count(), sum);
   }
   return total;
@@ -85,9 +85,9 @@ void Accumulate::add_run(int run, double scale, StepTotals& totals) {
     totals.slots += static_cast<double>(targets.rows * targets.cols);
   }
   size_t at = 0;
-  for (ValueId v : values_.figures) {
+  for (ValueId v : values_.metrics) {
     const Tensor t = executor_.value(v);
-    for (int64_t c = 0; c < t.cols; ++c, ++at) totals.figures[at] = figures_[at].add(run, runs, figure_of(t, c));
+    for (int64_t c = 0; c < t.cols; ++c, ++at) totals.metrics[at] = metrics_[at].add(run, runs, metric_of(t, c));
   }
 }
 

@@ -1,5 +1,5 @@
 // Accumulate: the first stage of a step. Forward and backward of all micro-batches; their losses, counts and
-// figures are added up by the tree of contracts 2, their gradients by the executor.
+// metrics are added up by the tree of contracts 2, their gradients by the executor.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ using FillRun = std::function<void(const RunSamples& samples, Executor& executor
 struct SummedValues {
   ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
   ValueId aux = kAbsent;                    // further loss sums f64[S]
-  std::vector<ValueId> figures = {};        // fp32 [B, W]: summed over the samples of a shard, then over shards
+  std::vector<ValueId> metrics = {};        // fp32 [B, W]: summed over the samples of a shard, then over shards
 };
 
 class Accumulate {
@@ -34,7 +34,7 @@ class Accumulate {
 
  private:
   double shards_of(ValueId id) const;
-  double figure_of(const Tensor& figures, int64_t column) const;
+  double metric_of(const Tensor& metrics, int64_t column) const;
   void add_run(int run, double scale, StepTotals& totals);
   double slots_over_counted() const;
 
@@ -44,7 +44,7 @@ class Accumulate {
   bool means_;
   ValueId targets_;
   shard_tree::Counter<double> losses_, counts_, aux_losses_;
-  std::vector<shard_tree::Counter<double>> figures_;
+  std::vector<shard_tree::Counter<double>> metrics_;
 };
 
 }  // namespace mudd

@@ -9,7 +9,7 @@
 namespace mudd {
 namespace {
 
-// Numbers of a record before the figures.
+// Numbers of a record before the metrics.
 enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
 
 // Adds number `at` of every process's record by the tree.
@@ -188,7 +188,7 @@ void SharedStep::book_records(const StepTotals& totals) {
     over_blocks(owner, [&](int64_t, int64_t count) { blocks += count; });
     most = std::max(most, blocks);
   }
-  record_.resize(kScalars + totals.figures.size() + static_cast<size_t>(most));
+  record_.resize(kScalars + totals.metrics.size() + static_cast<size_t>(most));
   records_.resize(record_.size() * static_cast<size_t>(comm_.world()));
 }
 
@@ -203,7 +203,7 @@ void SharedStep::exchange(StepTotals& totals) {
                                     totals.stop ? 1.0 : 0.0,
                                     static_cast<double>(totals.flags)};
   auto to = std::copy_n(scalars, kScalars, record_.begin());
-  to = std::copy(totals.figures.begin(), totals.figures.end(), to);
+  to = std::copy(totals.metrics.begin(), totals.metrics.end(), to);
   over_blocks(owner(comm_.node(), comm_.node_rank()), [&](int64_t first, int64_t count) {
     to = std::copy_n(totals.norm_squares.begin() + first, count, to);
   });
@@ -220,15 +220,15 @@ void SharedStep::add_records(StepTotals& totals) const {
   totals.count = tree_of(records_, width, kCount);
   totals.aux = tree_of(records_, width, kAux);
   totals.slots = tree_of(records_, width, kSlots);
-  for (size_t f = 0; f < totals.figures.size(); ++f)
-    totals.figures[f] = tree_of(records_, width, kScalars + static_cast<int64_t>(f));
+  for (size_t f = 0; f < totals.metrics.size(); ++f)
+    totals.metrics[f] = tree_of(records_, width, kScalars + static_cast<int64_t>(f));
   for (int rank = 0; rank < comm_.world(); ++rank) {
     const double* record = records_.data() + rank * width;
     totals.least_count = std::min(totals.least_count, record[kLeast]);
     totals.most_count = std::max(totals.most_count, record[kMost]);
     totals.stop |= record[kStop] != 0;
     totals.flags |= static_cast<uint32_t>(record[kFlags]);
-    const double* from = record + kScalars + totals.figures.size();
+    const double* from = record + kScalars + totals.metrics.size();
     over_blocks(owner(rank / comm_.node_size(), rank % comm_.node_size()), [&](int64_t first, int64_t count) {
       std::copy_n(from, count, totals.norm_squares.begin() + first);
       from += count;

@@ -39,9 +39,9 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
       sync_(sync ? std::move(sync) : std::make_shared<GradientSync>(executor)),
       accumulate_(executor, values, options.part, options.normalize == Normalize::micro_mean),
       update_(executor, options.update, *sync_) {
-  size_t figures = 0;
-  for (ValueId v : values.figures) figures += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
-  totals_.figures.assign(figures, 0.0);
+  size_t metrics = 0;
+  for (ValueId v : values.metrics) metrics += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
+  totals_.metrics.assign(metrics, 0.0);
   int64_t blocks = 0;
   gradients_ = gradient_planes(executor, *sync_, &blocks);
   totals_.norm_squares.assign(static_cast<size_t>(blocks), 0.0);

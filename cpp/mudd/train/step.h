@@ -43,8 +43,8 @@ class TrainStep {
 
   Executor& executor() { return executor_; }
 
-  // The sums of the last step's figures, one after the other.
-  const std::vector<double>& figures() const { return totals_.figures; }
+  // The sums of the last step's metrics, one after the other.
+  const std::vector<double>& metrics() const { return totals_.metrics; }
 
   // Planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }

@@ -17,7 +17,7 @@ Normalize parse_normalize(const std::string& name) {
 void StepTotals::clear() {
   loss = count = aux = slots = least_count = most_count = 0;
   stop = means = false;
-  std::fill(figures.begin(), figures.end(), 0.0);
+  std::fill(metrics.begin(), metrics.end(), 0.0);
 }
 
 void StepTotals::add_count(double counted, bool first) {

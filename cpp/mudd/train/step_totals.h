@@ -23,7 +23,7 @@ struct StepTotals {
   bool means = false;                // each graph run was scaled as if all its targets counted (micro_mean)
   bool stop = false;                 // a stop was asked for before the last graph run
   uint32_t flags = 0;                // the caller's, of any process that shares the batch
-  std::vector<double> figures;       // of TrainStepOptions::figures, one after the other
+  std::vector<double> metrics;       // of TrainStepOptions::metrics, one after the other
   std::vector<double> norm_squares;  // of the summed gradients, by blocks in fixed order (reduce.h)
 
   void clear();

@@ -104,7 +104,7 @@ class Engine:
             seed=self.config.train.seed,
             moment_planes=moment_planes or [],
             aux=planned.aux,
-            figures=list(planned.figures),
+            metrics=list(planned.metrics),
             gradients=planned.gradients,
             batch_sums=self._comm.world > 1 and getattr(self.model.config, "aux_scope", "shard") == "batch",
             first_sample=self._part.first,
@@ -142,7 +142,7 @@ class Engine:
         if settle or taken is not self._step:
             taken.settle()
         if self._load is not None and not report.stopped:
-            self._load.take(step, taken.figures)
+            self._load.take(step, taken.metrics)
             self._aux_loss = report.aux_loss
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
@@ -171,7 +171,7 @@ class Engine:
         """Of the last step on the batcher's rows: only exchanging with other ranks, or waiting for them."""
         return float(self._step.exposed_seconds)
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Metrics of the last step beside its loss: loads, entropies, drops and alarms of a mixture of experts."""
         return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
 

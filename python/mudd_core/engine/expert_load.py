@@ -1,4 +1,4 @@
-"""How a mixture's routers share the work: figures of every step, and an alarm for experts that starve or drown."""
+"""Load of the experts of a mixture: metrics of every step, and an alarm for underused and overloaded ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATE = "expert_load/routed"
 
 
 @dataclass(frozen=True)
-class StepFigures:
+class StepMetrics:
     """One step, summed over its tokens: [L, E] counts of slots, [L] sums (see ops.moe_route)."""
 
     routed: Array
@@ -29,8 +29,8 @@ class StepFigures:
     entropy: Array
 
     @classmethod
-    def of(cls, sums: Array, layers: int, experts: int) -> StepFigures:
-        """From the sums of all layers' figures, one after the other."""
+    def of(cls, sums: Array, layers: int, experts: int) -> StepMetrics:
+        """From the sums of all layers' metrics, one after the other."""
         f = sums.reshape(layers, 4 * experts + 3)
         parts = (f[:, i * experts : (i + 1) * experts] for i in range(4))
         return cls(*parts, *(f[:, 4 * experts + i] for i in range(3)))
@@ -60,25 +60,25 @@ def _lists(values: Array) -> Any:
 
 
 class ExpertLoad:
-    """Collects the figures of each step. The window is part of a checkpoint: a resumed run alarms at the same steps."""
+    """Collects the metrics of each step. The window is part of a checkpoint: a resumed run alarms at the same steps."""
 
     def __init__(self, layers: int, experts: int, slots: int) -> None:
         """slots: tokens of a step times top_k."""
         self._layers, self._experts, self._slots = layers, experts, slots
         self._window = np.full((WINDOW, layers, experts), -1, np.int64)  # -1: no step yet
-        self._last: StepFigures | None = None
+        self._last: StepMetrics | None = None
 
     def take(self, step: int, sums: Array) -> None:
-        """The figures of update `step` (from 0), as the core summed them. RuntimeError where slots got lost."""
-        figures = StepFigures.of(np.array(sums), self._layers, self._experts)
-        found = figures.kept.sum(1) + figures.dropped.sum(1)
+        """The metrics of update `step` (from 0), as the core summed them. RuntimeError where slots got lost."""
+        metrics = StepMetrics.of(np.array(sums), self._layers, self._experts)
+        found = metrics.kept.sum(1) + metrics.dropped.sum(1)
         for layer in np.nonzero(found != self._slots)[0]:
             raise RuntimeError(
-                f"[mixtral] layer {layer}: {figures.kept[layer].sum():.0f} routed and "
-                f"{figures.dropped[layer].sum():.0f} dropped slots, expected {self._slots} together"
+                f"[mixtral] layer {layer}: {metrics.kept[layer].sum():.0f} routed and "
+                f"{metrics.dropped[layer].sum():.0f} dropped slots, expected {self._slots} together"
             )
-        self._window[step % WINDOW] = figures.routed.astype(np.int64)
-        self._last = figures
+        self._window[step % WINDOW] = metrics.routed.astype(np.int64)
+        self._last = metrics
 
     def alarms(self) -> list[str]:
         """Experts outside [LOW, HIGH] of their fair share of the last WINDOW steps; none before there are so many."""

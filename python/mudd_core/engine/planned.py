@@ -23,7 +23,7 @@ class Planned:
         inputs: tuple[str, ...],
         outputs: tuple[int, ...],
         aux: int = -1,
-        figures: tuple[int, ...] = (),
+        metrics: tuple[int, ...] = (),
         gradients: Any = None,
         shape: tuple[int, int] = (0, 0),
     ) -> None:
@@ -32,7 +32,7 @@ class Planned:
         self.gradients = gradients  # their memory, where ranks share the batch
         self.inputs = inputs
         self.outputs = outputs  # logits, or the loss and the count
-        self.aux, self.figures = aux, figures  # of Hidden.aux; -1: none
+        self.aux, self.metrics = aux, metrics  # of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
         """Copies the arrays of a batch into the graph's inputs."""
@@ -67,11 +67,11 @@ def plan_graph(
         further = hidden.aux if mode != "logits" else None
         aux = further.loss(batch.targets).number if further else -1
     numbers = tuple(value.number for value in outputs)
-    figures = tuple(value.number for value in further.figures) if further else ()
-    kept = [*numbers, *([aux] if further else []), *figures]
+    metrics = tuple(value.number for value in further.metrics) if further else ()
+    kept = [*numbers, *([aux] if further else []), *metrics]
     losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
     executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)
-    return Planned(executor, names, numbers, aux, figures, options.get("gradients"), shape)
+    return Planned(executor, names, numbers, aux, metrics, options.get("gradients"), shape)
 
 
 def tree_sum(values: Array) -> float:

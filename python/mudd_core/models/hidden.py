@@ -45,15 +45,15 @@ class Cache:
 class Aux:
     """Auxiliary losses, computed from statistics of the layers (the routers of a mixture of experts).
 
-    figures: one value [B, W] per layer, sums over each sample; the metrics show them too. options: of ops.moe_balance.
+    metrics: one value [B, W] per layer, sums over each sample; the metrics show them too. options: of ops.moe_balance.
     """
 
-    figures: list[Any]
+    metrics: list[Any]
     options: dict[str, Any]
 
     def loss(self, targets: Any) -> Any:
         """Summed nats per shard, float64 [S], which training adds to the summed loss of the tokens."""
-        return ops.moe_balance(targets, *self.figures, **self.options)[0]
+        return ops.moe_balance(targets, *self.metrics, **self.options)[0]
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,16 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Token ids to final states, and the routers' statistics for the auxiliary losses."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
-    figures = []
+    metrics = []
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
             x_BTD = attention(config, x_BTD, batch, cache, layer)
             x_BTD, of_layer = experts(config, x_BTD, batch, cache, layer)
-            figures.append(of_layer)
+            metrics.append(of_layer)
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
     role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
     head = nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role)
-    return Hidden(h_BTD, head, aux=Aux(figures, losses(config)))
+    return Hidden(h_BTD, head, aux=Aux(metrics, losses(config)))
 
 
 def losses(config: Config) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def experts(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer
             router = nn.parameter(
                 "w", (D, E), role="router", fan_in=D, fan_out=E, init="normal", init_scale=std
             )
-        gates, chosen, figures = ops.moe_route(
+        gates, chosen, metrics = ops.moe_route(
             m_BTD,
             router,
             batch.segments,
@@ -72,4 +72,4 @@ def experts(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer
             for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D))
         )
         y_BTD = ops.grouped_gemm(m_BTD, gates, chosen, gate, up, down, x_BTD, full_drop=config.full_drop)
-        return y_BTD, figures
+        return y_BTD, metrics

@@ -38,7 +38,7 @@ INPUTS = {
     "linear": ("x", "w", "bias?", "residual?"),
     "lion": ("w", "gradient", "moment"),
     "adamw": ("w", "gradient", "first", "second"),
-    "moe_balance": ("targets", "figures*"),
+    "moe_balance": ("targets", "metrics*"),
     "moe_route": ("x", "w", "segments?", "key_mask?"),
     "pattention": ("x", *_TOKENS, "residual?", *_TOKENS * 7),
     "rms_norm": ("x", "gain?"),
@@ -99,7 +99,7 @@ def backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
         gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
         if op in ("adamw", "lion", "sgd"):  # of the new weights alone, or of moments too
             gradients += [None] * ((3 if op == "adamw" else 2) - len(gradients))
-        if op == "moe_route":  # experts have none, and figures seldom one
+        if op == "moe_route":  # experts have none, and metrics seldom one
             gradients += [None] * (3 - len(gradients))
     return tape.backward_of(op, arrays, gradients, options)
 

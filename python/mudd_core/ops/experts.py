@@ -20,13 +20,13 @@ def moe_route(
     jitter: float = 0.0,
     layer: int = 0,
 ) -> Any:
-    """The top-k router of a mixture of E experts (Jiang et al. 2024): (gates, experts int32, both [B, T, k], figures).
+    """The top-k router of a mixture of E experts (Jiang et al. 2024): (gates, experts int32, both [B, T, k], metrics).
 
     p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
     [D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
     a shard); of the others the expert becomes -1 and the gate 0. drop_policy: position keeps the first slots, probs
     the largest gates. jitter e: where gradients are wanted the router sees x times uniform numbers of [1 - e, 1 + e],
-    drawn by seed, step, sample and layer. figures float32 [B, 4 E + 3], sums of each sample: slots routed to e before
+    drawn by seed, step, sample and layer. metrics float32 [B, 4 E + 3], sums of each sample: slots routed to e before
     dropping (E numbers), probabilities (E), slots that e works on (E), slots dropped at e (E), squared log-sum-exp,
     tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T]) are padding: routed and dropped like others,
     but only the slots worked on and dropped count them.
@@ -57,9 +57,9 @@ def moe_route_backward(
     jitter: float = 0.0,
     layer: int = 0,
 ) -> Any:
-    """Gradients (dx, dw, None, None) of moe_route. gradient: of the gates, or (of the gates, None, of the figures).
+    """Gradients (dx, dw, None, None) of moe_route. gradient: of the gates, or (of the gates, None, of the metrics).
 
-    Of the figures only the sums of probabilities and of the squared log-sum-exp have one.
+    Of the metrics only the sums of probabilities and of the squared log-sum-exp have one.
     """
     return backward(
         "moe_route",
@@ -125,7 +125,7 @@ def grouped_gemm_backward(
 
 def moe_balance(
     targets: Any,
-    *figures: Any,
+    *metrics: Any,
     form: str = "pooled",
     scope: str = "shard",
     balance: float = 0.0,
@@ -134,18 +134,18 @@ def moe_balance(
 ) -> Any:
     """Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z), n = counted targets of a shard.
 
-    figures: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
+    metrics: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
     or per_layer (a sum of per-layer losses, as Megatron-LM). scope: averages over each shard, or over the batch.
     Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).
     """
     options = {"form": form, "scope": scope, "balance": balance, "z": z, "top_k": top_k}
-    return apply("moe_balance", [targets, *figures], **options)
+    return apply("moe_balance", [targets, *metrics], **options)
 
 
 def moe_balance_backward(
     dloss: Any,
     targets: Any,
-    *figures: Any,
+    *metrics: Any,
     form: str = "pooled",
     scope: str = "shard",
     balance: float = 0.0,
@@ -154,4 +154,4 @@ def moe_balance_backward(
 ) -> Any:
     """Gradients (None, dfigures of each layer ...) of the first output, scaled per shard by dloss (None: 1)."""
     options = {"form": form, "scope": scope, "balance": balance, "z": z, "top_k": top_k}
-    return backward("moe_balance", dloss, [targets, *figures], **options)
+    return backward("moe_balance", dloss, [targets, *metrics], **options)

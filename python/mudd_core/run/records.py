@@ -87,7 +87,7 @@ class Engine(Evaluator, Protocol):
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """What the last step tells beside its loss, for the metrics row; expert_alarms goes on the progress line."""
 
     def load_state(self, parts: Sequence[StatePart]) -> None:
@@ -101,7 +101,7 @@ class Engine(Evaluator, Protocol):
 class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
 
-    figures: what the model tells beside its loss; its entries stand in the row like the other fields. targets: that
+    metrics: what the model tells beside its loss; its entries stand in the row like the other fields. targets: that
     counted; no part of the row.
     """
 
@@ -116,7 +116,7 @@ class StepRecord:
     skipped: bool = False
     rewinds: int = 0
     targets: int = 0
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -126,7 +126,7 @@ class StepRecord:
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
-        row |= row.pop("figures")
+        row |= row.pop("metrics")
         row.pop("targets")
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}

@@ -1,4 +1,4 @@
-"""The account of a run: updates done, saved and skipped, its times and rates, and the last figures."""
+"""The account of a run: updates done, saved and skipped, its times and rates, and the last metrics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunState:
         self._logged_at = (self.step_done, self._train_seconds)
 
     def took_step(
-        self, report: StepReport, lr: float, seconds: float, figures: Mapping[str, Any]
+        self, report: StepReport, lr: float, seconds: float, metrics: Mapping[str, Any]
     ) -> StepRecord:
         """Count one more update, which took so many seconds; its record."""
         self.step_done += 1
@@ -76,7 +76,7 @@ class RunState:
             skipped=not kept(report),
             rewinds=len(self.guard.rewinds),
             targets=int(report.weight_sum),
-            figures=figures,
+            metrics=metrics,
         )
 
     def logged(self, record: StepRecord) -> None:

@@ -49,7 +49,7 @@ class Updates:
         seconds = time.perf_counter() - begin
         run.watch.phase("idle", t + 1)
         run.watch.took_step(seconds)
-        record = state.took_step(report, lr, seconds, run.engine.figures())
+        record = state.took_step(report, lr, seconds, run.engine.metrics())
         if goes_back:
             self._recovery.go_back(t)
         if compare_due(run.ranks, run.config.dist.compare_every, record.step):

@@ -95,7 +95,7 @@ def summary(rows: Sequence[Row], world: int, node_size: int) -> dict[str, Any]:
 
 
 def text(found: dict[str, Any]) -> str:
-    """The table, and the figures below it."""
+    """The table, and the numbers below it."""
     lines = [
         f"{found['world']} ranks as {found['ranks_are']}, {found['nodes']} node{'s' * (found['nodes'] > 1)} of "
         f"{found['node_size']}; "
@@ -107,8 +107,8 @@ def text(found: dict[str, Any]) -> str:
         rate = row["bytes"] / row["seconds"] / 1e9
         lines.append(f"{row['what']:<12}{row['bytes']:>12,} {row['seconds']:>12.3g} {rate:>8.3g}{note}")
     for name in ("inside_node", "between_nodes"):
-        if figures := found[name]:
-            words = f"{1e6 * figures['latency']:.3g} us, {figures['bandwidth'] / 1e9:.3g} GB/s"
+        if numbers := found[name]:
+            words = f"{1e6 * numbers['latency']:.3g} us, {numbers['bandwidth'] / 1e9:.3g} GB/s"
             lines.append(f"{name.replace('_', ' ')}: {words}")
     return "\n".join(lines)
 

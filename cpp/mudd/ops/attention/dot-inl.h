@@ -1,5 +1,5 @@
 // The unit that multiplies pairs of bf16 (vdpbf16ps or its emulation): q, k, v and dout are rounded where they are
-// not bf16 yet, P and dS always; sums, softmax and saved figures stay fp32.
+// not bf16 yet, P and dS always; sums, softmax and saved statistics stay fp32.
 #pragma once
 
 #include "mudd/base/simd/dot_bf16.h"

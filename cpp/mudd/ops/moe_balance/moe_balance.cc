@@ -32,13 +32,13 @@ class MoeBalance : public Node {
     const TensorSpec& targets = io.input(kTargets);
     check(targets.dtype == DType::i32 && targets.shape.size() == 2, "moe_balance",
           "targets: expected int32[B, T], got ", targets.text());
-    check(io.n_inputs() > kFirstLayer, "moe_balance", "figures: expected those of at least one layer");
+    check(io.n_inputs() > kFirstLayer, "moe_balance", "metrics: expected at least one layer");
     const TensorSpec& first = io.input(kFirstLayer);
     for (int i = kFirstLayer; i < io.n_inputs(); ++i)
       check(io.input(i).dtype == DType::f32 && io.input(i).shape.size() == 2 &&
                 io.input(i).shape[0] == targets.shape[0] && io.input(i).shape == first.shape && first.cols() > 3 &&
                 (first.cols() - 3) % 4 == 0,
-            "moe_balance", "figures: expected float32[", targets.shape[0], ", 4 E + 3] for every layer, got ",
+            "moe_balance", "metrics: expected float32[", targets.shape[0], ", 4 E + 3] for every layer, got ",
             io.input(i).text());
     layers_ = io.n_inputs() - kFirstLayer;
     experts_ = route_figures_experts(first.cols());
@@ -75,7 +75,7 @@ class MoeBalance : public Node {
   }
 
  private:
-  RouteFigures at() const { return {experts_}; }
+  RouteMetrics at() const { return {experts_}; }
   double* sums_of(int64_t l) { return sums_.data() + l * at().width(); }
 
   static double upstream(const Run& run, int s) {
@@ -90,7 +90,7 @@ class MoeBalance : public Node {
     return n;
   }
 
-  // Figure c of a layer, summed over the samples of shard s.
+  // Metric c of a layer, summed over the samples of shard s.
   static double shard_figure(const Run& run, const Tensor& f, int s, int64_t c) {
     double sum = 0;
     for (int64_t b = run.shards().row_begin(s, f.rows); b < run.shards().row_begin(s + 1, f.rows); ++b)
@@ -98,7 +98,7 @@ class MoeBalance : public Node {
     return sum;
   }
 
-  // Sums the figures of shard s, or of the whole batch by the tree, and forms the losses.
+  // Sums the metrics of shard s, or of the whole batch by the tree, and forms the losses.
   void averages(const Run& run, int s) {
     const int shards = run.shards().count();
     for (int64_t l = 0; l < layers_; ++l) {
@@ -114,7 +114,7 @@ class MoeBalance : public Node {
     form_losses();
   }
 
-  // The losses, and their slopes by the probability sums, from the figures in sums_.
+  // The losses, and their slopes by the probability sums, from the metrics in sums_.
   void form_losses() {
     double tokens = 0;
     for (int64_t l = 0; l < layers_; ++l) tokens += sums_of(l)[at().tokens()];
@@ -153,7 +153,7 @@ class MoeBalance : public Node {
   double balance_, z_;
   bool pooled_ = true, whole_batch_ = false;
   int64_t layers_ = 0, experts_ = 0;
-  // Of the shard at work: figures summed over its samples, losses, slopes of A by the probability sums.
+  // Of the shard at work: metrics summed over its samples, losses, slopes of A by the probability sums.
   std::vector<double> sums_, slopes_;
   double balance_loss_ = 0, z_loss_ = 0;
 };

@@ -6,13 +6,13 @@
 
 namespace mudd::reference {
 
-// figures[l]: those of layer l summed over the samples that the averages run over, [4 E + 3].
+// metrics[l]: those of layer l summed over the samples that the averages run over, [4 E + 3].
 template <class N>
-N moe_balance(const std::vector<std::vector<N>>& figures, int64_t experts, int64_t k, bool pooled, double balance,
+N moe_balance(const std::vector<std::vector<N>>& metrics, int64_t experts, int64_t k, bool pooled, double balance,
               double z) {
   N tokens = 0, loss = 0;
   std::vector<N> routed(static_cast<size_t>(experts), N(0)), mass(static_cast<size_t>(experts), N(0));
-  for (const std::vector<N>& f : figures) {
+  for (const std::vector<N>& f : metrics) {
     const N n = f[static_cast<size_t>(4 * experts + 1)];
     for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
       routed[e] += f[e];

@@ -1,4 +1,4 @@
-// The choice of experts: each row's, those that capacity drops, the figures of a sample, and the gradient by
+// The choice of experts: each row's, those that capacity drops, the metrics of a sample, and the gradient by
 // logits.
 #include <algorithm>
 
@@ -49,9 +49,9 @@ void MoeRoute::drop(const Run& run) const {
 }
 
 void MoeRoute::finish_sample(const Run& run, int64_t sample) const {
-  const RouteFigures at{experts_};
-  float* figures = run.out(kFigures).f32() + sample * run.out(kFigures).stride;
-  std::fill(figures, figures + at.width(), 0.0f);
+  const RouteMetrics at{experts_};
+  float* metrics = run.out(kMetrics).f32() + sample * run.out(kMetrics).stride;
+  std::fill(metrics, metrics + at.width(), 0.0f);
   double squared_lse = 0, entropy = 0;
   for (int64_t row = sample * length_; row < (sample + 1) * length_; ++row) {
     const float* gates = run.saved_as<float>(kChosenGates) + row * k_;
@@ -62,23 +62,23 @@ void MoeRoute::finish_sample(const Run& run, int64_t sample) const {
     for (int64_t r = 0; r < k_; ++r) {
       const bool kept = experts[r] >= 0;
       out[r] = kept ? gates[r] : 0.0f;
-      figures[kept ? at.kept(chosen[r]) : at.dropped(chosen[r])] += 1;
-      if (counts) figures[at.routed(chosen[r])] += 1;
+      metrics[kept ? at.kept(chosen[r]) : at.dropped(chosen[r])] += 1;
+      if (counts) metrics[at.routed(chosen[r])] += 1;
     }
     if (!counts) continue;
     const RouteRow& s = run.saved_as<RouteRow>(kStats)[row];
     const double log_sum = math::log(s.sum), lse = s.max + log_sum;
     squared_lse += lse * lse;
     entropy += log_sum - s.mean;
-    figures[at.tokens()] += 1;
+    metrics[at.tokens()] += 1;
   }
-  figures[at.squared_lse()] = static_cast<float>(squared_lse);
-  figures[at.entropy()] = static_cast<float>(entropy);
+  metrics[at.squared_lse()] = static_cast<float>(squared_lse);
+  metrics[at.entropy()] = static_cast<float>(entropy);
   for (int64_t e = 0; e < experts_; ++e) {
     double sum = 0;
     for (int64_t row = sample * length_; row < (sample + 1) * length_; ++row)
       if (real(run, row)) sum += run.saved_as<float>(kProbabilities)[row * experts_ + e];
-    figures[at.probability(e)] = static_cast<float>(sum);
+    metrics[at.probability(e)] = static_cast<float>(sum);
   }
 }
 
@@ -94,9 +94,9 @@ void MoeRoute::logit_gradient(const Run& run, int64_t row, float* dz) const {
       if (experts[r] >= 0) mean += gates[r] * dgates[r];
     for (int64_t r = 0; r < k_; ++r) dz[chosen[r]] = gates[r] * ((experts[r] >= 0 ? dgates[r] : 0.0f) - mean);
   }
-  const Tensor& f = run.dout(kFigures);
+  const Tensor& f = run.dout(kMetrics);
   if (!f || !real(run, row)) return;
-  const RouteFigures at{experts_};
+  const RouteMetrics at{experts_};
   const float* dfigures = f.f32() + row / length_ * f.stride;
   const RouteRow& s = run.saved_as<RouteRow>(kStats)[row];
   float slope = 0;

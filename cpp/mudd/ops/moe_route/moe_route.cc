@@ -56,7 +56,7 @@ void MoeRoute::infer(Inference& io) {
           "], got ", io.input(i).text());
   io.output({{samples_, length_, k_}, DType::f32});
   io.output({{samples_, length_, k_}, DType::i32});
-  io.output({{samples_, RouteFigures{experts_}.width()}, DType::f32});
+  io.output({{samples_, RouteMetrics{experts_}.width()}, DType::f32});
   const int64_t rows = samples_ * length_;
   io.saved(rows * experts_ * kFloat);
   io.saved(rows * k_ * kFloat);

@@ -7,11 +7,11 @@
 //
 // Inputs: x_BTD (in bf16 too, as its gradient; the router works in fp32 in every graph), w_DE fp32 (weight-like),
 // segments i32 [B, T] and key_mask i32 [B, T] (both optional: a token
-//   with segment 0 or mask 0 is padding; it is routed, but no figure counts it).
+//   with segment 0 or mask 0 is padding; it is routed, but no metric counts it).
 // Outputs:
 //   0 gates fp32 [B, T, k], best first, 0 for a slot that capacity drops; not normalised again after dropping
 //   1 experts i32 [B, T, k], -1 for a dropped slot
-//   2 figures fp32 [B, 4 E + 3], sums over each sample (RouteFigures names the columns)
+//   2 metrics fp32 [B, 4 E + 3], sums over each sample (RouteMetrics names the columns)
 // Attributes: top_k (2); jitter (0); layer (0: counter of the random numbers);
 //   capacity_factor f (0: no expert ever drops), capacity_scope sequence | shard: an expert takes at most
 //     floor(T k f / E) slots of a sequence, or ceil(tokens k f / E) of a shard;
@@ -32,8 +32,8 @@
 
 namespace mudd {
 
-// Columns of `figures`. Counts are whole numbers in fp32: exact up to 2^24 a sample.
-struct RouteFigures {
+// Columns of `metrics`. Counts are whole numbers in fp32: exact up to 2^24 a sample.
+struct RouteMetrics {
   int64_t experts;
 
   int64_t routed(int64_t e) const { return e; }  // slots of real tokens that chose e, before dropping

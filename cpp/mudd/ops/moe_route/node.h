@@ -16,7 +16,7 @@ class MoeRoute : public Node {
   const char* op() const override { return "moe_route"; }
   bool native_bf16() const override { return true; }  // x and dx; the router itself works in fp32
   bool weight_like(int i) const override { return i == kW; }
-  bool keeps_f32(int) const override { return true; }  // gates and figures
+  bool keeps_f32(int) const override { return true; }  // gates and metrics
   bool backward_reads_output(int i) const override { return i == kExperts; }
 
   void infer(Inference& io) override;
@@ -25,7 +25,7 @@ class MoeRoute : public Node {
 
  private:
   enum Input { kX, kW, kSegments, kKeyMask };
-  enum Output { kGates, kExperts, kFigures };
+  enum Output { kGates, kExperts, kMetrics };
   enum Saved { kProbabilities, kChosenGates, kChosen, kStats };
   static constexpr int64_t kFloat = sizeof(float);
 
@@ -42,7 +42,7 @@ class MoeRoute : public Node {
   void choose_experts(const Run& run, int64_t row) const;
   // Slots over the capacity of their expert become -1.
   void drop(const Run& run) const;
-  // Gates as they go out, and the figures of one sample.
+  // Gates as they go out, and the metrics of one sample.
   void finish_sample(const Run& run, int64_t sample) const;
   void logit_gradient(const Run& run, int64_t row, float* dz) const;
 

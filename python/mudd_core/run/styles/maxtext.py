@@ -76,7 +76,7 @@ class MaxTextStyle(Style):
 
 
 def _aux_loss(record: StepRecord) -> float:
-    return float(record.figures.get("aux_loss", 0.0))
+    return float(record.metrics.get("aux_loss", 0.0))
 
 
 def _norm(value: np.ndarray) -> float:

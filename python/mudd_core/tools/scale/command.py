@@ -95,7 +95,7 @@ def _parser() -> ToolArguments:
     parser.add_argument("--nodes", type=_count, default=1, metavar="N", help="machines (default 1)")
     parser.add_argument(
         "--net", default="25g", metavar="NET",
-        help=f"network: {', '.join(ASSUMED)} (assumed figures; default 25g), or what commbench wrote",
+        help=f"network: {', '.join(ASSUMED)} (assumed numbers; default 25g), or what commbench wrote",
     )  # fmt: skip
     parser.add_argument(
         "--ranks-per-node", type=_count, default=1, metavar="M", help="ranks of a node (default 1)"

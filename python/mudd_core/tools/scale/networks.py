@@ -1,4 +1,4 @@
-"""The networks that nodes are joined by: kinds with assumed figures, or what commbench measured."""
+"""The networks that nodes are joined by: kinds with assumed numbers, or what commbench measured."""
 
 from __future__ import annotations
 
