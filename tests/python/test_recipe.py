@@ -28,6 +28,8 @@ def test_the_note_names_recipe_and_replacement() -> None:
     tokens_only = recipe_note(mc.load_config("mup/base.py", ["data.path=c4", "data.tokenizer=bytes"]))
     assert "C4" not in tokens_only and "T5" in tokens_only and "uses raw bytes" in tokens_only
     assert recipe_note(mc.load_config("mup/base.py", ["data.path=c4", "data.tokenizer=t5.json"])) == ""
+    of_ids = ["data.path=ids", "data.pipeline=features", "data.tokenizer=bpe"]
+    assert recipe_note(mc.load_config("gpt2/gpt2", of_ids)) == ""
     assert recipe_note(Config()) == ""
 
 

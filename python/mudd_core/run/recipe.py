@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
+from mudd_core.data.source_check import IDS_ALONE
 
 
 def recipe_note(config: Config) -> str:
     """Lines that say what the recipe of a config names, what the run uses instead, and why losses differ.
 
     Empty where no recipe is named, and where data.path and data.tokenizer are given: then they are the user's choice.
+    Data of ready ids need no tokenizer.
     """
     data = config.data
     named, used, why, give = [], [], [], []
@@ -17,7 +19,7 @@ def recipe_note(config: Config) -> str:
         used.append("the sources of Python's standard library")
         why.append("another text is easier or harder to predict")
         give.append("data.path=FOLDER")
-    if data.recipe_tokenizer and data.tokenizer in ("bpe", "bytes"):
+    if data.recipe_tokenizer and data.tokenizer in ("bpe", "bytes") and data.pipeline not in IDS_ALONE:
         named.append(f"the tokenizer {data.recipe_tokenizer}")
         trained = f"a BPE vocabulary of {data.vocab_size:,} trained on the run's text"
         used.append("raw bytes" if data.tokenizer == "bytes" else trained)
