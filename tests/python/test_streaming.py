@@ -28,6 +28,7 @@ from mudd_core.data.streaming.recipe import Encoder
 from mudd_core.data.streaming.rows import StreamRows
 from mudd_core.data.streaming.worker import Worker
 from mudd_core.run.trainer import Trainer
+from mudd_core.tools import data_show
 from rank_runs import on_ranks
 from streaming_cases import BATCH, SHAPE, both, config_of, require_same, rows_of, write_texts
 from text_settings import quiet
@@ -116,22 +117,36 @@ def test_a_run_may_change_between_cache_and_stream(
     assert _hash(full, tmp_path / "b") == whole
 
 
-@pytest.mark.parametrize("workers", [1, 8])
-def test_the_place_of_a_cache_is_that_of_a_stream(workers: int, texts: Path, closed: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("pack", []), ("pack", ["data.workers=8"]), ("rows", []), ("rows", ["data.eval_path={texts}/eval"])],
+)
+def test_the_place_of_a_cache_is_that_of_a_stream(
+    kind: str, words: list[str], texts: Path, closed: list[Any]
+) -> None:
     """A run that was begun with a cache is gone on with as a stream, without what lies before."""
-    full, streamed = both("pack", texts, f"data.workers={workers}")
+    words = [word.format(texts=texts) for word in words]
+    full, streamed = both(kind, texts, *words)
     closed.append(streamed)
-    for batch in (0, 13):
+    known: Any = streamed
+    for batch in (0, 1, 9, 13, full.rows // BATCH, full.rows // BATCH + 3):
         place: Any = full.cursor(batch)  # type: ignore[attr-defined]
-        streamed.arrays(batch * BATCH, BATCH)
-        streamed.arrays(batch * BATCH - BATCH if batch else 0, BATCH)
-        known = streamed._cursors  # type: ignore[attr-defined]
-        assert batch == 0 or dict(known[batch]) == place
-        again: Any = rows_of(config_of("pack", texts, "stream", f"data.workers={workers}"))
-        closed.append(again)
-        again.go_on(place)
-        require_same(full, again, batch * BATCH, BATCH)
-        assert set(again._cursors) == {batch, batch + 1}
+        if batch:
+            streamed.arrays(batch * BATCH - BATCH, BATCH)
+            assert place == known.cursor(batch) or (kind, batch * BATCH) == ("rows", full.rows)
+        if batch in (0, 13, full.rows // BATCH):
+            again: Any = rows_of(config_of(kind, texts, "stream", *words))
+            closed.append(again)
+            again.go_on(json.loads(json.dumps(place)))
+            require_same(full, again, batch * BATCH, BATCH)
+            assert set(again._cursors) == {batch, batch + 1}
+            again.close()
+
+
+def test_the_place_of_a_cache_ends_with_its_data(texts: Path) -> None:
+    full: Any = rows_of(config_of("pack", texts, "full", "data.epochs=1"))
+    assert full.cursor(full.batches(1) - 1) is not None
+    assert full.cursor(full.batches(1)) is None
 
 
 def test_what_cannot_be_streamed_is_refused_with_the_way_out(texts: Path, tmp_path: Path) -> None:
@@ -277,6 +292,31 @@ def test_streams_of_any_corpus(
         require_same(full, again, first + BATCH, 2 * BATCH)
 
 
+def test_one_batch_again_and_again(texts: Path) -> None:
+    with Trainer(config_of("pack", texts, "stream", "data.repeat_batch=true")) as trainer:
+        rows = trainer.engine.batcher
+        first = rows.arrays(0, BATCH)["inputs"]
+        assert (first == rows.arrays(6, BATCH)["inputs"]).all()
+        trainer.fit()
+        (pid,) = rows.of._stream._processes.pids
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_rows_of_a_step_are_shown(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for cache in ("stream", "full"):
+        words = ["data.pipeline=pack", f"data.path={texts}/*.jsonl", f"data.eval_path={texts}/eval"]
+        words += [
+            f"data.cache={cache}",
+            f"data.cache_dir={texts.parent}/shown-{cache}",
+            "data.tokenizer=bytes",
+        ]
+        assert data_show.main(["--config=tiny.py", "--step=3", *words, "train.batch_size=2"]) == 0
+        shown.append(capsys.readouterr())
+    assert shown[0].out == shown[1].out != ""
+    assert "tokenized ahead of the training" in shown[0].err
+
+
 def test_ranks_stream_the_rows_of_one_process(texts: Path) -> None:
     config = config_of("pack", texts, "stream", f"data.eval_path={texts}/eval")
 
@@ -285,3 +325,11 @@ def test_ranks_stream_the_rows_of_one_process(texts: Path) -> None:
             return str(trainer.fit().final_hash)
 
     assert set(on_ranks(work, 2)) == {_hash(config)}
+
+
+def test_a_cache_without_its_files_has_no_place(texts: Path, tmp_path: Path) -> None:
+    config = config_of("rows", texts, "full", f"data.cache_dir={tmp_path}")
+    full: Any = rows_of(config)
+    (tmp_path / prepare(config, progress=quiet).fingerprint / "cache.json").unlink()
+    assert full.cursor(0) is not None
+    assert full.cursor(9) is None

@@ -26,7 +26,9 @@ def go_on(rows: Any, state: Mapping[str, Any]) -> None:
 
 def end(rows: Any) -> None:
     """End what rows have running beside this process."""
+    from mudd_core.data.pipelines.ids_data import FirstBatch
     from mudd_core.data.streaming.rows import StreamRows
 
-    if isinstance(rows, StreamRows):
-        rows.close()
+    inner = rows.of if isinstance(rows, FirstBatch) else rows
+    if isinstance(inner, StreamRows):
+        inner.close()

@@ -6,16 +6,14 @@ in an order of data.seed, then a reservoir of data.buffer blocks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.data.cache import TokenCache, way_out
+from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.documents import Frame
@@ -66,21 +64,9 @@ class BlocksData(DocumentData):
 
     def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
         """(first document, behind the last) of the training files, in their order."""
-        file = self.cache.path / "cache.json"
-        try:
-            counts = json.loads(read_bytes(file))["train_files"]
-            ends = np.cumsum([0, *counts]).tolist()
-        except (OSError, ValueError, KeyError, TypeError) as e:
-            raise FormatError(
-                str(file), 0, f"no documents of each file: {e}; {way_out(self.cache.path)}"
-            ) from None
-        if ends[-1] != self.cache.train.documents or min(counts) < 0:
-            raise FormatError(
-                str(file), 0, f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
-                f"{way_out(self.cache.path)}"
-            )  # fmt: skip
-        n = len(counts)
-        return [(ends[i], ends[i + 1]) for i in _file_order(n, seed, shuffled) if counts[i]]
+        ends = self.file_ends()
+        n = len(ends) - 1
+        return [(ends[i], ends[i + 1]) for i in _file_order(n, seed, shuffled) if ends[i] < ends[i + 1]]
 
 
 class BlocksStreamed(StreamData):

@@ -7,9 +7,12 @@ Without eval files the first 100 batches of documents validate, and the next 100
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -17,7 +20,7 @@ from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.documents import Frame, tail_of
 from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Int32, RowShape
-from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.streaming.cursor import Cursor, made
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.documents_stream import DocumentStream
 from mudd_core.data.streaming.filling import filled_rows
@@ -46,7 +49,9 @@ class RowsData(DocumentData):
             starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=_tail(tokenizer, shape),
             first=first, count=count, wraps=split == "train",
         )  # fmt: skip
-        return CoreRows(core, shape, self.cache)
+        if split == "valid":
+            return CoreRows(core, shape, self.cache)
+        return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))
 
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
         """(stored split, first document, documents) of a split: a multiple of the batch and of data.buffer."""
@@ -65,6 +70,32 @@ class RowsData(DocumentData):
                 f"{split}; use more data, a smaller train.batch_size or data.buffer"
             )
         return stored, first, count // unit * unit
+
+
+@dataclass(frozen=True)
+class DocumentRows(CoreRows):
+    """Rows of training. first: documents that are held out in front of them. unit: see DocumentStream."""
+
+    file_ends: Callable[[], list[int]]
+    first: int
+    unit: int
+
+    def cursor(self, batch: int) -> Cursor | None:
+        """For a stream that goes on where this cache was read; None where the cache does not know its files."""
+        epoch, at = divmod(batch * self.shape.batch_size, self.rows)
+        begin, taken = at // self.unit * self.unit, at % self.unit
+        file, number, held = 0, 0, self.first
+        if begin:
+            try:
+                ends = self.file_ends()
+            except FormatError:
+                return None
+            file, held = bisect_right(ends, self.first + begin) - 1, 0
+            number = self.first + begin - ends[file]
+        return made("rows", batch, epoch=epoch, file=file, number=number, held=held, taken=taken)
+
+    def go_on(self, cursor: object) -> None:
+        """A cache finds the place itself."""
 
 
 class RowsStreamed(StreamData):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mudd_core.base.errors import UserError
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import url_fault
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
 from mudd_core.data.access import Access
-from mudd_core.data.cache import TokenCache, open_cache
+from mudd_core.data.cache import TokenCache, open_cache, way_out
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.loader import changed, check_name
 from mudd_core.data.pipelines.cached import Cached
@@ -65,6 +69,23 @@ class DocumentData(Cached, ABC):
                 f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens"
             )
         return lines
+
+    def file_ends(self) -> list[int]:
+        """0, then the training documents up to the end of each file; those of validation have none."""
+        file = self.cache.path / "cache.json"
+        try:
+            counts = json.loads(read_bytes(file))["train_files"]
+            ends: list[int] = np.cumsum([0, *counts]).tolist()
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise FormatError(
+                str(file), 0, f"no documents of each file: {e}; {way_out(self.cache.path)}"
+            ) from None
+        if ends[-1] != self.cache.train.documents or min(counts) < 0:
+            raise FormatError(
+                str(file), 0, f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
+                f"{way_out(self.cache.path)}"
+            )  # fmt: skip
+        return ends
 
     def require_documents(self, split: Split, least: int, why: str) -> int:
         """Documents of a split; UserError for fewer than `least`."""

@@ -106,11 +106,11 @@ class PackStream:
         self._processes.close()
 
     def _ask_ahead(self) -> None:
-        """Two batches of each stream; of one stream alone as many as keep the processes busy."""
-        ahead = max(2 * self._taken, 3 * _PIECE * self._processes.count // self._workers)
-        for turn in range(self._workers):
+        """The next batches: two, or as many as keep the processes busy."""
+        batches = max(2, -(-3 * _PIECE * self._processes.count // max(1, self._taken)))
+        for turn in range(batches):
             stream = self._streams[(self.batch + turn) % self._workers]
-            stream.ask_up_to(stream.place + ahead)
+            stream.ask_up_to(stream.place + (turn // self._workers + 1) * self._taken)
 
     def _asker(self, worker: int) -> Callable[[int, int], tuple[int, int]]:
         def ask(place: int, count: int) -> tuple[int, int]:
