@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import documents
+from mu_commands import SMALL, resolved
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import Config, check_config, read_config
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import COMMAND, WORKDIR, rows_of
-from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
-from mudd_core.grammars.detect import grammar_of, resolve
-from mudd_core.grammars.load import load_config
-from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.continuations import prompts_of
-
-SMALL = "mu_transformer/configs/small.py"
-
-
-def resolved(*words: str, config: str = SMALL, command: str = "", **options: str) -> Resolved:
-    found = resolve(
-        Asked(command, config, words, {f"--{name}": value for name, value in options.items()}, {})
-    )
-    assert found is not None and found.grammar == "mu_transformer"
-    return found
+from mudd_core.grammars.detect import grammar_of
 
 
 def values(config: Config) -> dict[str, object]:
@@ -195,63 +179,6 @@ def test_modes_are_commands_and_suffixes_are_parts_of_the_name(tmp_path: Path) -
     assert start.load_parameters_path == first.workdir and start.keep_optimizer
 
 
-DICT = """
-from ml_collections import config_dict
-
-def get_config():
-    config = config_dict.ConfigDict()
-    config.d_model = 64
-    config.d_base = 32
-    config.d_head = 32
-    config.qk_scale = 1 / 32
-    config.n_mesh_rows = 32
-    config.lr_base = 1
-    config.tokens_per_global_batch = 2048
-    config.sequence_len = config.get_ref("d_head")
-    config.model_size = "mine"
-    config.own = 1
-    return config
-"""
-
-
-def test_a_config_dict_goes_through_the_same_table(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(DICT)
-    found = resolved("n_layer=2", config=str(tmp_path / "mine.py"))
-    config = found.config
-    assert (config.model.d_model, config.model.n_layer, config.train.batch_size) == (64, 2, 64)
-    assert config.optim.lr == 1.0 and config.train.steps == 125000  # the rest is that of base.py
-    assert f"{tmp_path / 'mine.py'}: keys that mean nothing here: own" in found.notes
-    assert any(
-        note.startswith("n_mesh_rows=32, n_mesh_cols=1 of the file mean nothing") for note in found.notes
-    )
-    assert found.origins["model.d_model"].file == str(tmp_path / "mine.py")
-    assert load_config(tmp_path / "mine.py", ["n_layer=2", "data.path=x"]).model == config.model
-
-
-def test_a_checkout_of_the_original_is_imported_as_there(tmp_path: Path) -> None:
-    folder = tmp_path / "mu_transformer" / "configs"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder.parent / "__init__.py").write_text("")
-    (folder / "base.py").write_text(DICT.replace("get_config", "get_base_config"))
-    (folder / "own.py").write_text(
-        "from mu_transformer.configs.base import get_base_config\n"
-        "def get_config():\n    config = get_base_config()\n    config.d_model = 96\n    return config\n"
-    )
-    path = list(sys.path)
-    assert resolved(config=str(folder / "own.py")).config.model.d_model == 96
-    assert sys.path == path
-    for name in [name for name in sys.modules if name.split(".")[0] == "mu_transformer"]:
-        del sys.modules[name]
-
-
-def test_a_missing_ml_collections_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text(DICT)
-    monkeypatch.setitem(sys.modules, "ml_collections", None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[seeds\]'"):
-        resolved(config=str(tmp_path / "mine.py"))
-
-
 BAD = {
     "n_layr=2": "unknown name 'n_layr'; did you mean 'n_layer'",
     "--config.n_layr=2": "unknown name 'n_layr'; did you mean 'n_layer'",
@@ -291,71 +218,6 @@ def test_an_unknown_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--mode: expected one of train, validation, test, sample" in capsys.readouterr().err
 
 
-def test_a_sweep_of_two_rates_in_one_folder(
-    tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shape = ("d_model=16", "d_base=16", "d_head=8", "qk_scale=0.125", "n_layer=1", "sequence_len=32",
-             "tokens_per_global_batch=128", "n_pretrain_step=4", "n_warmup_step=1", "n_print_step=2", "n_save_step=2",
-             "n_eval_step=1")  # fmt: skip
-    data = (f"data.path={tiny_text}", "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}")
-    words = [f"--config.{word}" for word in shape]
-    common = ["--config=mup/tiny.py", f"--workdir={tmp_path}", *data, "--threads", "1", *words]
-    for rate in ("0.25", "0.015625"):
-        assert cli([*common, "--mode=train", f"--config.lr_base={rate}"]) == 0
-        assert f"_a{rate}_w0.0_m16_l1_" in capsys.readouterr().out
-    runs = sorted(path.name for path in tmp_path.iterdir())
-    assert not any((tmp_path / run / "sweep.tsv").exists() for run in runs)
-    assert len(runs) == 2 and all((tmp_path / run / "summary.json").is_file() for run in runs)
-    assert all(
-        list((tmp_path / run).glob("plugins/profile/*/*.trace.json.gz")) for run in runs
-    )  # steps 2 to 4
-    losses = [json.loads((tmp_path / run / "summary.json").read_text())["val_loss"] for run in runs]
-    assert losses[0] != losses[1]
-    assert cli([*common, "--mode=validation", "--config.lr_base=0.25"]) == 0
-    assert "validation loss" in capsys.readouterr().out
-    assert cli([*common, "--mode=sample", "--config.lr_base=0.25", "sample.max_tokens=5"]) == 0
-    assert re.fullmatch(r"(PROMPT:\n.*?\nCONTINUATION:\n.*?\n\n){4}", capsys.readouterr().out, re.DOTALL)
-
-
-def test_the_documents_data_set_and_tokenizer_end_to_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = [
-        json.dumps({"text": f"{number} rows of a few words " * (number % 5 + 1)}) for number in range(90)
-    ]
-    for split, part in (("train", texts[:60]), ("validation", texts[60:75]), ("test", texts[75:])):
-        (tmp_path / "c4" / "en" / split).mkdir(parents=True)
-        (tmp_path / "c4" / "en" / split / "a.jsonl").write_text("\n".join(part) + "\n")
-    (tmp_path / "t5-base").mkdir()
-    (tmp_path / "t5-base" / "tokenizer.json").write_bytes(train_bpe(["\n".join(texts).encode()], 1, 300))
-    here = {
-        "t5-base": str(tmp_path / "t5-base"),
-        "c4": str(tmp_path / "c4"),
-        "/tmp/workdir": str(tmp_path / "w"),
-    }
-    words = [
-        f"{name}={here.get(value, value)}"
-        for name, _, value in (word.partition("=") for word in documents.commands("mu_transformer")[2].words)
-        if name != "--mode"
-    ]
-    shape = ("d_model=16", "d_base=16", "d_head=8", "qk_scale=0.125", "n_layer=1", "sequence_len=32",
-             "tokens_per_global_batch=128", "n_pretrain_step=4", "n_warmup_step=1", "n_print_step=2", "n_save_step=2",
-             "sampling_max_len=40")  # fmt: skip
-    words += [
-        *(f"--config.{word}" for word in shape),
-        f"data.cache_dir={tmp_path / 'cache'}",
-        "train.threads=1",
-    ]
-    for mode in ("train", "validation", "sample"):
-        assert cli([*words, f"--mode={mode}"]) == 0, capsys.readouterr().err
-    told = capsys.readouterr().out
-    assert re.search(r"^Eval loss: \d+\.\d+$", told, re.MULTILINE)
-    assert "d_model: 16\n" in told and "{'step': 2, 'sec_per_step': " in told and "CONTINUATION:" in told
-    (run,) = (tmp_path / "w").iterdir()
-    assert run.name.startswith("mutransformer_c4_default_t0_")
-    assert json.loads((run / "config.json").read_text())["data"]["pipeline"] == "rows"
-
-
 def test_the_trace_is_between_the_first_two_saves() -> None:
     assert resolved().config.train.profile == "5000:10000"
     assert resolved("n_save_step=7", "n_pretrain_step=100").config.train.profile == "7:14"
@@ -364,9 +226,3 @@ def test_the_trace_is_between_the_first_two_saves() -> None:
     )  # there is no such step
     assert resolved("train.profile=3:4").config.train.profile == "3:4"
     assert resolved().config.sample.window == "ring"
-
-
-def test_prompts_are_cut_where_their_document_ends() -> None:
-    inputs = np.arange(12, dtype=np.int32).reshape(3, 4)
-    targets = np.array([[1, 1, 1, 1], [1, -1, -1, -1], [-1, -1, -1, -1]], np.int32)
-    assert prompts_of({"inputs": inputs, "targets": targets}, 3) == [[0, 1, 2], [4]]
