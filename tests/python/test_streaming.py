@@ -84,9 +84,22 @@ def test_rows_are_asked_for_in_any_way(texts: Path, closed: list[Any]) -> None:
         require_same(full, streamed, first, count)
     again: Any = rows_of(config_of("pack", texts, "stream"))
     closed.append(again)
-    for cursor in ({"version": 2, "pipeline": "pack", "batch": 1, "places": [4]}, {"version": 1}, None, 5):
+    for cursor in (
+        {"version": 1, "pipeline": "pack", "batch": 1, "places": [4, 4]},
+        {"version": 2, "pipeline": "pack", "batch": 1, "places": [4]},
+        {"version": 1},
+        None,
+        5,
+    ):
         again.go_on(cursor)
     require_same(full, again, 2, 2)
+    parts = {"epoch": 0, "draws": 0, "read": 3, "ended": 0}
+    for odd in ({"slots": [99], "origin": [0] * 5}, {"slots": [], "origin": [0]}):
+        full, streamed = both("blocks", texts)
+        closed.append(streamed)
+        blocks: Any = streamed
+        blocks.go_on({"version": 1, "pipeline": "blocks", "batch": 1, **parts, **odd})
+        require_same(full, streamed, 2, 2)
 
 
 def _hash(config: Config, workdir: Path | None = None, steps: int = 0) -> str:

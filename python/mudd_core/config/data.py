@@ -62,8 +62,8 @@ class DataConfig:
         0, "rows or blocks that a shuffle holds; 0 = the pipeline's own number", "rows", low=0, later=True
     )
     workers: int = opt(
-        1, "streams that the order interleaves (pack); elsewhere processes that read ahead", "workers", low=0, high=256,
-        later=True,
+        1, "streams that the order interleaves (pack); processes that tokenize for data.cache=stream", "workers",
+        low=0, high=256, later=True,
     )  # fmt: skip
     files_per_group: int = opt(0, "files that are read as one group; 0 = all", "files", low=0, later=True)
     epochs: int = opt(0, "passes over the data; 0 = without end", "epochs", low=0, later=True)

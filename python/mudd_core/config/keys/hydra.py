@@ -120,7 +120,7 @@ _DATA = (
         convert=values.whole("dataset.shuffle_buffer_size", "data.buffer"),
     ),
     noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
-    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes read ahead"),
+    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes tokenize ahead"),
     noted(_G, "dataset.load_from_cache_file", True, "a token cache is used wherever it fits"),
 )  # fmt: skip
 

@@ -137,6 +137,8 @@ class BlockStream:
         self._start(cursor["epoch"], Origin(*cursor["origin"]))
         self._draws = cursor["draws"]
         slots = {number: slot for slot, number in enumerate(cursor["slots"])}
+        if not cursor["ended"] and len(slots) != min(cursor["read"], self._buffer):
+            raise LookupError(f"{len(slots)} blocks in a reservoir of {self._buffer}")
         found: dict[int, Block] = {}
         while self._read < cursor["read"]:
             block = self._cut()

@@ -69,6 +69,8 @@ class PackStream:
         self.batch = cursor["batch"] if cursor is not None else 0
         places = [0] * workers
         if cursor is not None:  # they stand in the order of the next batches
+            if len(cursor["places"]) != workers:
+                raise LookupError(f"expected {workers} places, got {len(cursor['places'])}")
             for turn, place in enumerate(cursor["places"]):
                 places[(self.batch + turn) % workers] = place
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]

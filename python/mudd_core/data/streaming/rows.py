@@ -97,7 +97,7 @@ class StreamRows:
         stream = self._stream
         if stream is None or stream.batch > number:
             self.close()
-            stream = self._stream = self._opened(self.cursor(number))
+            stream = self._stream = self._opened_at(number)
         begin, told = stream.batch, time.monotonic() + 1
         try:
             while stream.batch < number:
@@ -109,6 +109,17 @@ class StreamRows:
             self.close()
             raise
         return stream
+
+    def _opened_at(self, number: int) -> BatchStream:
+        """A stream from the last usable cursor before a batch on."""
+        while True:
+            cursor = self.cursor(number)
+            try:
+                return self._opened(cursor)
+            except (LookupError, TypeError):
+                if cursor is None:
+                    raise
+                del self._cursors[cursor["batch"]]
 
     def _pass(self, stream: BatchStream) -> None:
         from mudd_core import _core
