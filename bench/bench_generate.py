@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 
 def make_model(s: Shape, family: str, window: int) -> Any:
-    """The bench model with room for `window` tokens."""
+    """The bench model for up to `window` tokens."""
     from mudd_core.engine.model import Model
 
     longer = dataclasses.replace(s, T=window)

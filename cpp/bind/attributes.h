@@ -8,7 +8,7 @@
 
 namespace mudd::bind {
 
-// An int, or what stands for one (NumPy's integers).
+// An int, or an object with __index__ (NumPy's integers).
 inline int64_t integer(const std::string& op, const std::string& name, const pybind11::handle& value) {
   const auto number = pybind11::reinterpret_steal<pybind11::object>(PyNumber_Index(value.ptr()));
   if (!number) {

@@ -30,7 +30,7 @@ void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);
   } catch (const mudd::io::IoError& e) {
-    // OSError(errno, text, file) becomes FileNotFoundError and its like by itself.
+    // OSError(errno, text, file) becomes FileNotFoundError or another subclass, chosen by Python.
     const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(e.code(), e.what(), e.path());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   }

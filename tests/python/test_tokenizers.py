@@ -125,7 +125,7 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": []}
         (TRAINED[:-20], "not JSON"),
         (b"[" * 100_000, "nested"),
         (changed("normalizer", json.loads("[" * 70 + "]" * 70)), "nested deeper than 64"),
-        (b'{"a": 1, "a": 2}', "stands twice"),
+        (b'{"a": 1, "a": 2}', "occurs twice"),
         (changed("model", None), "no model"),
         (changed("model/type", "Magic"), "model type"),
         (changed("model/vocab", {}), "merges"),

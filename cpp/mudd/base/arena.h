@@ -1,4 +1,5 @@
-// Arena: the one allocation a plan works in. Pages come straight from the system (zeroed, huge pages asked for).
+// Arena: the one allocation a plan works in. Pages come straight from the system (zeroed; huge pages are
+// requested).
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ class Pieces {
 class Arena {
  public:
   Arena() = default;
-  // Throws std::bad_alloc when the system has no room. booked_only: addresses without memory behind them, for
-  // plans of what would not fit; touching them ends the program.
+  // Throws std::bad_alloc when the system has no memory. booked_only: addresses without memory behind them,
+  // to plan what would not fit; touching them ends the program.
   explicit Arena(int64_t bytes, bool booked_only = false);
   ~Arena();
   Arena(Arena&& other) noexcept;

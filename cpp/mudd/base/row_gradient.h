@@ -1,4 +1,5 @@
-// The gradient of a table (embeddings) of which a step reads few rows: only those are kept, all others are zeros.
+// The gradient of a table (embeddings) of which a step reads few rows: it keeps these rows; all other rows are
+// zeros.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@ namespace mudd {
 
 struct RowGradient {
   int64_t table_rows = 0, width = 0;
-  int64_t capacity = 0;      // rows that `values` has room for
+  int64_t capacity = 0;      // rows that fit `values`
   float* values = nullptr;   // [count, width], in the order in which rows were first met
   int32_t* place = nullptr;  // [table_rows]: the row of values, or -1: zeros
   int64_t count = 0;

@@ -1,4 +1,4 @@
-// Number types and tensor views shared by every room of the core.
+// Number types and tensor views shared by all folders of the core.
 //
 // Shape letters used in names all over the code:
 //   B samples, T positions, R rows (B*T tokens), D model width, F feed-forward width,

@@ -19,7 +19,7 @@ class PeerError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a rank is doing; others print it when it fails or hangs.
+// What a rank is doing; other ranks print it when it fails or hangs.
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
 constexpr int kPhases = 10;
 const char* name_of(Phase phase);
@@ -110,7 +110,7 @@ class Comm {
     for (int tries = 0; !ready(); ++tries) pause(tries);
   }
 
-  // For messages of others: what this rank does from now on, in which step. A sign of life for the watchdog.
+  // For messages of other ranks: what this rank does from now on, in which step. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
   // From now on ends the job with exit code 70 when a rank of this node gives no sign of life for so many seconds;
   // 0: never.
@@ -123,8 +123,8 @@ class Comm {
   virtual bool close(double patience = 0) = 0;
 
  protected:
-  // Between two looks at a condition: spins, then yields, then sleeps, so that more ranks than cores do not crawl.
-  // Throws PeerError.
+  // Between two checks of a condition: spins, then yields, then sleeps, so that more ranks than cores do not
+  // crawl. Throws PeerError.
   virtual void pause(int tries) = 0;
   virtual void resume() = 0;
 

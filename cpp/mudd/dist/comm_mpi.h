@@ -11,7 +11,7 @@ namespace mudd::dist {
 
 struct MpiOptions {
   bool rank_is_node = false;        // every rank a node of its own
-  int64_t shared_bytes = 64 << 20;  // windows that a node will need at least; with less room every rank is a node
+  int64_t shared_bytes = 64 << 20;  // the least that a node will need; with less, every rank is a node of its own
 };
 
 std::unique_ptr<Transport> mpi_transport(const MpiOptions& options);

@@ -14,8 +14,8 @@
 
 namespace mudd::dist {
 
-// Mappings of our own of a window's pages: they live until nobody reads them, whatever becomes of the window and
-// of MPI, and give their room back then.
+// Mappings of our own of a window's pages: they live as long as somebody reads them, also after the window and MPI
+// are gone; then their bytes count as free again.
 class Mappings {
  public:
   Mappings(std::shared_ptr<std::atomic<int64_t>> room, int64_t bytes) : room_(std::move(room)), bytes_(bytes) {

@@ -94,7 +94,7 @@ void RowSum::exchange_rows() {
   }
 }
 
-// Planes stand in the order of members, so that the tree is that of whole tables.
+// Planes are in the order of members, so that the tree is that of whole tables.
 void RowSum::add_rows() {
   std::vector<const float*> planes(partners_.size() + 1);
   const auto place = [&](int member) { return partners_.size() == 1 ? (member & distance_ ? 1 : 0) : member; };

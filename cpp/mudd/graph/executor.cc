@@ -44,7 +44,7 @@ void check_parameters(const Graph& graph, const ParamStore& store) {
   }
 }
 
-// Ops that know fp32 alone would take the words of a 16-bit weight for numbers.
+// Ops without 16-bit code would read a 16-bit weight as fp32.
 void check_readers(const Graph& graph, const ParamStore& store) {
   for (const GraphNode& n : graph.nodes())
     for (size_t j = 0; j < n.inputs.size(); ++j) {

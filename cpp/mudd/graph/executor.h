@@ -1,5 +1,5 @@
-// Executor: runs a plan (docs/architecture.md), in a workspace of its own or in others. After construction no call
-// allocates. The immediate executor is immediate.h; both call the same nodes.
+// Executor: runs a plan (docs/architecture.md), in its own workspace or in ones of the caller. After construction
+// no call allocates. The immediate executor is immediate.h; both call the same nodes.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct ExecutorOptions {
 class GradientObserver {
  public:
   virtual ~GradientObserver() = default;
-  // The total of this use stands in the GradientSums; nothing in the step writes it again.
+  // The total of this use is final: nothing in the step writes it again.
   virtual void finished(const GradientUse& use) = 0;
 };
 

@@ -21,7 +21,7 @@ std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<Pla
                       .use = n.parameter_use[j]});
     }
   }
-  // Uses that do not lead to a loss have no gradient: the others are numbered without them.
+  // Uses that do not lead to a loss have no gradient: only the other uses are numbered.
   std::vector<int> number(uses.size());
   for (size_t i = 0; i < uses.size(); ++i)
     number[i] = static_cast<int>(std::count_if(uses.begin(), uses.end(), [&](const GradientUse& other) {

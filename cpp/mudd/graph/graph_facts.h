@@ -16,12 +16,12 @@ class GraphFacts {
 
   // A node takes part in backward when a loss depends on it and it can pass gradients on.
   bool active(int i) const { return active_[i]; }
-  // Its forward runs again in backward, or it makes its output again from what it saved.
+  // Its forward runs again in backward, or it recomputes its output from what it saved.
   bool recomputed(int i) const { return recomputed_[i]; }
   bool remade(int i) const { return remade_[i]; }
 
   bool is_result(ValueId v) const { return v != kAbsent && graph_.values()[v].kind == ValueKind::result; }
-  // May node i write its output over input v? Only when nobody looks at v afterwards.
+  // May node i write its output over input v? Only when no later node reads v.
   bool free_after(int i, ValueId v) const;
   // bf16 where one node alone hands over the gradient of a bf16 value; a sum over several is kept in fp32, as is
   // that of a weight and what a residual passes on.

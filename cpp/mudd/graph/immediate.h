@@ -12,7 +12,7 @@ namespace mudd {
 
 class ImmediateCall {
  public:
-  // Shapes are checked here. wants[i]: a gradient of input i may be asked for later. compute: as of a graph.
+  // Shapes are checked here. wants[i]: backward may be called for input i later. compute: as of a graph.
   ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec> inputs, std::vector<bool> wants, Shards shards,
                 StepInput step, DType compute = DType::f32);
 

@@ -187,7 +187,7 @@ class Node {
   // Weight-like inputs get a GradSink, all others a din tensor.
   virtual bool weight_like(int) const { return false; }
   // True for a weight that the node reads in the type that it is stored in (Tensor::dtype f32, bf16 or f16): by
-  // packing, or row by row. Of all others a store must hold fp32.
+  // packing, or row by row. A store must hold all other inputs in fp32.
   virtual bool reads_stored(int /*input*/) const { return false; }
   // Most rows of weight-like input i whose gradient one run can make other than zero, where backward also writes a
   // GradSink given by its rows; 0: it does not.

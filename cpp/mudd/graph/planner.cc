@@ -155,7 +155,7 @@ class Builder {
     plan_.schedule.push_back(std::move(step));
   }
 
-  // Results that are made again die after their last forward reader; backward readers get a fresh copy.
+  // Recomputed results die after their last forward reader; backward readers get a fresh copy.
   void forget_results() {
     for (int i = 0; i < count(); ++i)
       if (facts_.recomputed(i) || facts_.remade(i))

@@ -204,8 +204,8 @@ Place File::stored(const std::string& name) const {
   if (where.offset < 0) bad("dataset '" + name + "' is not contiguous in the file");
   hsize_t bytes = 0;
   must(H5Fget_filesize(id(), &bytes), "file size");
-  const auto room = static_cast<int64_t>(bytes) - where.offset;
-  if (room < 0 || where.count > room / width_of(where.type)) bad("dataset '" + name + "' ends beyond the file");
+  const auto left = static_cast<int64_t>(bytes) - where.offset;
+  if (left < 0 || where.count > left / width_of(where.type)) bad("dataset '" + name + "' ends beyond the file");
   return where;
 }
 
@@ -239,7 +239,7 @@ std::string File::text(const std::string& name) const {
   const Handle type = owned(H5Aget_type(attribute.get()), H5Tclose, "text type");
   const size_t size = H5Tget_size(type.get());
   const Handle space = owned(H5Aget_space(attribute.get()), H5Sclose, "dataspace");
-  // The library writes as many texts as the attribute has, whatever room there is; ours have one.
+  // The library writes as many strings as the attribute has, past the end of our buffer; ours have one.
   const bool one = H5Sget_simple_extent_npoints(space.get()) == 1;
   // A variable-length text would hand us a pointer of the library; ours have a fixed length.
   if (!one || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||

@@ -68,7 +68,8 @@ class File {
 
   // Type and length of a dataset; offset is -1 unless it is contiguous and its space is allocated.
   Place place(const std::string& name) const;
-  // The same of a dataset whose bytes all lie in the file; FormatError for others, which may be of any size.
+  // The same of a dataset whose bytes all lie in the file; FormatError for other datasets, which may claim any
+  // size.
   Place stored(const std::string& name) const;
   bool has(const std::string& name) const;
 

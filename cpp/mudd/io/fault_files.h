@@ -54,7 +54,7 @@ class FaultFiles final : public FileOps {
   void reached(std::string_view point) override;
 
  private:
-  void arrive(const char* call, const std::string& path);  // counts; throws where told to
+  void arrive(const char* call, const std::string& path);  // counts; throws at the chosen call
   void note(FileCall call) { log_.push_back(std::move(call)); }
 
   struct Open {

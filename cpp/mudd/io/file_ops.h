@@ -1,4 +1,4 @@
-// The one door to the file system for everything that must survive a crash. Checkpoints, caches and the
+// The one entry point to the file system for everything that must survive a crash. Checkpoints, caches and the
 // files around them call FileOps and nothing else, so a test can fail, shorten or record any single call
 // (fault_files.h) and replay what a power cut would have left behind.
 #pragma once

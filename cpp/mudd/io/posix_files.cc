@@ -20,7 +20,7 @@
 namespace mudd::io {
 namespace {
 
-// Not writable by others whatever the umask says.
+// Not writable by other users, whatever the umask says.
 constexpr mode_t kFileMode = 0644;
 constexpr mode_t kDirMode = 0755;
 constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE of linux/fs.h

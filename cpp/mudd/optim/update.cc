@@ -14,7 +14,7 @@ namespace {
 
 // How a parameter is cut into tasks: blocks of rows x columns. Packed ones in multiples of the panel width both
 // ways, so that a block fills whole pieces of panels while its new weights are still in the cache (128 KiB);
-// others as one long row.
+// other parameters as one long row.
 struct Cut {
   int64_t rows, cols, block_rows, block_cols, down, across;
 

@@ -38,7 +38,7 @@ struct Parameter {
   int64_t size() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   int64_t rows() const { return size() / cols(); }
-  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated by itself.
+  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated on its own.
   int64_t stack() const { return shape.size() == 3 ? shape[0] : 1; }
   int64_t matrix_rows() const { return rows() / stack(); }
 };
@@ -146,7 +146,8 @@ class ParamStore {
   int64_t state_bytes() const;  // of all planes but the master
   int64_t packed_bytes() const;
 
-  // For who runs a graph over this store, or writes it, where several threads may try (the bindings).
+  // Held by the caller that runs a graph over this store, or writes it, where several threads may try (the
+  // bindings).
   BusyFlag& busy() { return busy_; }
 
  private:

@@ -13,8 +13,8 @@ namespace mudd {
 constexpr int64_t kUnitElements = 4096;
 constexpr int64_t kUnitRows = 64;
 
-// The first border behind element `at` of the parameter; its size ends the last unit. The matrices of a stack are
-// cut each by itself where they have whole blocks. whole_matrices: never inside of a matrix.
+// The first border behind element `at` of the parameter; its size ends the last unit. Each matrix of a
+// stack is cut on its own if it has whole blocks. whole_matrices: never cut inside a matrix.
 int64_t next_border(const Parameter& parameter, int64_t at, bool whole_matrices);
 
 }  // namespace mudd

@@ -2,7 +2,7 @@
 // micro-batches, so that a long step does not delay the answer (contracts 21).
 //
 // SIGINT, SIGTERM, SIGUSR1 ask for a stop; SIGUSR2 asks for a save. SIGINT or SIGTERM while a stop is
-// already asked for leaves at once with code 130 or 143: whatever is committed on disk stays intact.
+// already requested exits at once with code 130 or 143: whatever is committed on disk stays intact.
 // Handlers are installed by the command line only; a library must not take signals from its user.
 #pragma once
 
@@ -14,7 +14,7 @@ void install_stop_handlers();
 void remove_stop_handlers();
 
 bool stop_requested();
-// The signal that asked for the stop; 0 if it was request_stop or if nobody asked.
+// The signal that requested the stop; 0 if request_stop did, or if there is no request.
 int stop_signal();
 // Asks for a stop without a signal (a STOP file, a test, a notebook).
 void request_stop();

@@ -54,6 +54,6 @@ class ReportedElsewhereError(RuntimeError):
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Return whether a write failed for lack of room: as a SaveError, exit 74."""
+    """Return whether a write failed for lack of space: as a SaveError, exit 74."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return isinstance(error, OSError) and error.errno in full

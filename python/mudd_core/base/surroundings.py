@@ -18,13 +18,13 @@ ENVIRONMENT = (
 
 # How many processes a launcher has started: SLURM, MPICH and its kin, Open MPI.
 PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-# Set in a process that can join the others by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
+# Set in a process that can join other ranks by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
 RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 def started_processes() -> tuple[str, int]:
     """How many processes a launcher has started, and the variable that says so; 1 where there is none."""
-    # mpirun inside a Slurm job may start fewer than the job has room for: its own number counts.
+    # mpirun inside a Slurm job may start fewer than the job's slots: its own number counts.
     names = [name for name in reversed(PROCESS_COUNTS) if os.environ.get(name, "").isdecimal()]
     for name in names:
         if name == "OMPI_COMM_WORLD_SIZE" or int(os.environ[name]) > 1:
@@ -52,9 +52,9 @@ def environment_text(precision: str) -> str:
     """Machine and settings that decide speed and bits. precision: as train.precision."""
     from mudd_core import _core
 
-    told = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
+    named = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
     text = f"{_core.cpu_name()}, level {_core.isa()}, {_core.num_threads()} threads, {precision}"
-    return text + (f", {told}" if told else "")
+    return text + (f", {named}" if named else "")
 
 
 _MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, mudd_core.train, ...

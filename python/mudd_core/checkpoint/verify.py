@@ -86,7 +86,7 @@ def checked_range(stored: str, part: Slice) -> tuple[str, int, int, list[int]]:
 
 
 def _compare_header(path: str, members: list[_Member], manifest: Manifest) -> None:
-    """The shard's own header must tell what the manifest tells: a lie that checksums cannot find."""
+    """Compare the shard's own header with the manifest: a mismatch that checksums cannot find."""
     shard = _core.SafetensorsFile(path)
     found = {tensor: (dtype, shape, begin, end) for tensor, dtype, shape, begin, end in shard.tensors()}
     wanted = {stored: (dtype, part.shape, part.begin, part.end) for stored, dtype, part in members}

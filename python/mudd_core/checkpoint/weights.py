@@ -40,7 +40,7 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, NDAr
     for file in files:
         for name, array in _tensors_of(file).items():
             if name in weights:
-                raise FormatError(str(file), 8, f"tensor {name!r} stands in two files")
+                raise FormatError(str(file), 8, f"tensor {name!r} is in two files")
             weights[name] = array if keep_bf16 else _widened(array)
     return weights
 

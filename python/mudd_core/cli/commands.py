@@ -175,7 +175,7 @@ def _duration_of(row: Row) -> str:
 
 
 def _shown(row: Row, name: str, form: str) -> str:
-    """A number of a row; what is not finite stands as null in the log."""
+    """A number of a row; one that is not finite is null in the log."""
     value = row.get(name)
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else "not finite"
 

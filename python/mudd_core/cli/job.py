@@ -118,10 +118,10 @@ def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
     """
     if len(hosts) == len(job.hosts):
         return job
-    room = min(job.ranks, len(hosts) * job.on_a_host)
-    if room == 0:
+    most = min(job.ranks, len(hosts) * job.on_a_host)
+    if most == 0:
         return None
-    ranks = 1 << (room.bit_length() - 1)
+    ranks = 1 << (most.bit_length() - 1)
     return replace(job, ranks=ranks, hosts=hosts[:ranks])
 
 
@@ -234,7 +234,7 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
 
 
 def _children(number: int) -> list[str]:
-    """The processes that a process has started and that are not waited for; [number] where nobody tells."""
+    """The processes that a process has started and not reaped; [number] where the system does not list them."""
     found = []
     try:
         for task in Path(f"/proc/{number}/task").iterdir():

@@ -60,7 +60,7 @@ class Job:
 
 
 def known_hosts(environment: Mapping[str, str]) -> int:
-    """How many hosts mpirun deals ranks out to without being told: those of an MPIJob or of a Slurm job."""
+    """Number of hosts that mpirun uses by default: those of an MPIJob or of a Slurm job."""
     try:
         lines = Path(environment[_HOSTFILE]).read_text(encoding="utf-8").splitlines()
     except (KeyError, OSError):

@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     options = join_options(words)
     comm = launched(node=options.node, debug=options.debug)
     if comm.rank:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 speaks
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
     code = train_as_rank(words, Ranks(comm), options)
     sys.stdout.flush()
     leave(comm)
@@ -90,7 +90,7 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
     try:
         return work()
     except _core.PeerError:
-        return 70  # the rank that failed tells why, and its code is the job's
+        return 70  # the rank that failed prints why, and its code is the job's
     except BaseException as error:
         if not known_to_all(error):
             _fail(ranks, exit_code(error), error)
@@ -101,7 +101,7 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
 
 
 def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
-    """End the job, whose others wait for a rank that will not come. The Comm adds rank, host, step and phase."""
+    """End the job: its other ranks wait for one that will not come. The Comm adds rank, host, step and phase."""
     assert ranks.comm is not None
     ranks.comm.fail(code, _trace(error) or f"{type(error).__name__}: {error}")
 
@@ -139,10 +139,10 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
             "typed": request.typed,
         }
 
-    told = ranks.from_first(read)
+    sent = ranks.from_first(read)
     if not ranks.first:
-        request = Request(told["command"], from_dict(told["config"]), told["words"], told["options"])
-        request.typed = told["typed"]
+        request = Request(sent["command"], from_dict(sent["config"]), sent["words"], sent["options"])
+        request.typed = sent["typed"]
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
     note = _common_isa(ranks, same=config.dist.isa == "same")

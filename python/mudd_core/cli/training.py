@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
-    """Train or resume; 75 if stopped on request. ranks: of the run, each of which makes this call; the first speaks."""
+    """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
     from mudd_core.run import signals
     from mudd_core.run.rank_cores import widen
     from mudd_core.run.ranks import Ranks

@@ -29,12 +29,12 @@ def _entry(info: FieldInfo, width: int) -> str:
 
 
 def short_entry(info: FieldInfo, width: int) -> str:
-    """One line for a field: value, as much of the meaning as has room, and unit or choices."""
+    """One line for a field: value, as much of the meaning as fits, and unit or choices."""
     head = f"  {info.path}={_shown(info.value)}"
     kind = " | ".join(info.choices) or info.unit
     unit = f" [{kind}]" if kind else ""
-    room = width - max(len(head), _COLUMN) - 1 - len(unit)
-    return f"{head:<{_COLUMN}} {textwrap.shorten(info.text, room, placeholder=' ...')}{unit}"
+    space = width - max(len(head), _COLUMN) - 1 - len(unit)
+    return f"{head:<{_COLUMN}} {textwrap.shorten(info.text, space, placeholder=' ...')}{unit}"
 
 
 def field_help(config: Config, width: int = 100, only: str = "", without: str = "\n") -> str:

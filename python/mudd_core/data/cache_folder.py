@@ -33,11 +33,11 @@ def is_current(folder: Path) -> bool:
     return folder.is_dir() and not is_unsealed(folder)
 
 
-def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, told: Progress) -> TokenCache:
+def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress) -> TokenCache:
     """The cache built under its lock, unless another process was faster; one of an earlier version is replaced."""
     old = is_unsealed(root / name)
     try:
-        with locked(root, f"{name}.lock", told):
+        with locked(root, f"{name}.lock", progress):
             if is_current(root / name):
                 return open_cache(root / name)
             if old:
@@ -46,7 +46,7 @@ def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, told: 
                     "totals; it is built anew from the same text",
                     file=sys.stderr,
                 )
-            return build_cache(root, corpus, source, told)
+            return build_cache(root, corpus, source, progress)
     except (UserError, SaveError) as e:
         if not old:
             raise

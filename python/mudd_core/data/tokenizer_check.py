@@ -68,7 +68,7 @@ class _Checker:
         if len(out) != len(pairs):
             names = [name for name, _ in pairs]
             twice = next(n for n in out if names.count(n) > 1)
-            raise self.bad(f"key {twice[:80]!r} stands twice in one object")
+            raise self.bad(f"key {twice[:80]!r} occurs twice in one object")
         return out
 
     def depth_and_patterns(self, top: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A rank's end of a run: who else there is, and bytes to and from them."""
+"""Communication of one rank of a run with the other ranks."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Comm:
         return [data[:n] for data, n in zip(padded, lengths, strict=True)]
 
     def broadcast(self, data: bytes, root: int = 0) -> bytes:
-        """Return the bytes of rank `root`; the data of others is ignored."""
+        """Return the bytes of rank `root`; the data of other ranks is ignored."""
         site = self._site()
         length = int.from_bytes(self.core.broadcast(len(data).to_bytes(8, "little"), root, site), "little")
         return bytes(self.core.broadcast(data if self.rank == root else bytes(length), root, site))
 
     def set_phase(self, phase: str, step: int) -> None:
-        """Say what this rank does from now on (mudd::dist::Phase), for the messages of others; a sign of life."""
+        """Say what this rank does from now on (mudd::dist::Phase), for error messages of other ranks; a sign of life."""
         self.core.set_phase(phase, step)
 
     def watch(self, seconds: float) -> None:

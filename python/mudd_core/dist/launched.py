@@ -31,7 +31,7 @@ def launched(
 
     node: "host", or "rank" to make every rank a node of its own, which exchanges messages in place of memory.
     hang_timeout: seconds without a sign of life until the job ends with exit code 70; 0: never.
-    shared_bytes: shared memory that a node will need; with less room every rank is a node of its own.
+    shared_bytes: shared memory that a node will need; with less, every rank is a node of its own.
     UserError where the launcher started more processes than MPI knows of. Only one call in a process.
     """
     if node not in ("host", "rank"):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-WINDOW = 100  # steps that an alarm looks back on
+WINDOW = 100  # steps that an alarm covers
 LOW, HIGH = 0.1, 3.0  # of an expert's fair share
 _STATE = "expert_load/routed"
 

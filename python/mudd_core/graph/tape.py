@@ -83,7 +83,7 @@ def as_array(data: Any) -> Array:
 
 
 class _Record:
-    """One op on the tape: the call, who went in, which gradients came back."""
+    """One op on the tape: the call, its inputs, the gradients of its backward."""
 
     def __init__(self, call: Any, inputs: Sequence[Tensor | None], outputs: int) -> None:
         self.order = next(_order)

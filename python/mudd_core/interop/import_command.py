@@ -173,7 +173,7 @@ _MU_OPTIM = {
 
 
 def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
-    """The optimizer of the original's program as far as ours differs from it without being told."""
+    """The optimizer of the original's program where our defaults differ from it."""
     if system == "mu_transformer":
         found = {ours: settings[name] for name, ours in _MU_OPTIM.items() if name in settings}
         mode = "independent" if settings.get("use_iwd") else "coupled"

@@ -1,4 +1,4 @@
-"""What each original program's module says about it, and the model that speaks its language."""
+"""What each original program's module says about it, and the model with its interface."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Original(Model):
 
 
 def as_ids(values: npt.ArrayLike, name: str) -> Array:
-    """int32 [B, T] of whole numbers of any type; TypeError for others."""
+    """int32 [B, T] of whole numbers of any type; TypeError for other types."""
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
         raise TypeError(f"[interop] {name}: expected whole numbers, got {array.dtype}")

@@ -2,7 +2,7 @@
 
 Maths: docs/maths/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Shape letters: B samples, T
 positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width. `nn.sow` names what the
-coordinate check looks at (docs/maths/mup.md, 4.1); it costs nothing elsewhere.
+coordinate check measures (docs/maths/mup.md, 4.1); it costs nothing elsewhere.
 
 Two limits beside the original: activations are relu, sqrelu, gelu, silu and swiglu, where it takes any of its host
 framework (and squares any, act_square; here relu alone); and sampling ends where the window is full, where it goes on

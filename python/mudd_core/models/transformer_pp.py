@@ -53,7 +53,7 @@ def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer:
 
 
 def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
-    """The optional inputs of attention: who may see whom, and the cache while decoding."""
+    """The optional inputs of attention: which position sees which, and the cache while decoding."""
     if cache is None:
         return {"segments": batch.segments, "key_mask": batch.key_mask}
     return {"k_cache": cache.k[layer], "v_cache": cache.v[layer], "ring": cache.ring}

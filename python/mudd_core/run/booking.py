@@ -1,4 +1,4 @@
-"""Memory of a run, booked before it is taken: what a plan tells and a start refuses."""
+"""Memory of a run, planned before it is allocated: what --plan prints and what a start refuses."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ConfigSource:
 
 
 def of_facts(facts: dict[str, Any]) -> ConfigSource | None:
-    """The source that run.json tells of; None where it tells of none."""
+    """The source that run.json names; None where it names none."""
     raw = facts.get(MEMBER)
     if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict):
         return None
@@ -109,5 +109,5 @@ def _known(
         texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
         fits = config.name == folder.name and any(config.name in text for text in texts)
         return (config, source) if fits else None
-    except (FormatError, UserError, OSError):  # whoever opens the run next tells of it
+    except (FormatError, UserError, OSError):  # the next command that opens the run reports it
         return None

@@ -1,4 +1,4 @@
-"""What a run tells: lines to who watches; rows, events and the summary to the work directory, where there is one."""
+"""Output of a run: lines on the terminal; rows, events and the summary in the work directory, where there is one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mudd_core.run.update_guard import Rewind
 
 
 class RunLog:
-    """Takes what happens in a training loop, in its order. Of several ranks the first one speaks."""
+    """Takes what happens in a training loop, in its order. Of several ranks the first one prints."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class RunLog:
         mesh: Mesh,
     ) -> None:
         self._progress, self._store, self._train = progress, store, train
-        self._speaks = ranks.first
+        self._prints = ranks.first
         self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
         self._style: Style | None = None
@@ -44,12 +44,12 @@ class RunLog:
 
     def watch_clock(self, config: Config) -> None:
         """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
-        if config.log.mllog and self._speaks and self._store is not None:
+        if config.log.mllog and self._prints and self._store is not None:
             self._benchmark = BenchmarkLog(config, self._store.path, self.say)
 
     def use(self, facts: RunFacts) -> None:
-        """Speak in the style of the run's config from here on."""
-        self._style = style_of(facts) if self._speaks else None
+        """Print in the style of the run's config from here on."""
+        self._style = style_of(facts) if self._prints else None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -58,7 +58,7 @@ class RunLog:
     def warn(self, texts: tuple[str, ...]) -> None:
         """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
         for text in texts:
-            if self._speaks and text not in self._warned:
+            if self._prints and text not in self._warned:
                 self._warned.append(text)
                 with contextlib.suppress(OSError):  # the disk behind standard error may be full
                     print(f"warning: {text}", file=sys.stderr)
@@ -140,7 +140,7 @@ class RunLog:
             self._store.event("source lost", step=step, file=place, reason=reason, retry=retry, wait=seconds)
 
     def skipped(self, step: int, reason: str, where: str) -> None:
-        """An update that does not count; where: the first number that is not finite, '' if nobody looked."""
+        """An update that does not count; where: the first number that is not finite, '' if not searched."""
         self.say(
             f"step {step}: {reason}; the update is skipped"
             + (f"; the first bad number is in {where}" if where else "")

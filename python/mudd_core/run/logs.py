@@ -86,7 +86,7 @@ class Logs:
             raise SaveError(f"[save] {error}") from error
 
     def close_rows(self) -> None:
-        """Close what `open` opens anew at another step."""
+        """Close the files that `open` opens again at another step."""
         for log in (self._metrics, self._board, self._copy):
             if log is not None:
                 log.close()

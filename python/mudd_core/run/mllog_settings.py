@@ -1,4 +1,4 @@
-"""What the MLPerf log tells of a run before it starts: the submission, and every hyper-parameter once."""
+"""Head of the MLPerf log of a run: the submission, and every hyper-parameter once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is: rates, the time that is left, and the line that tells it.
+"""Progress of a run: rates, the remaining time, and the line that shows them.
 
 On a terminal one line is rewritten in place; elsewhere every row of the log gets a line.
 """
@@ -171,5 +171,5 @@ class Progress:
             self._stream.flush()
         except BrokenPipeError:  # nobody reads any more (`| head`): the run goes on
             self._quiet = True
-        except OSError:  # a full disk behind it: the text waits in the stream's buffer while that has room
+        except OSError:  # a full disk behind it: the text waits in the stream's buffer while it fits there
             pass

@@ -34,7 +34,7 @@ class Ranks:
         self.comm = comm
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
-        self.first = self.rank == 0  # the one that writes and speaks
+        self.first = self.rank == 0  # the one that writes and prints
 
     def threads(self, asked: int) -> int:
         """Compute threads of this rank: those asked for, else its share of the cores; 0 = as OpenMP finds them."""

@@ -77,7 +77,7 @@ class Engine(Evaluator, Protocol):
     ) -> StepReport:
         """An update on the batch, or else on the batcher's batch number `step`, from 0.
 
-        limits: the largest loss and gradient norm that an update is made for. flags: bits, told to all ranks.
+        limits: the largest loss and gradient norm that an update is made for. flags: bits, sent to all ranks.
         settle: False where another step follows.
         """
 
@@ -88,7 +88,7 @@ class Engine(Evaluator, Protocol):
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
     def metrics(self) -> Mapping[str, Any]:
-        """What the last step tells beside its loss, for the metrics row; expert_alarms goes on the progress line."""
+        """Metrics of the last step beside its loss, for the metrics row; expert_alarms goes on the progress line."""
 
     def load_state(self, parts: Sequence[StatePart]) -> None:
         """Take over what state_parts gave, once a checkpoint was read into it."""
@@ -101,8 +101,8 @@ class Engine(Evaluator, Protocol):
 class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
 
-    metrics: what the model tells beside its loss; its entries stand in the row like the other fields. targets: that
-    counted; no part of the row.
+    metrics: of the model, beside its loss; entries of the row like the other fields. targets: that counted; no part of
+    the row.
     """
 
     step: int

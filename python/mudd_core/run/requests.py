@@ -15,7 +15,7 @@ STOP, SAVE = 1, 2  # flags of a step
 class Requests:
     """What signals, the STOP file and other ranks ask for.
 
-    A process alone looks when it is asked. Several ranks tell each other with the verdict of a step, which costs no
+    A single process checks when it is asked. Several ranks exchange requests with the totals of a step, which costs no
     message of its own, or by `agree`; so all of them stop at the same step.
     """
 
@@ -31,13 +31,13 @@ class Requests:
         self._save = False
 
     def flags(self) -> int:
-        """What this rank tells the others with its next step."""
+        """What this rank sends to the other ranks with its next step."""
         if self._ranks.world == 1:
             return 0
         return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
 
     def heard(self, report: StepReport) -> None:
-        """Take in what the step told of all ranks."""
+        """Take in the flags that the step gathered from all ranks."""
         if self._ranks.world == 1:
             return
         self._save |= bool(report.flags & SAVE)

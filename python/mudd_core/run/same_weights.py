@@ -1,4 +1,4 @@
-"""Weights that stand on several nodes must be equal there: a flipped bit of one node would spoil the run unseen."""
+"""Compares the weights that several nodes hold: a flipped bit of one node would spoil the run unseen."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def compare_due(ranks: Ranks, every: int, step: int) -> bool:
 def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None:
     """RuntimeError on all ranks (exit code 70) where a node holds other bytes than most; it names rank and weights.
 
-    Every rank of a node reads its share of the names, and is compared with the same rank of the other nodes. Of two
-    nodes that differ nobody can say which is right: both are named.
+    Every rank of a node reads its part of the names, and is compared with the same rank of the other nodes. Where two
+    nodes differ, either may be right: both are named.
     """
     comm = ranks.comm
     assert comm is not None
@@ -33,18 +33,18 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
     found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own]])
     faults = []
     for place in range(comm.node_size):
-        peers = range(place, comm.world, comm.node_size)
+        same = range(place, comm.world, comm.node_size)
         names = sorted(weights)[place :: comm.node_size]
         for i, name in enumerate(names):
-            (most, count), *others = Counter(found[peer][1][i] for peer in peers).most_common()
-            if others:
-                unclear = count == others[0][1]
-                odd = [peer for peer in peers if unclear or found[peer][1][i] != most]
-                faults.append(f"{' or '.join(f'rank {peer} on {found[peer][0]}' for peer in odd)}: {name}")
+            (most, count), *differing = Counter(found[other][1][i] for other in same).most_common()
+            if differing:
+                unclear = count == differing[0][1]
+                odd = [other for other in same if unclear or found[other][1][i] != most]
+                faults.append(f"{' or '.join(f'rank {other} on {found[other][0]}' for other in odd)}: {name}")
     if not faults:
         return
     message = (
-        f"[ranks] weights: expected the same bytes on all {comm.nodes} nodes after step {step}, got others on "
+        f"[ranks] weights: expected the same bytes on all {comm.nodes} nodes after step {step}, got different ones on "
         f"{'; '.join(faults[:4])}{f' and {len(faults) - 4} more' if len(faults) > 4 else ''}; check the memory of "
         "that machine, then run the same command again: it goes on from the last checkpoint"
     )

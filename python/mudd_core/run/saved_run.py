@@ -77,7 +77,7 @@ def named_run(
 def _saved_with(
     path: Path, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
-    """The saved config with the words applied. fallback: tells which words exist where there is no run."""
+    """The saved config with the words applied. fallback: names the valid fields where there is no run."""
     from mudd_core.run.files import read_saved_config
 
     if not (path / "config.json").is_file():

@@ -54,7 +54,7 @@ class Session:
             self.log.warn(self.components.warnings)
 
     def reopen_rows(self) -> None:
-        """Open the files of the training rows anew."""
+        """Open the files of the training rows again."""
         self.watch.phase("data", self.state.step_done + 1)
         self.end_rows()
         self.engine.batcher = self.components.reopened_rows()

@@ -1,4 +1,4 @@
-"""The store of a run of several ranks: rank 0 has the files, the others hear what they hold and write nothing."""
+"""The store of a run of several ranks: rank 0 has the files; the other ranks get what they hold and write nothing."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class SharedStore:
         try:
             self._by_first(lambda store: store.sync_logs())
             self._ranks.together(lambda: saver.save(step, parts, state, spare))
-        except SaveError as error:  # of all ranks alike; rank 0 tells it
+        except SaveError as error:  # on all ranks; rank 0 reports it
             self.save_error = error
             self.writer.save_failed(step, error)
             return False
@@ -195,7 +195,7 @@ class SharedStore:
         self.ended = True
 
     def close(self) -> None:
-        """Close the logs and give the lock back."""
+        """Close the logs and release the lock."""
         if self._store is not None:
             self._store.close()
 

@@ -1,4 +1,4 @@
-"""The account of a run: updates done, saved and skipped, its times and rates, and the last metrics."""
+"""State of a run: updates done, saved and skipped, its times and rates, and the last metrics."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class RunStore:
         self._logs.sync()
 
     def save_failed(self, step: int, error: SaveError) -> None:
-        """Keep the reason, and tell it to events.jsonl."""
+        """Keep the reason, and write it to events.jsonl."""
         self.save_error = error
         self.event("save failed", step=step, reason=str(error))
 
@@ -241,7 +241,7 @@ class RunStore:
         self.ended = True
 
     def close(self) -> None:
-        """Close the logs and give the lock back; a log that cannot be written any more is a warning."""
+        """Close the logs and release the lock; a log that cannot be written any more is a warning."""
         try:
             self._logs.close()
             self._mirror_last_lines()

@@ -23,7 +23,7 @@ def is_done(workdir: Path) -> bool:
 def finish(
     engine: Any, config: Config, workdir: Path, step: int, columns: Mapping[str, str], ranks: Ranks
 ) -> str:
-    """Evaluate the whole split and write both files; the table. columns: what tells the run from others."""
+    """Evaluate the whole split and write both files; the table. columns: the settings that distinguish the run."""
     from mudd_core.data import pipelines
     from mudd_core.run.components import validation_batches
 

@@ -38,7 +38,7 @@ def require_tracker(log: LogConfig) -> None:
 
 
 def _obstacle() -> str:
-    """Why the tracker's server cannot be reached; empty if it can, or if a proxy stands between."""
+    """Why the tracker's server cannot be reached; empty if it can, or if there is a proxy."""
     if not (os.environ.get("WANDB_API_KEY") or (Path.home() / ".netrc").is_file()):
         return "there is neither WANDB_API_KEY nor ~/.netrc"
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):

@@ -1,6 +1,6 @@
 """The training loop on one page: step, report, validate, save, stop, resume.
 
-A step is a transaction: batch, forward, backward, verdict, update, then the step counter. Everything that
+A step is a transaction: batch, forward, backward, finite check, update, then the step counter. Everything that
 decides the future is in the checkpoint, so that a resumed run gives the same bits as an unbroken one.
 """
 
@@ -43,7 +43,7 @@ class Trainer:
     RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
     `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
     one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
-    of them call alike; rank 0 writes and speaks.
+    of them call alike; rank 0 writes and prints.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Trainer:
             fingerprint = store.saved_facts().get(DATA_FACT) if store else None
             if not fingerprint:
                 self._resolve_steps()
-            speaks = (progress if ranks.first else None) or Progress(quiet=True)
-            self._log = RunLog(speaks, store, self.config.train, ranks, mesh)
+            shown = (progress if ranks.first else None) or Progress(quiet=True)
+            self._log = RunLog(shown, store, self.config.train, ranks, mesh)
             self._open.callback(self._log.close)
             ranks.together(lambda: self._log.watch_clock(self.config))
             checkpoints = store.path / "checkpoints" if store else None
@@ -230,7 +230,7 @@ class Trainer:
         return self._saves.save()
 
     def close(self) -> None:
-        """Close the logs and give the work directory's lock back."""
+        """Close the logs and release the lock of the work directory."""
         self._open.close()
 
     def __enter__(self) -> Trainer:

@@ -1,4 +1,4 @@
-"""The work directory of a run: who holds it, whose run it is, where its files stand.
+"""The work directory of a run: its lock, its run, its files.
 
 One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
 file systems without locks a lease file with a heartbeat takes its place, with a warning.
@@ -62,7 +62,7 @@ class Workdir:
     def __init__(self, path: str | Path) -> None:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
         self.path = local(path, "[workdir] path").absolute()
-        self._holds: Callable[[], object] = _nothing  # called once: gives back lock or lease
+        self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
         self._lease: Lease | None = None  # in place of a lock, where there are none
         self.closed = False
         self._made: list[Path] = []  # folders that this object made, the innermost first

@@ -1,1 +1,1 @@
-"""Programs beside training: comparisons, checks, pictures and profiles. `launch.py TOOL --help` tells about each."""
+"""Programs beside training: comparisons, checks, pictures and profiles. `launch.py TOOL --help` describes each."""

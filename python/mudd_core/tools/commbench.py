@@ -116,7 +116,7 @@ def text(found: dict[str, Any]) -> str:
 def _as_rank(
     comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], ranks_are: str
 ) -> dict[str, Any]:
-    """What rank 0 tells; the others make the same calls."""
+    """The result of rank 0; the other ranks make the same calls."""
     if comm.world < 2:
         raise UserError(
             "[commbench] expected several ranks; start it by mpirun -n 2, or as threads by --ranks=2"
@@ -137,9 +137,9 @@ def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, An
 
     def work(comm: dist.Comm) -> None:
         try:
-            told = _as_rank(comm, asked, sizes, "threads of one process")
+            result = _as_rank(comm, asked, sizes, "threads of one process")
             if comm.rank == 0:
-                found.append(told)
+                found.append(result)
         except Exception as error:
             errors.append(error)
             comm.fail(70, str(error))

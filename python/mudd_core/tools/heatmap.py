@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 CELL, GAP, LEFT, TOP, BAR = 13, 34, 56, 64, 120
-TITLE, STEPS = 170, 9  # room of a title; cells of the scale
+TITLE, STEPS = 170, 9  # width of a title; cells of the scale
 INK, EMPTY = "#333333", "#f4f4f4"
 # Blue below zero, white at zero, red above: readable without colour vision, the ends of equal darkness.
 _BELOW, _ABOVE = (33, 102, 172), (178, 24, 43)

@@ -4,7 +4,7 @@ A mixture behind block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j
 of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025). Measured on held-out text:
 mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynamic_mean` and `dynamic_std`, each
 [layers, streams, states] float64 row by row, NaN where there is no such weight; numbers `layers`, `streams`, `states`,
-`tokens`, `step`, and the text `stream_names`. The last block's one stream stands in the last place.
+`tokens`, `step`, and the text `stream_names`. The last block's one stream is in the last place.
 """
 
 from __future__ import annotations

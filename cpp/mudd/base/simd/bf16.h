@@ -76,7 +76,7 @@ inline Vec pairs(Vec low, Vec high) {
 }
 inline Vec low_of(Vec word) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(word.v), 16))}; }
 inline Vec high_of(Vec word) {
-  // The mask stays in memory: a register for it is one that the tiles of products do not have.
+  // The mask stays in memory: the tiles of GEMMs leave no register for it.
   alignas(32) static constexpr int32_t kHigh[8] = {-65536, -65536, -65536, -65536, -65536, -65536, -65536, -65536};
   Vec high;
   __asm__("vandps %2, %1, %0" : "=x"(high.v) : "x"(word.v), "m"(kHigh));
@@ -118,8 +118,8 @@ inline Vec high_of(Vec word) { return from_bits(bits_of(word) & -65536); }
 inline Vec pairs(const bf16* low, const bf16* high) { return pairs(load(low), load(high)); }
 #endif
 
-// pairs(low, high): words of two bf16 numbers each, given widened or in memory; low_of and high_of widen them
-// again.
+// pairs(low, high): words of two bf16 numbers each, given as fp32 or in memory; low_of and high_of give them
+// as fp32 again.
 
 // Two vectors that lie together.
 inline void store(bf16* p, Vec first, Vec second) {

@@ -1,4 +1,4 @@
-// Products of words of two bf16 numbers: vdpbf16ps, or its emulation of equal bits.
+// Dot products of words of two bf16 numbers: vdpbf16ps, or its emulation of equal bits.
 #pragma once
 
 #include "mudd/base/simd/inline.h"

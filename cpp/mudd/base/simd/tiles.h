@@ -1,4 +1,5 @@
-// The tile registers of AMX, 16 rows of 16 words each, and the products on them; or their emulation of equal bits.
+// The tile registers of AMX, 16 rows of 16 words each, and their matmul instructions; or an emulation with equal
+// bits.
 #pragma once
 
 #include "mudd/base/simd/dot_bf16.h"

@@ -18,8 +18,8 @@ constexpr int kMr = 2;  // a portable Vec is two or more registers of the baseli
 #endif
 constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
-// Depths of a cache block, of weight gradients and of products: a panel of B then fits L1. Counted in words of 32
-// bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
+// Depths of a cache block, of weight gradients and of forward GEMMs: a panel of B then fits L1. Counted in words
+// of 32 bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
 constexpr int64_t kKc = 256, kDepth = 512;
 constexpr int64_t kTile = kMr * kNr;
 // Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1

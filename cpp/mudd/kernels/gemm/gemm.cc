@@ -37,7 +37,7 @@ int64_t packed_bytes(int64_t k, int64_t n, DType compute) {
 
 namespace {
 
-// The tasks of a whole product, behind those that pack its B. Those that multiply wait until the last of them is
+// The tasks of a whole GEMM, after the tasks that pack its B. Tasks that multiply wait until the last of them is
 // done: less than the end of a parallel region and the start of the next would take.
 class ProductTasks {
  public:

@@ -14,11 +14,11 @@ constexpr int64_t kTileGradM = 512, kTileGradN = 8192;
 constexpr int64_t kPanelsAtOnce = 2;
 
 // Words for packed x of blocks of up to m columns: 2,048 rows, as long as they leave half of L2 to the rest.
-inline int64_t room_for_x(int64_t m) {
+inline int64_t left_floats(int64_t m) {
   return at_most(int64_t{1} << 18, 1024 * kMr * tiles(at_most(m, kTileGradM)));
 }
 
-// Turns 16 x 16 words of pairs of rows; rows of numbers are read in the order of memory.
+// Transposes 16 x 16 words of pairs of rows; rows of numbers are read in the order of memory.
 template <class From>
 struct LeftPacker {
   const From* x;
@@ -66,7 +66,7 @@ class TileGradient {
       : g_(g),
         at_(at),
         left_(on_line(g.scratch)),
-        right_(left_ + room_for_x(g.m)),
+        right_(left_ + left_floats(g.m)),
         waiting_(right_ + kPanelsAtOnce * kKc * kNr) {}
 
   // Words of all rows, each part of a shard padded.
@@ -79,7 +79,7 @@ class TileGradient {
   }
 
   void run() {
-    const bool kept = all_words(g_) * kMr * tiles(at_.m) <= room_for_x(g_.m);
+    const bool kept = all_words(g_) * kMr * tiles(at_.m) <= left_floats(g_.m);
     for (int64_t j = 0; j < panels(at_.n); j += kPanelsAtOnce) {
       float* left = left_;
       for (int s = 0; s < g_.shards; ++s) {
@@ -125,7 +125,7 @@ class TileGradient {
 
   // Rows from r on and columns from j on of the block; `place`: of its tile in each level.
   void tile(const Rows& rows, int64_t r, int64_t j, const float* b, int64_t place) {
-    alignas(64) float room[kTile];
+    alignas(64) float stored[kTile];
     Addend list[kMaxLevels + kMaxAdds];
     const int s = rows.shard, m = static_cast<int>(at_most(kMr, at_.m - r)),
               n = static_cast<int>(at_most(kNr, at_.n - j));
@@ -134,15 +134,15 @@ class TileGradient {
     const int64_t kc = words<TileUnit>(rows.count), at = (at_.r0 + r) * g_.ldo + at_.j0 + j;
     float* sums = level(shard_tree::level_of(s, g_.shards)) + place;
     if (!first) load_sums(t_, sums, kNr);
-    else if (g_.start) load_rows(t_, from(g_.start + at, g_.ldo, m, n, room), m, room);
+    else if (g_.start) load_rows(t_, from(g_.start + at, g_.ldo, m, n, stored), m, stored);
     else zero_sums(t_);
     add_products(t_, m, kc, {rows.left + r * kc, kTileWords, kMr * kTileWords}, b, [] {});
     const int added = last ? addends(g_, s, level(0) + place, level(1) - level(0), at, list) : 0;
     float* c = out ? g_.out + at : sums;
     const int64_t ld = out ? g_.ldo : kNr;
     if (added == 0 && (!out || (m == kMr && n == kNr))) return store_sums(t_, c, ld);
-    store_sums(t_, room, kNr);
-    add_all(list, added, room, kNr, c, ld, m, n);
+    store_sums(t_, stored, kNr);
+    add_all(list, added, stored, kNr, c, ld, m, n);
   }
 
   const GradBlock& g_;
@@ -153,10 +153,10 @@ class TileGradient {
 };
 
 inline int64_t tile_grad_scratch(int64_t m, int64_t n, int shards) {
-  const int64_t room = room_for_x(m);
+  const int64_t left = left_floats(m);
   m = tiles(at_most(m, kTileGradM));
   n = at_most(panels(n), kPanelsAtOnce);
-  return 16 + room + kPanelsAtOnce * kKc * kNr + shard_tree::levels(shards) * m * n * kTile;
+  return 16 + left + kPanelsAtOnce * kKc * kNr + shard_tree::levels(shards) * m * n * kTile;
 }
 
 inline void tile_weight_gradient(const GradBlock& g) {
@@ -164,7 +164,7 @@ inline void tile_weight_gradient(const GradBlock& g) {
   // Fewer columns at a time where that lets packed x be kept, but not so few that dy is packed again and again.
   constexpr int64_t kLeast = 2 * kMr;
   const int64_t all = TileGradient::all_words(g);
-  const int64_t fitting = all ? room_for_x(g.m) / all / kMr * kMr : g.m;
+  const int64_t fitting = all ? left_floats(g.m) / all / kMr * kMr : g.m;
   const int64_t step = fitting >= kLeast ? at_most(fitting, kTileGradM) : kTileGradM;
   for (int64_t j = 0; j < g.n; j += kTileGradN)
     for (int64_t r = 0; r < g.m; r += step)

@@ -59,7 +59,7 @@ class TileProduct {
     }
   }
 
-  // Rows of A that are multiplied after others, while those are: where they lie one behind the other.
+  // Rows of A that are packed while earlier rows are multiplied: for rows that lie one after the other.
   Fetch<0> next_rows(int64_t r) const {
     const int64_t rows = at_most(kMr, g_.m - r);
     if (rows <= 0 || g_.a_rows || g_.lda != g_.k || depth_ == 0) return {};
@@ -68,11 +68,11 @@ class TileProduct {
   }
 
   MUDD_INLINE void start(int64_t r, int rows, int64_t j, int64_t w0, const float* partial) {
-    float* room = rooms_[turn_];
+    float* sums = scratch_[turn_];
     if (w0 > 0) return load_sums(t_, partial, kNc);
     if (!g_.accumulate) return zero_sums(t_);
     const int cols = static_cast<int>(at_most(kNr, g_.n - j));
-    load_rows(t_, from(g_.c + (r * g_.ldc + j), g_.ldc, rows, cols, room), rows, room);
+    load_rows(t_, from(g_.c + (r * g_.ldc + j), g_.ldc, rows, cols, sums), rows, sums);
   }
 
   // Multiplies, and meanwhile stores the tile before and fetches what the one behind needs: in these rows, or the
@@ -104,11 +104,11 @@ class TileProduct {
     const int cols = static_cast<int>(at_most(kNr, g_.n - j));
     const Cells c = g_.c + (r * g_.ldc + j);
     if (rows == kMr && cols == kNr && sums_only_ && !half_) return store_sums(t_, c.f32(), g_.ldc);
-    float* room = rooms_[turn_];
-    store_sums(t_, room, kNr);
-    if (half_ && cols < kNr) return narrow_tile<DotStep>(g_, room, r, j, rows, cols);
-    if (!half_ && !(adds_ && cols == kNr)) return finish_tile(g_, room, r, j, rows, cols);
-    leaving.sums = room;
+    float* sums = scratch_[turn_];
+    store_sums(t_, sums, kNr);
+    if (half_ && cols < kNr) return narrow_tile<DotStep>(g_, sums, r, j, rows, cols);
+    if (!half_ && !(adds_ && cols == kNr)) return finish_tile(g_, sums, r, j, rows, cols);
+    leaving.sums = sums;
     leaving.ld = g_.ldc;
     leaving.rows = rows;
     if (half_) {
@@ -133,7 +133,7 @@ class TileProduct {
   [[maybe_unused]] const TileSession session_{};
   Tiles t_;
   int turn_ = 0;
-  alignas(64) float rooms_[2][kTile], left_[kMr * kLeftStride], partial_[kMr * kNc];
+  alignas(64) float scratch_[2][kTile], left_[kMr * kLeftStride], partial_[kMr * kNc];
 };
 
 // One row goes through the tiles too: another order of sums would show.

@@ -10,11 +10,12 @@ namespace {
 // kMr x kNr elements of C in four registers, A and B in two each.
 static_assert(kMr == 2 * kTileRows && kNr == 2 * kTileWords);
 
-// `rows` rows of sums; a register is loaded whole, so fewer than all go through `room`.
-inline void load_rows(Tiles& t, Addend from, int rows, float* room) {
-  if (rows == kMr || from.at == room) return load_sums(t, from.at, from.stride);
-  for (int r = 0; r < rows; ++r) __builtin_memcpy(room + r * kNr, from.at + r * from.stride, kNr * sizeof(float));
-  load_sums(t, room, kNr);
+// `rows` rows of sums; a register is loaded whole, so fewer than all go through `scratch`.
+inline void load_rows(Tiles& t, Addend from, int rows, float* scratch) {
+  if (rows == kMr || from.at == scratch) return load_sums(t, from.at, from.stride);
+  for (int r = 0; r < rows; ++r)
+    __builtin_memcpy(scratch + r * kNr, from.at + r * from.stride, kNr * sizeof(float));
+  load_sums(t, scratch, kNr);
 }
 
 // kMr rows of A: those of a register lie row_step words apart, its next words depth_step words on.
@@ -24,7 +25,7 @@ struct LeftRows {
 };
 
 // C += A B over kc words, a multiple of kTileWords. Of A the registers that hold one of `rows` rows are read, and
-// what is behind the last of them left out by who stores C. beside() is called once a step of kTileWords: the
+// rows behind the last of them are left out where C is stored. beside() is called once a step of kTileWords: the
 // products leave the vector units and most ports of memory idle, but what it does must be short, or the loads of
 // the next steps do not start in time.
 template <class Work>

@@ -14,12 +14,12 @@ constexpr int64_t kSums = 4 * kTileRows * kTileWords;
 float multiply_add_tiles(int64_t rounds) {
   const TileSession session;
   Tiles t;
-  float room[kSums];
-  std::fill_n(room, kSums, kPeakPair);
-  t.load<4>(room, kTileWords);
-  t.load<5>(room, kTileWords);
-  t.load<6>(room, kTileWords);
-  t.load<7>(room, kTileWords);
+  float numbers[kSums];
+  std::fill_n(numbers, kSums, kPeakPair);
+  t.load<4>(numbers, kTileWords);
+  t.load<5>(numbers, kTileWords);
+  t.load<6>(numbers, kTileWords);
+  t.load<7>(numbers, kTileWords);
   zero_sums(t);
   for (int64_t r = 0; r < rounds; ++r) {
     t.dot<0, 4, 6>();
@@ -27,9 +27,9 @@ float multiply_add_tiles(int64_t rounds) {
     t.dot<2, 5, 6>();
     t.dot<3, 5, 7>();
   }
-  store_sums(t, room, 2 * kTileWords);
+  store_sums(t, numbers, 2 * kTileWords);
   float sum = 0;
-  for (float x : room) sum += x;
+  for (float x : numbers) sum += x;
   return sum;
 }
 

@@ -48,7 +48,7 @@ void block_squares(std::span<const GradientPlanes> gradients, std::span<double> 
     check(g.begin % kNormBlock == 0, "block_squares", "begin: expected a multiple of ", kNormBlock, ", got ",
           g.begin);
     check(g.first_block >= 0 && g.first_block + norm_blocks(g.n) <= std::ssize(block_sums), "block_squares",
-          "blocks: expected room up to ", g.first_block + norm_blocks(g.n), ", got ", block_sums.size());
+          "blocks: expected at least ", g.first_block + norm_blocks(g.n), ", got ", block_sums.size());
     blocks += norm_blocks(g.n);
   }
   parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {

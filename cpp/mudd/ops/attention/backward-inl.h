@@ -1,10 +1,10 @@
 // The backward half, for a unit of product-inl.h: recomputes the scores of one pair of
 // tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
 //
-// Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are turned, once
-// for all queries of a block, and queries and dout are used as they lie. Queries carry the factor of the scores,
-// as forward's do, so that the scores are forward's bits; dS is P (dP - delta), dq sums dS times keys that carry
-// the factor, dk sums dS times those queries.
+// Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are transposed,
+// once for all queries of a block, and queries and dout are used as they lie. Queries carry the factor of the
+// scores, as forward's do, so that the scores are forward's bits; dS is P (dP - delta), dq sums dS times keys that
+// carry the factor, dk sums dS times those queries.
 
 #pragma once
 
@@ -98,8 +98,9 @@ inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t
   }
 }
 
-// Operands with the sum along their rows (q, dout, ds_rows), turned (kt, vt), and with the sum across (q_pairs,
-// dout_pairs, keys, p_pairs, ds_pairs). In fp32 a word is a number: then rows, pairs and scores are one memory.
+// Operands with the sum along their rows (q, dout, ds_rows), transposed (kt, vt), and with the sum across
+// (q_pairs, dout_pairs, keys, p_pairs, ds_pairs). In fp32 a word is a number: then rows, pairs and scores are one
+// memory.
 template <class U>
 struct GradScratch {
   float *q, *dout, *q_pairs, *dout_pairs, *kv_rows, *kt, *vt, *keys, *p, *ds, *p_pairs, *ds_pairs, *ds_rows, *dk,
@@ -196,7 +197,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
               s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
 }
 
-// to = the rows of keys or values turned.
+// to = the rows of keys or values, transposed.
 template <class U>
 void turn_keys(ConstCells src, int64_t stride, int64_t n, int64_t dim, float* rows, float* to) {
   if constexpr (U::kPer == 1) {

@@ -8,7 +8,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Probabilities [nk][kQ] that dropout takes become zero, the others grow.
+// Probabilities [nk][kQ] that dropout drops become zero, the rest is scaled up.
 inline void drop_scores(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* p) {
   static_assert(kQ % kDraws == 0 && kK % 4 == 0);
   Draws draws;

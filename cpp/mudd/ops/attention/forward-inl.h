@@ -63,7 +63,7 @@ inline void write_rows(const AttentionSlice& s, const QueryTile& tile, const Row
   }
 }
 
-// The queries of `rows` turned, with their factor where they can carry it.
+// The queries of `rows` transposed, with their factor where they can carry it.
 template <class U>
 void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0, float* rowwise,
                   float* qt) {

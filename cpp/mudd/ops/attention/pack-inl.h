@@ -66,8 +66,8 @@ inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t d
 // where they may lie already. Returns its lda.
 inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
-// Asks for the keys and values [begin, end), which decoding finds in memory and long windows in L3: the hardware
-// that looks ahead begins anew at every page, and rows of other heads lie between.
+// Prefetches the keys and values [begin, end), which are in memory when decoding and in L3 for long sequences: the
+// hardware prefetcher restarts at every page, and rows of other heads lie between.
 inline void read_ahead(const AttentionSlice& s, int64_t begin, int64_t end) {
   const auto rows = [&](ConstCells src, int64_t stride) {
     const int64_t line = src.type == DType::bf16 ? 32 : 16;  // numbers

@@ -149,7 +149,7 @@ inline void strip(const Product& p, int64_t i) {
   for (; j + kWide <= cols; j += kWide) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
-  if constexpr (kTrim == Trim::columns_end) {  // C has room for whole vectors
+  if constexpr (kTrim == Trim::columns_end) {  // whole vectors fit C
     if (left > kL) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
     else registers<U, MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
   } else {

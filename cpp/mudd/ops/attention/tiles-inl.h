@@ -52,14 +52,14 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
   t.load<T>(some, kTileWords);
 }
 
-// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The chain goes on from C where that is
-// added to as it is; a factor of its rows comes after the sum.
-// room: C may be read and written up to whole registers to the right.
+// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The sum begins with C where C is added
+// unscaled; a factor of its rows is applied after the sum.
+// whole: C may be read and written up to whole registers to the right.
 inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
-                       bool room) {
+                       bool whole) {
   Tiles t;
   const bool low = rows > kTileRows, right = cols > kTileWords, scaled = p.add && p.row_scale;
-  const bool direct = !scaled && rows % kTileRows == 0 && (room || cols % kTileWords == 0);
+  const bool direct = !scaled && rows % kTileRows == 0 && (whole || cols % kTileWords == 0);
   float* c = p.c + i * p.ldc + j;
   alignas(64) float sums[4 * kTileRows * kTileWords];
   float* at = direct ? c : sums;

@@ -51,7 +51,7 @@ void ExpertSlots::sort(const Shards& cut, const Tensor& experts, const Tensor& g
         }
         place[t * k + r] = static_cast<int32_t>(at);
       }
-  // ... and back: the cut of shard s now stands where s + 1 begins.
+  // ... and back: now the cut of shard s is at the index of s + 1.
   for (int64_t e = 0; e < n_experts; ++e) {
     for (int s = shards - 1; s > 0; --s) cuts[e * width + s] = cuts[e * width + s - 1];
     cuts[e * width] = e ? end(e - 1) : 0;

@@ -104,7 +104,7 @@ class Pattention : public Node {
   // A, and S and dA of backward, are stored in the compute type.
   bool rounds() const { return compute_ != DType::f32; }
   int64_t stored(int64_t n) const { return n * size_of(compute_); }
-  // dA, then S; without a gradient of y, zeros: then it stands in for that as well.
+  // dA, then S; without a gradient of y it holds zeros and is used as that gradient.
   int64_t scores_bytes() const { return std::max(stored(2 * rows_ * most_), widest_ * kFloat); }
   int64_t slot_floats() const { return (cut_.step * most_ + 15) / 16 * 16; }
   Slot slot_at(std::byte* memory) const {

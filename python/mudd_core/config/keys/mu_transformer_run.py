@@ -9,7 +9,7 @@ from mudd_core.config.keys.row import Value, Values
 from mudd_core.config.schema import Config
 
 _SEEDS = 2**64 - 1
-# Keys that the grammar itself looks at.
+# Keys that the grammar itself reads.
 MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_sweep"
 RATE, OLD_RATE = "lr_base", "lr_max"
 LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null

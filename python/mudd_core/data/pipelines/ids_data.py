@@ -62,7 +62,7 @@ class IdRows(ABC):
 
 @dataclass(frozen=True)
 class FirstBatch:
-    """The first `size` rows of others, again and again."""
+    """The first `size` of other rows, repeated."""
 
     of: Rows
     size: int

@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def longest_window(self) -> int:
-        """Tokens of a full window: one more than a row has room for, since the last one is a label only."""
+        """Tokens of a full window: one more than a row has, since the last one is a label only."""
         return self.length - self.reserved + 1
 
 

@@ -12,7 +12,7 @@ from mudd_core.tools.commbench import FILE
 from mudd_core.tools.scale.cost import Network
 
 # Assumed: what bulk transfers reach over TCP. Of the latency 0.3 ms is a round of our own (commbench, two processes of
-# one machine): the communication thread sleeps between its looks.
+# one machine): the communication thread sleeps between its polls.
 _LATENCY = 330e-6
 ASSUMED = {
     "1g": Network("1 Gb/s", _LATENCY, 0.12e9),

@@ -109,7 +109,7 @@ def check(words: Sequence[str]) -> int:
 
 
 def transfer(words: Sequence[str]) -> int:
-    """`mup transfer`: 0 when the table stands, whatever it says."""
+    """`mup transfer`: 0 when the table is complete, whatever it says."""
     from mudd_core.tools.scaling import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")

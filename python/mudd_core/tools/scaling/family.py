@@ -35,9 +35,9 @@ def checked_family(configs: Sequence[Config], what: str) -> list[Config]:
     for name in FIXED:
         values = {getattr(config.model, name): config.model.d_model for config in members}
         if len(values) > 1:
-            told = ", ".join(f"{value:g} at width {width}" for value, width in values.items())
+            shown = ", ".join(f"{value:g} at width {width}" for value, width in values.items())
             raise UserError(
-                f"[{what}] {name} differs over the widths ({told}); rates transfer only where d_base, d_head and "
+                f"[{what}] {name} differs over the widths ({shown}); rates transfer only where d_base, d_head and "
                 "ff_multiple are fixed, because the rule counts one ratio d_model / d_base for every matrix"
             )
     return members
