@@ -37,12 +37,12 @@ def test_a_step_is_computation_and_what_it_does_not_cover() -> None:
     two = cost.step(MODEL, 500, 1e12, NET, 2)
     # 100 MB over 1 GB/s, half of it stays: 50 ms, and a round of 1 ms; of the table a fifth.
     assert two.sums == two.gather == pytest.approx(0.051)
-    assert two.exposed == pytest.approx(0.011 + 0.011 + two.verdict) and two.verdict < 0.0011
+    assert two.exposed == pytest.approx(0.011 + 0.011 + two.totals) and two.totals < 0.0011
     many = cost.step(MODEL, 500, 1e12, NET, 1024)
     assert many.sums == pytest.approx(0.1 * 1023 / 1024 + 0.010)
     # Little computation hides little: a tenth of the tokens, and only the last of four runs.
     short = cost.step(cost.Training(25_000_000, 5_000_000, 2e9, runs=4), 50, 1e12, NET, 2)
-    assert short.exposed == pytest.approx(0.102 - 0.1 / 4 + short.verdict)
+    assert short.exposed == pytest.approx(0.102 - 0.1 / 4 + short.totals)
 
 
 def test_least_tokens_make_the_ratio_that_hides() -> None:

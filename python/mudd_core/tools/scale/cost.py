@@ -13,7 +13,7 @@ GRADIENT_BYTES = 4  # of a weight, between nodes
 WEIGHT_BYTES = 4  # as the gather moves them, in bf16 runs too
 BACKWARD = 2 / 3  # of the time of a step
 HIDDEN_UP_TO = 0.6  # communication over computation that a backward pass covers
-_VERDICT_BYTES = 8 / 4096  # of a weight: a double for each block of the norm
+_TOTALS_BYTES = 8 / 4096  # of a weight: a double for each block of the norm
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a step by part. sums, gather, verdict: whole; exposed: what computation does not cover."""
+    """Seconds of a step by part. sums, gather, totals: whole; exposed: what computation does not cover."""
 
     compute: float
     sums: float
     gather: float
-    verdict: float
+    totals: float
     exposed: float
 
     @property
@@ -72,11 +72,11 @@ def step(training: Training, tokens: float, speed: float, network: Network, node
     sums = network.rounds(nodes, GRADIENT_BYTES * training.weights)
     tail = network.rounds(nodes, GRADIENT_BYTES * training.last)
     gather = network.rounds(nodes, WEIGHT_BYTES * training.weights)
-    verdict = network.rounds(nodes, _VERDICT_BYTES * training.weights)
+    totals = network.rounds(nodes, _TOTALS_BYTES * training.weights)
     backward = BACKWARD * compute / training.runs
     forward = (1 - BACKWARD) * compute / training.runs
-    exposed = max(sums - backward, tail) + verdict + max(gather - forward, tail)
-    return Step(compute, sums, gather, verdict, exposed)
+    exposed = max(sums - backward, tail) + totals + max(gather - forward, tail)
+    return Step(compute, sums, gather, totals, exposed)
 
 
 def ratio(training: Training, tokens: float, speed: float, network: Network) -> float:

@@ -135,7 +135,7 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
         step = last.step
         lines.append(
             f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s beside backward, "
-            f"gather {step.gather:.4g} s beside forward, verdict {step.verdict:.4g} s, exposed {step.exposed:.4g} s"
+            f"gather {step.gather:.4g} s beside forward, totals {step.totals:.4g} s, exposed {step.exposed:.4g} s"
         )
     if tokens < least:
         need = math.ceil(least / length)
