@@ -19,7 +19,7 @@ from mudd_core.base.framing import framed as framed_record
 from mudd_core.base.packages import needed
 from mudd_core.config import Config
 from mudd_core.data.formats.example import encoded
-from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines import RowShape, documents, prepare
 from mudd_core.data.streaming import choose
 from mudd_core.data.streaming import data as stream_data
 from mudd_core.data.streaming.messages import Message
@@ -303,6 +303,30 @@ def test_streams_of_any_corpus(
         again: Any = rows_of(config_of(kind, texts, "stream", *words), shape=shape)
         again.go_on(json.loads(json.dumps(streamed.cursor(first // BATCH + 1))))
         require_same(full, again, first + BATCH, 2 * BATCH)
+
+
+def test_documents_held_out_are_found_group_by_group(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that is killed goes on behind its last group; no process stays."""
+    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    told: list[tuple[str, int, int]] = []
+
+    def stopped(phase: str, done: int, total: int) -> None:
+        told.append((phase, done, total))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    words = [f"data.cache_dir={tmp_path}"]
+    config = config_of("pack", texts, "stream", *words)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(config, progress=stopped).rows("valid", SHAPE)
+    assert told == [("tokenizing", done, 3) for done in range(3)]
+    assert len(list(tmp_path.glob("*.parts/*.json"))) == 2
+    full, streamed = both("pack", texts, split="valid")
+    again = rows_of(config, "valid")
+    assert again.rows == streamed.rows == full.rows
+    require_same(full, again, 0, full.rows)
 
 
 def test_one_batch_again_and_again(texts: Path) -> None:

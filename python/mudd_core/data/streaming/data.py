@@ -73,12 +73,7 @@ class StreamData(ABC):
             kept: Kept = "held" if self.source.hold_out and not first else "all"
             if first not in self.caches:
                 self.caches[first] = validation_cache(
-                    self.root,
-                    self.source,
-                    self.tokenizer_source,
-                    lambda: self.processes(kept),
-                    first,
-                    self.told,
+                    self.root, self.source, self.tokenizer_source, self.processes(kept), first, self.told
                 )
             return self.valid_rows(self.caches[first], shape)
         return StreamRows(

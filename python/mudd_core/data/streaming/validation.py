@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,26 +39,28 @@ class ChosenTexts:
     files: tuple[Path, ...]
     of: TextFiles
     frame: Frame
-    processes: Callable[[], Processes]
+    processes: Processes
     count: int = 0
+    first_file: int = 0  # number of the first of `files` among all of them
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """(0, ids of a document)."""
-        if not self.files:
-            return
-        processes = self.processes()
-        try:
-            source = InOrder(processes, range(len(self.files)))
-            taken = 0
-            while (self.count == 0 or taken < self.count) and (document := source.take()) is not None:
-                taken += 1
-                yield 0, document.ids.astype(np.int64).tobytes()
-        finally:
-            processes.close()
+        source = InOrder(self.processes, range(self.first_file, self.first_file + len(self.files)))
+        taken = 0
+        while (self.count == 0 or taken < self.count) and (document := source.take()) is not None:
+            taken += 1
+            yield 0, document.ids.astype(np.int64).tobytes()
+        source.close()
 
     def groups(self) -> Sequence[ChosenTexts]:
-        """One part."""
-        return [self]
+        """As the files have them; the first documents are one part."""
+        if self.count:
+            return [self]
+        found, at = [], 0
+        for group in self.of.groups():
+            found.append(replace(self, files=group.files, first_file=at))
+            at += len(group.files)
+        return found
 
     def identity(self) -> list[Any]:
         """Files and rule."""
@@ -69,7 +71,7 @@ def validation_cache(
     root: Path,
     source: DocumentSource,
     tokenizer: TokenizerSource,
-    processes: Callable[[], Processes],
+    processes: Processes,
     first: int,
     progress: Progress,
 ) -> TokenCache:
@@ -84,6 +86,9 @@ def validation_cache(
     else:
         texts = ChosenTexts("train", source.train.files, source.train, source.frame, processes, first)
         wanted = DocumentSource(texts, none, "ids", False)
-    made = documents_cache(root, wanted, tokenizer, progress)
+    try:
+        made = documents_cache(root, wanted, tokenizer, progress)
+    finally:
+        processes.close()
     members = {name: getattr(made, name) for name in made.__dataclass_fields__}
     return ValidationCache(**{**members, "train": _NONE, "valid": made.train})
