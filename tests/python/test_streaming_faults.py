@@ -34,10 +34,18 @@ def pids_of(rows: Any) -> list[int]:
     return found
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def wait_until_gone(pids: list[int]) -> None:
-    """They are nobody's children here, so the system says so."""
+    """They are no children of ours, so nobody says when they end."""
     for _ in range(600):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if not any(map(runs, pids)):
             return
         time.sleep(0.05)
     raise AssertionError(f"still there: {pids}")
