@@ -72,18 +72,20 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
   const int64_t booked = training ? needs.scratch_backward_ : needs.scratch_forward_;
   std::vector<std::byte> scratch(static_cast<size_t>(booked) + 64);
   std::vector<double> loss(static_cast<size_t>(shards.count())), count(loss);
+  std::vector<float> guessed(static_cast<size_t>(2 * s.samples));
   const StepInput step;
   Run r;
   const int64_t n = shards.count();
   r.in_ = {Tensor{h.data(), rows, s.d, s.d}, Tensor{head.data(), s.vocabulary, s.d, s.d},
            Tensor{targets.data(), s.samples, s.positions, s.positions, DType::i32}};
-  r.out_ = {Tensor{loss.data(), 1, n, n, DType::f64}, Tensor{count.data(), 1, n, n, DType::f64}};
+  r.out_ = {Tensor{loss.data(), 1, n, n, DType::f64}, Tensor{count.data(), 1, n, n, DType::f64},
+            Tensor{guessed.data(), s.samples, 2, 2}};
   r.scratch_ = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   r.packed_plain_ = {nullptr, plain.data(), nullptr};
   r.packed_transposed_ = {nullptr, transposed.data(), nullptr};
   r.shards_ = &shards;
   r.step_ = &step;
-  r.dout_.assign(2, Tensor{});
+  r.dout_.assign(3, Tensor{});
   r.din_.assign(3, Tensor{});
   r.accumulate_.assign(3, 0);
   r.sink_.assign(3, GradSink{});

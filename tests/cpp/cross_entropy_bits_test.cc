@@ -74,6 +74,7 @@ TEST_CASE("micro-batches: one run of eight shards equals two of four and eight o
         waiting.push_back(got.dhead);
         joined.loss.insert(joined.loss.end(), got.loss.begin(), got.loss.end());
         joined.count.insert(joined.count.end(), got.count.begin(), got.count.end());
+        joined.guessed.insert(joined.guessed.end(), got.guessed.begin(), got.guessed.end());
         joined.dh.insert(joined.dh.end(), got.dh.begin(), got.dh.end());
       }
       joined.dhead = waiting[0];

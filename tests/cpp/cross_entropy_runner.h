@@ -39,6 +39,7 @@ inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
 
 struct Result {
   std::vector<double> loss, count;
+  std::vector<float> guessed;  // [B, 2]
   std::vector<float> dh, dhead;
 };
 
@@ -70,6 +71,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Result result;
   result.loss.assign(shards.count(), -1);
   result.count.assign(shards.count(), -1);
+  result.guessed.assign(2 * c.samples, -1);
   result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
   result.dhead.assign(c.vocabulary * c.d, 1e30f);
   std::vector<std::byte> plain(c.parameter ? packed_bytes(c.vocabulary, c.d, c.compute) : 0),
@@ -88,7 +90,8 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
            Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}};
   const int64_t s = shards.count();
-  r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64}};
+  r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64},
+            Tensor{result.guessed.data(), c.samples, 2, 2}};
   r.scratch_ = scratch.data();
   r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr};
   r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr};
@@ -97,7 +100,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   CHECK(node->computes_in_backward() == c.training);
   if (!node->computes_in_backward()) node->forward(r);
   std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
-  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}};
+  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}, Tensor{}};
   r.din_ = {Tensor{result.dh.data(), c.rows(), c.d, c.d}, Tensor{}, Tensor{}};
   r.accumulate_ = {!o.dh_before.empty(), 0, 0};
   r.sink_.assign(3, GradSink{});
@@ -120,8 +123,8 @@ inline double total(const std::vector<double>& v) {
 using test::same_bits;
 
 inline bool same_bits(const Result& a, const Result& b) {
-  return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.dh, b.dh) &&
-         same_bits(a.dhead, b.dhead);
+  return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.guessed, b.guessed) &&
+         same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead);
 }
 
 }  // namespace mudd::test::loss

@@ -82,6 +82,59 @@ TEST_CASE("cross_entropy rows equal the reference on every edge of the lanes and
   });
 }
 
+TEST_CASE("a guessed target has the first of the largest logits of its row") {
+  for_each_row(cross_entropy_rows(), [](const auto& row) {
+    const auto check_row = [&](const std::vector<float>& logits, int32_t target) {
+      const int64_t n = std::ssize(logits);
+      RowSoftmax seen, trained;
+      row.kernels->fwd(1, n, logits.data(), n, &target, &seen);
+      std::vector<float> spent = logits;
+      row.kernels->bwd(1, n, spent.data(), n, &target, 1.0f, &trained);
+      const bool want = reference::guessed(n, logits.data(), target);
+      CHECK(seen.guessed == want);
+      CHECK(trained.guessed == want);
+      return want;
+    };
+    for (int64_t vocabulary : {1, 2, 7, 8, 9, 31, 33, 64, 65, 129, 2049})
+      for (uint64_t seed = 0; seed < 8; ++seed) {
+        std::vector<float> logits = numbers(20 + seed, vocabulary);
+        const auto top = std::max_element(logits.begin(), logits.end());
+        const auto largest = static_cast<int32_t>(top - logits.begin());
+        const auto last = static_cast<int32_t>(vocabulary - 1);
+        CHECK(check_row(logits, largest));
+        check_row(logits, static_cast<int32_t>(seed * 2654435761u % static_cast<uint64_t>(vocabulary)));
+        logits[last] = *top;  // the same again, behind the largest: only the first one counts
+        CHECK(check_row(logits, largest));
+        CHECK(check_row(logits, last) == (largest == last));
+        for (const float bad : {NAN, INFINITY}) {
+          std::vector<float> broken = logits;
+          broken[static_cast<size_t>(vocabulary / 2)] = bad;
+          for (int32_t target : {0, static_cast<int32_t>(vocabulary / 2), largest, last})
+            CHECK(!check_row(broken, target));
+        }
+      }
+    CHECK(check_row({-0.0f, 0.0f}, 0));
+    CHECK(!check_row({-0.0f, 0.0f}, 1));
+  });
+}
+
+TEST_CASE("guessed targets of each sample, and their share of the counted ones") {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    Case c{3, 5, 4, 4, 1};
+    c.compute = compute;
+    Numbers n{std::vector<float>(c.rows() * c.d), std::vector<float>(c.vocabulary * c.d), {}};
+    for (int64_t v = 0; v < c.vocabulary; ++v) n.head[v * c.d + v] = 1;  // logits are h itself
+    n.targets = {0, 1, 2, 3, -1, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1};
+    for (int64_t r = 0; r < c.rows(); ++r) n.h[r * c.d + 2] = 1;  // 2 has the largest logit
+    n.h[1 * c.d + 1] = 1;                                         // or shares it with 1, which is the first then
+    n.h[7 * c.d + 0] = 3;
+    for (const bool training : {false, true}) {
+      c.training = training;
+      CHECK(run(c, n).guessed == std::vector<float>{2, 0.5f, 1, 0.2f, 0, 0});
+    }
+  }
+}
+
 TEST_CASE("gradients of the reference by the complex step equal softmax minus one-hot") {
   const Case c{1, 4, 3, 6};
   const Numbers n = numbers_of(c);

@@ -88,8 +88,8 @@ class FakeEngine:
             self.w[0] = self.m[1] = np.inf
         return Report(loss, norm, spoilt=step in self.bursting)
 
-    def evaluate(self, batch: Any) -> tuple[float, int]:
-        return float(np.abs(self.w).sum()) * batch, 10 * batch
+    def evaluate(self, batch: Any) -> tuple[float, int, int]:
+        return float(np.abs(self.w).sum()) * batch, 10 * batch, 3 * batch
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         return whole_parts({"w": self.w, "m/w": self.m})

@@ -154,7 +154,7 @@ def biased_loss_case() -> Case:
 
     def forward(h: Any, head: Any, t: Any, b: Any) -> Any:
         loss, count = ref.cross_entropy(*wider(h, head, b), t.reshape(-1))
-        return np.array([loss]), np.array([count])
+        return np.array([loss]), np.array([count]), ref.guessed(*wider(h, head, b), t)
 
     def backward(dloss: Any, h: Any, head: Any, t: Any, b: Any) -> Any:
         dh, dhead = ref.cross_entropy_backward(*wider(h, head, b), t.reshape(-1), 1.0)
@@ -170,7 +170,7 @@ def loss_case(weighted: bool) -> Case:
 
     def forward(h: Any, head: Any, t: Any) -> Any:
         loss, count = ref.cross_entropy(h.reshape(-1, 16), head, t.reshape(-1))
-        return np.array([loss]), np.array([count])
+        return np.array([loss]), np.array([count]), ref.guessed(h.reshape(-1, 16), head, t)
 
     def backward(dloss: Any, h: Any, head: Any, t: Any) -> Any:
         scale = 1.0 if dloss is None else float(dloss[0])

@@ -41,7 +41,9 @@ def test_pieces_change_no_bits(family: str, rows: int) -> None:
         model.evaluated_at_once = at_once
         found.add(model.evaluate(batch))
     assert len(found) == 1
-    nats, targets = found.pop()
+    nats, targets, guessed = found.pop()
+    likeliest = np.argmax(model.logits(batch), -1)
+    assert guessed == int((likeliest == batch["targets"]).sum())
     assert targets == int((batch["targets"] >= 0).sum())
     assert nats / targets == pytest.approx(model.loss(batch), rel=1e-6)
 

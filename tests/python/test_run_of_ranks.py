@@ -180,15 +180,16 @@ def test_dealt_out_validation_has_the_bits_of_one_process(count: int) -> None:
         def __init__(self) -> None:
             self.seen: list[int] = []
 
-        def evaluate(self, batch: int) -> tuple[float, int]:
+        def evaluate(self, batch: int) -> tuple[float, int, int]:
             self.seen.append(batch)
-            return 0.1 * batch + 1e-17 * batch, 7 + batch
+            return 0.1 * batch + 1e-17 * batch, 7 + batch, 3 + batch
 
     def work(ranks: Ranks, stop: Callable[[], bool] = lambda: False) -> Any:
         evaluator = Evaluator()
         found = evaluate(evaluator, range(count), step=3, bytes_per_target=2.0, ranks=ranks, stop=stop)
         assert found is not None
-        return found.val_loss.hex(), found.targets, evaluator.seen
+        shares = (found.val_accuracy, found.batch_accuracy, found.batch_loss)
+        return found.val_loss.hex(), (found.targets, *shares), evaluator.seen
 
     loss, targets, _ = work(Ranks())
     found = on_ranks(lambda comm: work(Ranks(comm)), 2)

@@ -32,9 +32,9 @@ def test_keep_last_0_keeps_all_and_keep_every_its_multiples(tmp_path: Path) -> N
 class Scripted(FakeEngine):
     """Validation losses by step; keeps which steps were validated."""
 
-    def evaluate(self, batch: Any) -> tuple[float, int]:
+    def evaluate(self, batch: Any) -> tuple[float, int, int]:
         loss = {4: 3.0, 8: 2.0, 12: 2.5, 16: 1.5, 20: 1.75}[len(self.batches)]
-        return loss * 10 * batch, 10 * batch
+        return loss * 10 * batch, 10 * batch, 3 * batch
 
 
 BEST = ("train.save_policy=best", "train.eval_every=4", "train.save_every=2")
@@ -124,8 +124,8 @@ def test_a_finished_command_at_its_target_is_not_trained_further(tiny_text: Path
 def test_data_without_text_has_a_perplexity_and_no_bits_per_byte() -> None:
     row = Validation(3, 2.0, None, 5, 0.1).row()
     assert json.loads(json.dumps(row)) == {
-        "step": 3, "val_loss": 2.0, "val_bits_per_byte": None, "val_ppl": pytest.approx(np.e**2), "targets": 5,
-        "seconds": 0.1,
+        "step": 3, "val_loss": 2.0, "val_bits_per_byte": None, "val_ppl": pytest.approx(np.e**2),
+        "val_accuracy": None, "targets": 5, "seconds": 0.1,
     }  # fmt: skip
     assert Validation(3, 2.0, None, 5, 0.1).text == "ppl 7.389"
     assert Validation(3, 2.0, 1.5, 5, 0.1).text == "1.5000 bits per byte"

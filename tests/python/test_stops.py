@@ -82,7 +82,7 @@ def test_a_stop_during_validation_is_made_up_for(tmp_path: Path) -> None:
     engine = FakeEngine()
     plain = engine.evaluate
 
-    def evaluate(batch: Any) -> tuple[float, int]:
+    def evaluate(batch: Any) -> tuple[float, int, int]:
         _core.request_stop()
         return plain(batch)
 

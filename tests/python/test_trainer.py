@@ -206,7 +206,7 @@ def test_a_full_disk_costs_saves_but_neither_the_run_nor_rows(tmp_path: Path) ->
 @pytest.mark.parametrize("full_from", [6, 19, 20])
 def test_a_disk_that_stays_full_ends_the_run_with_74(tmp_path: Path, full_from: int) -> None:
     class Engine(FakeEngine):
-        def evaluate(self, batch: Any) -> tuple[float, int]:
+        def evaluate(self, batch: Any) -> tuple[float, int, int]:
             fill(trainer.step_done >= full_from)  # 20: behind the last save
             return super().evaluate(batch)
 

@@ -211,6 +211,13 @@ def cross_entropy(hidden: ArrayLike, head: ArrayLike, targets: Ints) -> LossSums
     return LossSums(float(-logp[rows, t[rows]].sum()), int(rows.size))
 
 
+def guessed(hidden: ArrayLike, head: ArrayLike, targets: Ints) -> F64:
+    """[B, 2] for targets [B, T]: those with the largest logit, the first of equal ones, and their share."""
+    t = np.asarray(targets)
+    hits = (np.argmax(f64(hidden) @ f64(head).T, -1).reshape(t.shape) == t).sum(-1)
+    return np.stack([hits, hits / np.maximum(1, (t >= 0).sum(-1))], -1)
+
+
 def cross_entropy_backward(
     hidden: ArrayLike, head: ArrayLike, targets: Ints, scale: float = 1.0
 ) -> tuple[F64, F64]:

@@ -14,6 +14,7 @@ from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
+from mudd_core.engine.accuracy import step_accuracy
 from mudd_core.engine.batch_part import BATCH_SUM, BatchPart
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
@@ -59,6 +60,7 @@ class Engine:
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
         self._steps: dict[tuple[str, ...], Any] = {self._parts: self._step}
         self._aux_loss = 0.0
+        self._accuracy: dict[str, float] = {}
         self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
         self._state = EngineState(model.store, self._step.moment_planes, self._load)
 
@@ -95,7 +97,7 @@ class Engine:
         optim = self.config.optim
         return _core.TrainStep(
             planned.executor,
-            *planned.outputs,
+            *planned.outputs[:2],
             groups=core_groups(self.groups, self.config),
             eps=optim.eps,
             clip=optim.clip,
@@ -104,7 +106,7 @@ class Engine:
             seed=self.config.train.seed,
             moment_planes=moment_planes or [],
             aux=planned.aux,
-            metrics=list(planned.metrics),
+            metrics=[*planned.metrics, planned.outputs[2]],
             gradients=planned.gradients,
             batch_sums=self._comm.world > 1 and getattr(self.model.config, "aux_scope", "shard") == "batch",
             first_sample=self._part.first,
@@ -141,9 +143,12 @@ class Engine:
             report = taken.run_on(arrays, **where, batch_size=size)
         if settle or taken is not self._step:
             taken.settle()
-        if self._load is not None and not report.stopped:
-            self._load.take(step, taken.metrics)
-            self._aux_loss = report.aux_loss
+        if not report.stopped:
+            sums, sequences = taken.metrics, self.config.train.batch_size
+            self._accuracy = step_accuracy(sums[-2:], report.weight_sum, sequences)
+            if self._load is not None:
+                self._load.take(step, sums[:-2])
+                self._aux_loss = report.aux_loss
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
         return report
@@ -172,12 +177,16 @@ class Engine:
         return float(self._step.exposed_seconds)
 
     def metrics(self) -> dict[str, Any]:
-        """Metrics of the last step beside its loss: loads, entropies, drops and alarms of a mixture of experts."""
-        return {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
+        """Metrics of the last step beside its loss: accuracy; loads, drops and alarms of a mixture of experts.
 
-    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
-        """Summed nats and counted targets of a batch of inputs and targets int32 [B, T]."""
-        sums: tuple[float, int] = self.model.evaluate(batch)
+        accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy.
+        """
+        of_experts = {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
+        return self._accuracy | of_experts
+
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+        """Summed nats, counted and guessed targets of a batch of inputs and targets int32 [B, T]."""
+        sums: tuple[float, int, int] = self.model.evaluate(batch)
         return sums
 
     @alone

@@ -168,23 +168,25 @@ class Model:
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
     @alone
-    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int]:
-        """Summed nats and counted targets of a batch of int32 arrays [B, T], taken as they are.
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+        """Summed nats, counted and guessed targets of a batch of int32 arrays [B, T], taken as they are.
+
+        A target is guessed if its logit is the largest, the first of equal ones.
 
         It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
         """
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
-        loss, count = 0.0, 0
+        loss, count, guessed = 0.0, 0, 0
         for piece in pieces(batch, planned.shape[0]):
             planned.fill(piece)
             planned.executor.run()
-            for nats, targets in zip(
-                *(planned.executor.get(number) for number in planned.outputs), strict=True
-            ):
+            sums, counts, hits = (planned.executor.get(number) for number in planned.outputs)
+            for nats, targets in zip(sums, counts, strict=True):
                 loss += float(nats)
                 count += int(targets)
-        return loss, count
+            guessed += int(hits[:, 0].sum(dtype=np.float64))
+        return loss, count, guessed
 
     def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
         """The graph that evaluates batches of so many sequences."""
@@ -234,7 +236,7 @@ class Model:
         cuts = shard_cuts(arrays["inputs"].shape[0], shards)
         with running(scope), cuts, tape.precision(self.precision):
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
-            loss, count = hidden.loss(arrays["targets"])
+            loss, count, _ = hidden.loss(arrays["targets"])
             aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
             tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
         denominator = self._denominator(tree_sum(count.data), arrays)

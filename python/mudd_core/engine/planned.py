@@ -31,7 +31,7 @@ class Planned:
         self.shape = shape  # of the ids: sequences, length
         self.gradients = gradients  # their memory, where ranks share the batch
         self.inputs = inputs
-        self.outputs = outputs  # logits, or the loss and the count
+        self.outputs = outputs  # logits, or the loss, the count and what is guessed
         self.aux, self.metrics = aux, metrics  # of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
@@ -41,7 +41,7 @@ class Planned:
 
     def sums(self) -> tuple[float, float]:
         """(summed nats, the auxiliary ones included; counted targets) of the last run of a graph with a loss."""
-        loss, count = (tree_sum(self.executor.get(number)) for number in self.outputs)
+        loss, count = (tree_sum(self.executor.get(number)) for number in self.outputs[:2])
         return loss + (tree_sum(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
 

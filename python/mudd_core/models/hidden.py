@@ -68,10 +68,10 @@ class Hidden:
     aux: Aux | None = None
     bias: Any = None
 
-    def loss(self, targets: Any) -> tuple[Any, Any]:
-        """Summed nats and counted targets per shard, float64 [S] each."""
-        loss, count = ops.cross_entropy(self.h, self.head, targets, self.bias)
-        return loss, count
+    def loss(self, targets: Any) -> tuple[Any, Any, Any]:
+        """Summed nats and counted targets per shard, float64 [S] each, and the guessed ones (ops.cross_entropy)."""
+        loss, count, guessed = ops.cross_entropy(self.h, self.head, targets, self.bias)
+        return loss, count, guessed
 
     def logits(self) -> Any:
         """All logits [B, T, V]."""

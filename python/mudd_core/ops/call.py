@@ -89,8 +89,7 @@ def backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
     if op in ("cross_entropy", "moe_balance"):  # of their outputs only the loss has a gradient, by default 1
         if gradient is not None and np.asarray(gradient).dtype != np.float64:
             raise TypeError(f"[{op}] dloss: expected float64, got {np.asarray(gradient).dtype}")
-        others = 1 if op == "cross_entropy" else 2
-        gradients = [None if gradient is None else np.asarray(gradient), *[None] * others]
+        gradients = [None if gradient is None else np.asarray(gradient), None, None]
     else:  # of an op with several results: a tuple, None for those that nobody used
         several = gradient if isinstance(gradient, tuple | list) else (gradient,)
         given = [checked(op, "gradient", g, "float32") if g is not None else None for g in several]

@@ -46,10 +46,11 @@ def linear_backward(
 
 
 def cross_entropy(h: Any, head: Any, targets: Any, bias: Any = None) -> Any:
-    """Unembedding, softmax and loss in one: (nats summed per shard float64 [S], counted targets float64 [S]).
+    """Unembedding, softmax and loss in one: (nats summed per shard float64 [S], counted targets float64 [S], guessed).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. All
-    logits never exist at once.
+    logits never exist at once. guessed float32 [B, 2]: the targets of each sample that have the largest logit (the
+    first of equal ones), and their share of its counted targets.
     """
     return apply("cross_entropy", [h, head, targets, bias])
 

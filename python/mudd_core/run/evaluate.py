@@ -31,15 +31,25 @@ def evaluate(
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
-    found: list[tuple[float, int]] = []
+    found: list[tuple[float, int, int]] = []
     for count, own in _dealt(batches, ranks):
         if stop():
             return None
-        sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0)
-        found += [(nats, targets) for nats, targets in ranks.gathered(sums)[:count]]
-    loss, targets = mean(found), sum(targets for _, targets in found)
+        sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0, 0)
+        found += [tuple(one) for one in ranks.gathered(sums)[:count]]
+    loss, targets = mean([one[:2] for one in found]), sum(one[1] for one in found)
     bits = loss / LN2 / bytes_per_target if bytes_per_target else None
-    return Validation(step, loss, bits, targets, time.perf_counter() - begin)
+    counted = [one for one in found if one[1]]  # a batch of rows without targets has no mean
+    return Validation(
+        step,
+        loss,
+        bits,
+        targets,
+        time.perf_counter() - begin,
+        val_accuracy=sum(one[2] for one in found) / targets if targets else None,
+        batch_loss=sum(one[0] / one[1] for one in counted) / max(1, len(counted)),
+        batch_accuracy=sum(one[2] / one[1] for one in counted) / max(1, len(counted)),
+    )
 
 
 def _dealt(batches: Iterable[Any], ranks: Ranks) -> Iterator[tuple[int, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from mudd_core.checkpoint import StatePart
+from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
 DATA_FACT = "data"  # name of the token cache's fingerprint among the facts of a run
 SEAL_FACT = "data_seal"  # and of its seal
@@ -57,8 +58,8 @@ def kept(report: StepReport) -> bool:
 class Evaluator(Protocol):
     """A model or an engine, as far as validation goes."""
 
-    def evaluate(self, batch: Any) -> tuple[float, int]:
-        """Summed nats and counted targets of a batch."""
+    def evaluate(self, batch: Any) -> tuple[float, int, int]:
+        """Summed nats, counted and guessed targets of a batch."""
 
 
 class Engine(Evaluator, Protocol):
@@ -101,8 +102,8 @@ class Engine(Evaluator, Protocol):
 class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
 
-    metrics: of the model, beside its loss; entries of the row like the other fields. targets: that counted; no part of
-    the row.
+    metrics: of the model, beside its loss; entries of the row like the other fields, SAMPLE_ACCURACY excepted. targets:
+    that counted; no part of the row.
     """
 
     step: int
@@ -127,20 +128,28 @@ class StepRecord:
         """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
         row |= row.pop("metrics")
-        row.pop("targets")
+        for name in ("targets", SAMPLE_ACCURACY):
+            row.pop(name, None)
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text."""
+    """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text.
+
+    val_accuracy: guessed over counted targets. batch_loss, batch_accuracy: means over batches of their own means; no
+    part of the row.
+    """
 
     step: int
     val_loss: float
     val_bits_per_byte: float | None
     targets: int
     seconds: float
+    val_accuracy: float | None = None
+    batch_loss: float = math.nan
+    batch_accuracy: float = math.nan
 
     @property
     def val_ppl(self) -> float:
@@ -155,9 +164,8 @@ class Validation:
 
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl."""
-        row = asdict(self)
-        behind = {name: row.pop(name) for name in ("targets", "seconds")}
-        return {**row, "val_ppl": self.val_ppl, **behind}
+        names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

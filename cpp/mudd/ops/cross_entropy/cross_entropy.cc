@@ -55,6 +55,7 @@ void CrossEntropy::infer(Inference& io) {
         "shards: expected a power of two up to ", kMaxShards, ", got ", shards);
   io.output({{shards}, DType::f64});
   io.output({{shards}, DType::f64});
+  io.output({{targets.rows(), 2}, DType::f32});
   training_ = io.training();
   compute_ = io.compute();
   wants_h_ = io.wants_gradient(kH);

@@ -5,7 +5,10 @@
 // Inputs: h fp32 [B, T, D], head_VD fp32 (weight-like; the embedding when tied), targets i32 [B, T] (any negative
 // one is ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss sums
 // f64 [S] in nats, 1 counts f64 [S] of the targets that are not ignored, one number per shard (contracts 3: sums,
-// never means). Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1 when absent):
+// never means), 2 fp32 [B, 2]: how many targets of a sample are guessed, and that over the sample's counted ones
+// (0 without any). A target is guessed if it is the first of the largest logits of its row; none is in a row whose
+// softmax is not a number. Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1
+// when absent):
 //   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of
 //   dlogits.
 //
@@ -24,11 +27,12 @@
 
 namespace mudd {
 
-// What the loss of a row is made of: log(sum) + max - target.
+// What the loss of a row is made of: log(sum) + max - target. And whether its target is guessed.
 struct RowSoftmax {
   double sum = 0;    // of exp(logit - max)
   float max = 0;     // largest logit
   float target = 0;  // logit of the target
+  bool guessed = false;
 };
 
 struct CrossEntropyKernels {

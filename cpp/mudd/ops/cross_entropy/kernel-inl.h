@@ -84,14 +84,25 @@ void scale_row(float* x, int64_t n, float by) {
       [&](int64_t v, int lanes) { store(x + v, load(x + v, lanes) * factor, lanes); });
 }
 
+// Columns in front of the target are looked at only where its logit is a largest one.
+void start_row(const float* row, int64_t vocabulary, int32_t target, RowSoftmax* stats) {
+  stats->target = row[target];
+  stats->max = row_max(row, vocabulary);
+  stats->guessed = stats->target == stats->max && (target == 0 || row_max(row, target) < stats->max);
+}
+
+void finish_row(double sum, RowSoftmax* stats) {
+  stats->sum = sum;
+  stats->guessed = stats->guessed && sum == sum;
+}
+
 void fwd(int64_t rows, int64_t vocabulary, const float* logits, int64_t stride, const int32_t* targets,
          RowSoftmax* stats) {
   for (int64_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;
     const float* row = logits + r * stride;
-    stats[r].target = row[targets[r]];
-    stats[r].max = row_max(row, vocabulary);
-    stats[r].sum = row_exp<false>(const_cast<float*>(row), vocabulary, stats[r].max);
+    start_row(row, vocabulary, targets[r], stats + r);
+    finish_row(row_exp<false>(const_cast<float*>(row), vocabulary, stats[r].max), stats + r);
   }
 }
 
@@ -103,9 +114,8 @@ void bwd(int64_t rows, int64_t vocabulary, float* logits, int64_t stride, const 
       for (int64_t v = 0; v < vocabulary; ++v) row[v] = 0.0f;
       continue;
     }
-    stats[r].target = row[targets[r]];
-    stats[r].max = row_max(row, vocabulary);
-    stats[r].sum = row_exp<true>(row, vocabulary, stats[r].max);
+    start_row(row, vocabulary, targets[r], stats + r);
+    finish_row(row_exp<true>(row, vocabulary, stats[r].max), stats + r);
     scale_row(row, vocabulary, static_cast<float>(weight / stats[r].sum));
     row[targets[r]] -= weight;
   }

@@ -18,6 +18,7 @@ class CrossEntropy : public Node {
 
   const char* op() const override { return "cross_entropy"; }
   bool native_bf16() const override { return true; }
+  bool keeps_f32(int) const override { return true; }  // counts, which are to be exact
   bool weight_like(int i) const override { return i == kHead || i == kBias; }
   bool reads_stored(int i) const override { return i == kHead; }
   bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
@@ -75,6 +76,7 @@ class CrossEntropy : public Node {
   void softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed = nullptr) const;
   void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
   static void sum_losses(const Run& run, const Work& w);
+  static void count_guessed(const Run& run, const Work& w);
 
   // A chunk's part of the gradient of the head, ready to be made.
   struct HeadGradient {

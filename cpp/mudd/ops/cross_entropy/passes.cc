@@ -94,6 +94,22 @@ void CrossEntropy::sum_losses(const Run& run, const Work& w) {
     static_cast<double*>(run.out(0).data)[s] = loss;
     static_cast<double*>(run.out(1).data)[s] = count;
   }
+  count_guessed(run, w);
+}
+
+void CrossEntropy::count_guessed(const Run& run, const Work& w) {
+  const int64_t length = run.in(kTargets).cols;
+  for (int64_t sample = 0; sample * length < w.rows; ++sample) {
+    int64_t guessed = 0, counted = 0;
+    for (int64_t r = sample * length; r < (sample + 1) * length; ++r) {
+      if (w.s.targets[r] < 0) continue;
+      guessed += int{w.s.stats[r].guessed};
+      ++counted;
+    }
+    float* to = run.out(2).f32() + sample * run.out(2).stride;
+    to[0] = static_cast<float>(guessed);
+    to[1] = static_cast<float>(static_cast<double>(guessed) / static_cast<double>(std::max<int64_t>(1, counted)));
+  }
 }
 
 void CrossEntropy::forward(const Run& run) {

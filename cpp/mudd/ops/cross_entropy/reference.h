@@ -33,4 +33,13 @@ N cross_entropy(int64_t rows, int64_t d_model, int64_t vocabulary, const N* h, c
   return loss;
 }
 
+// Whether the target is the first of the largest logits; never, where one of them is not a number.
+template <class N>
+bool guessed(int64_t vocabulary, const N* logits, int32_t target) {
+  for (int64_t v = 0; v < vocabulary; ++v) {
+    if (!(logits[v] <= logits[target]) || (v < target && logits[v] == logits[target])) return false;
+  }
+  return std::isfinite(logits[target]);
+}
+
 }  // namespace mudd::reference

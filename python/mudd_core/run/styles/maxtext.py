@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from mudd_core.config.fields import walk
+from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 from mudd_core.run.records import StepRecord, Validation
 from mudd_core.run.styles.style import Style
 
@@ -31,7 +32,7 @@ class MaxTextStyle(Style):
         seconds = self._step_seconds(record)
         return [
             f"completed step: {record.step}, steps/s: {1 / seconds:.3f}, TFLOP/s: {self._tflops() / seconds:.3f}, "
-            f"loss: {record.loss:.4f}, aux_loss: {_aux_loss(record):.4f}"
+            f"loss: {record.loss:.4f}, aux_loss: {_aux_loss(record):.4f}, accuracy: {_accuracy(record):.4f}"
         ]
 
     def validated(self, result: Validation) -> list[str]:
@@ -50,6 +51,7 @@ class MaxTextStyle(Style):
         tags = {
             "learning/loss": record.loss,
             "learning/aux_loss": _aux_loss(record),
+            "learning/accuracy": _accuracy(record),
             "learning/grad_norm": min(record.grad_norm, clip) if clip > 0 else record.grad_norm,
             "learning/raw_grad_norm": record.grad_norm,
             "learning/param_norm": math.sqrt(math.fsum(norm * norm for norm in norms.values())),
@@ -66,7 +68,12 @@ class MaxTextStyle(Style):
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:
         """The tags of a validation."""
-        return {"learning/eval_loss": result.val_loss}
+        return {
+            "learning/eval_loss": result.val_loss,
+            "learning/eval_accuracy": math.nan if result.val_accuracy is None else result.val_accuracy,
+            "learning/batch_eval_loss": result.batch_loss,
+            "learning/batch_eval_accuracy": result.batch_accuracy,
+        }
 
     def texts(self) -> dict[str, str]:
         """The number of parameters and every field of the config."""
@@ -77,6 +84,11 @@ class MaxTextStyle(Style):
 
 def _aux_loss(record: StepRecord) -> float:
     return float(record.metrics.get("aux_loss", 0.0))
+
+
+def _accuracy(record: StepRecord) -> float:
+    """The mean over sequences of the share of their targets that are guessed."""
+    return float(record.metrics.get(SAMPLE_ACCURACY, math.nan))
 
 
 def _norm(value: np.ndarray) -> float:
