@@ -1,65 +1,9 @@
 #include "mudd/h5/h5_file.h"
 
-#include <array>
-#include <limits>
-#include <utility>
-
 #include "mudd/base/check.h"
 
 namespace mudd::h5 {
 namespace {
-
-struct ElementRow {
-  Element type;
-  int64_t width;
-  hid_t (*id)();
-};
-
-// The predefined ids are macros over variables that H5open sets, hence functions.
-const std::array<ElementRow, 8> kElements = {{
-    {Element::u8, 1, [] { return H5T_STD_U8LE; }},
-    {Element::u16, 2, [] { return H5T_STD_U16LE; }},
-    {Element::u32, 4, [] { return H5T_STD_U32LE; }},
-    {Element::u64, 8, [] { return H5T_STD_U64LE; }},
-    {Element::i32, 4, [] { return H5T_STD_I32LE; }},
-    {Element::i64, 8, [] { return H5T_STD_I64LE; }},
-    {Element::f32, 4, [] { return H5T_IEEE_F32LE; }},
-    {Element::f64, 8, [] { return H5T_IEEE_F64LE; }},
-}};
-
-const ElementRow& row_of(Element type) { return kElements[static_cast<size_t>(type)]; }
-
-// Innermost message of the library's error stack, which says most; the stack is cleared.
-std::string library_error() {
-  std::string text;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_DOWNWARD,
-      [](unsigned, const H5E_error2_t* entry, void* out) -> herr_t {
-        if (entry->desc != nullptr && *entry->desc != '\0') *static_cast<std::string*>(out) = entry->desc;
-        return 0;
-      },
-      &text);
-  H5Eclear2(H5E_DEFAULT);
-  return text.empty() ? "no reason given" : text;
-}
-
-// Before the first use of the library: errors are not printed, ours become exceptions; and no clean-up at exit,
-// which in 1.10.8 crashes the process when an earlier close failed on a full disk. Files are closed by their
-// owners.
-void prepare_library() {
-  static const herr_t once = H5dont_atexit();
-  (void)once;
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
-Handle owned(hid_t id, Handle::Closer closer, const char* what) {
-  if (id < 0) fail("h5", what, ": ", library_error());
-  return Handle(id, closer);
-}
-
-void must(herr_t status, const char* what) {
-  if (status < 0) fail("h5", what, ": ", library_error());
-}
 
 Handle file_access() {
   Handle access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access list");
@@ -74,22 +18,6 @@ Handle line_of(int64_t count) {
 }
 
 }  // namespace
-
-int64_t width_of(Element type) { return row_of(type).width; }
-
-Handle& Handle::operator=(Handle&& other) noexcept {
-  if (this != &other) {
-    reset();
-    id_ = std::exchange(other.id_, -1);
-    closer_ = other.closer_;
-  }
-  return *this;
-}
-
-void Handle::reset() {
-  if (id_ >= 0) closer_(id_);
-  id_ = -1;
-}
 
 File File::create(const std::string& path) {
   prepare_library();
@@ -135,7 +63,7 @@ void File::create_dataset(const std::string& name, Element type, int64_t count) 
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
   const Handle space = line_of(count);
   const hid_t dataset =
-      H5Dcreate2(id(), name.c_str(), row_of(type).id(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT);
+      H5Dcreate2(id(), name.c_str(), type_of(type), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT);
   if (dataset < 0) fail("h5", "dataset '", name, "' of '", path_, "': ", library_error());
   H5Dclose(dataset);
 }
@@ -158,7 +86,7 @@ void File::transfer(const std::string& name, Element type, int64_t first, int64_
   const hsize_t start = static_cast<hsize_t>(first), length = static_cast<hsize_t>(count);
   must(H5Sselect_hyperslab(in_file.get(), H5S_SELECT_SET, &start, nullptr, &length, nullptr), "range");
   const Handle in_memory = line_of(count);
-  const hid_t element = row_of(type).id();
+  const hid_t element = type_of(type);
   const herr_t status = in != nullptr
                             ? H5Dread(data.get(), element, in_memory.get(), in_file.get(), H5P_DEFAULT, in)
                             : H5Dwrite(data.get(), element, in_memory.get(), in_file.get(), H5P_DEFAULT, out);
@@ -183,14 +111,9 @@ Place File::place(const std::string& name) const {
   if (H5Sget_simple_extent_ndims(space.get()) != 1) bad("dataset '" + name + "' does not have one dimension");
   Place where;
   where.count = H5Sget_simple_extent_npoints(space.get());
-  bool known = false;
-  for (const ElementRow& row : kElements) {
-    if (H5Tequal(element.get(), row.id()) > 0) {
-      where.type = row.type;
-      known = true;
-    }
-  }
-  if (!known) bad("dataset '" + name + "' has an element type we do not read");
+  const std::optional<Element> type = element_of(element.get());
+  if (!type) bad("dataset '" + name + "' has an element type we do not read");
+  where.type = *type;
   const haddr_t offset = H5Dget_offset(data.get());
   const bool contiguous = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS && offset != HADDR_UNDEF;
   H5Eclear2(H5E_DEFAULT);  // an undefined offset leaves a message behind
@@ -213,54 +136,6 @@ bool File::has(const std::string& name) const {
   const bool found = H5Oexists_by_name(id(), name.c_str(), H5P_DEFAULT) > 0;
   H5Eclear2(H5E_DEFAULT);
   return found;
-}
-
-void File::set_text(const std::string& name, const std::string& value) {
-  const Handle type = owned(H5Tcopy(H5T_C_S1), H5Tclose, "text type");
-  must(H5Tset_size(type.get(), value.size() + 1), "text length");
-  must(H5Tset_cset(type.get(), H5T_CSET_UTF8), "UTF-8");
-  const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, "dataspace");
-  const Handle attribute = owned(H5Acreate2(id(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                                 H5Aclose, "text attribute");
-  must(H5Awrite(attribute.get(), type.get(), value.c_str()), "text attribute");
-}
-
-void File::set_number(const std::string& name, int64_t value) {
-  const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, "dataspace");
-  const Handle attribute = owned(
-      H5Acreate2(id(), name.c_str(), H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "attribute");
-  must(H5Awrite(attribute.get(), H5T_NATIVE_INT64, &value), "attribute");
-}
-
-std::string File::text(const std::string& name) const {
-  const hid_t opened = H5Aopen(id(), name.c_str(), H5P_DEFAULT);
-  if (opened < 0) bad("no attribute '" + name + "': " + library_error());
-  const Handle attribute(opened, H5Aclose);
-  const Handle type = owned(H5Aget_type(attribute.get()), H5Tclose, "text type");
-  const size_t size = H5Tget_size(type.get());
-  const Handle space = owned(H5Aget_space(attribute.get()), H5Sclose, "dataspace");
-  // The library writes as many strings as the attribute has, past the end of our buffer; ours have one.
-  const bool one = H5Sget_simple_extent_npoints(space.get()) == 1;
-  // A variable-length text would hand us a pointer of the library; ours have a fixed length.
-  if (!one || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||
-      size > (size_t{1} << 20))
-    bad("attribute '" + name + "' is not one text of at most 1 MiB");
-  std::string value(size, '\0');
-  if (H5Aread(attribute.get(), type.get(), value.data()) < 0) bad("attribute '" + name + "': " + library_error());
-  return value.substr(0, value.find('\0'));
-}
-
-int64_t File::number(const std::string& name) const {
-  const hid_t opened = H5Aopen(id(), name.c_str(), H5P_DEFAULT);
-  if (opened < 0) bad("no attribute '" + name + "': " + library_error());
-  const Handle attribute(opened, H5Aclose);
-  const Handle type = owned(H5Aget_type(attribute.get()), H5Tclose, "number type");
-  const Handle space = owned(H5Aget_space(attribute.get()), H5Sclose, "dataspace");
-  if (H5Tget_class(type.get()) != H5T_INTEGER || H5Sget_simple_extent_npoints(space.get()) != 1)
-    bad("attribute '" + name + "' is not one whole number");
-  int64_t value = 0;
-  if (H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) < 0) bad("attribute '" + name + "': " + library_error());
-  return value;
 }
 
 void File::close() {

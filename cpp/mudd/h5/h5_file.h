@@ -6,43 +6,20 @@
 // library itself is not hardened against hostile ones. One thread at a time.
 #pragma once
 
-#include <hdf5.h>
-
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "mudd/h5/library.h"
+
 namespace mudd::h5 {
-
-// Element types of datasets; little endian whatever the machine.
-enum class Element : uint8_t { u8, u16, u32, u64, i32, i64, f32, f64 };
-
-int64_t width_of(Element type);  // bytes
 
 // The file system refused a write; OSError in Python.
 class WriteError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-// An id of the library that closes itself. Move-only.
-class Handle {
- public:
-  using Closer = herr_t (*)(hid_t);
-  Handle() = default;
-  Handle(hid_t id, Closer closer) : id_(id), closer_(closer) {}
-  Handle(Handle&& other) noexcept : id_(other.id_), closer_(other.closer_) { other.id_ = -1; }
-  Handle& operator=(Handle&& other) noexcept;
-  ~Handle() { reset(); }
-  hid_t get() const { return id_; }
-  hid_t release() { return std::exchange(id_, -1); }
-  void reset();
-
- private:
-  hid_t id_ = -1;
-  Closer closer_ = nullptr;
 };
 
 // Where the bytes of a contiguous dataset lie in the file.
