@@ -15,10 +15,11 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
+from mudd_core.run.identity import seal_fact
 from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.protocols import batches_of
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import DATA_FACT, SEAL_FACT, Engine
+from mudd_core.run.records import DATA_FACT, Engine
 from mudd_core.run.stored_types import require_types, types_note
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         documents=text.documents,
         facts={
             DATA_FACT: text.fingerprint,
-            SEAL_FACT: text.seal,
+            **seal_fact(text),
             "vocab_size": components.model.config.vocab_size,
         },
         n_targets=text.rows("valid", row_shape(config)).rows * config.train.seq_len,

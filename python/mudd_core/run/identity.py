@@ -6,10 +6,21 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.run.config_source import MEMBER, ConfigSource
+from mudd_core.run.records import SEAL_FACT
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+
+
+def seal_fact(data: Prepared) -> dict[str, Any]:
+    """The seal of the token cache among the facts of a run; nothing where a stream reads the text itself."""
+    from mudd_core.data.streaming.data import StreamData
+
+    return {} if isinstance(data, StreamData) else {SEAL_FACT: data.seal}
 
 
 def identity(
@@ -20,7 +31,7 @@ def identity(
     saved: run.json of an earlier start, empty for a new run. facts: None where not known.
     """
     for name, value in facts.items():
-        if value is not None and name in saved and saved[name] != value:
+        if name in saved and saved[name] != value:
             raise UserError(
                 f"[resume] {folder} was made with another {name}: saved {saved.get(name)!r}, "
                 f"now {value!r}. Bring the old one back, or give another --workdir."

@@ -103,6 +103,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     from mudd_core.engine.model import Model
     from mudd_core.run.components import resolved_model
     from mudd_core.run.files import read_facts
+    from mudd_core.run.identity import seal_fact
     from mudd_core.run.records import DATA_FACT, SEAL_FACT
     from mudd_core.run.saved_state import take_weights
     from mudd_core.run.stored_types import types_of
@@ -110,7 +111,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     facts = read_facts(path)
     _core.set_num_threads(config.train.threads)
     text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
-    if text.seal is not None and facts.get(SEAL_FACT, text.seal) != text.seal:
+    if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
             f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
