@@ -124,8 +124,8 @@ def sample(request: Request) -> int:
 
 def _write_continuations(config: Config, text: Any, model: Any) -> None:
     """Write text behind the rows of the first validation batch."""
-    from mudd_core.run.components import validation_batches
     from mudd_core.run.continuations import PROMPT, prompts_of, write_continuations
+    from mudd_core.run.rows import validation_batches
 
     batch = next(iter(validation_batches(config, text)))
     length = min(PROMPT, max(1, config.train.seq_len // 2))
@@ -188,9 +188,9 @@ def _beside(result: Validation) -> str:
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text."""
-    from mudd_core.run.components import validation_batches
     from mudd_core.run.evaluate import evaluate
     from mudd_core.run.protocols import mean_of, whole_split
+    from mudd_core.run.rows import validation_batches
 
     config, text, model, step = _loaded(request)
     result = evaluate(

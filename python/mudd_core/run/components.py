@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,13 @@ from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
 from mudd_core.run.identity import seal_fact
 from mudd_core.run.peak import TRIES, Peak
-from mudd_core.run.protocols import batches_of
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, Engine
+from mudd_core.run.rows import row_shape, training_rows, validation_batches
 from mudd_core.run.stored_types import require_types, types_note
 
 if TYPE_CHECKING:
-    from mudd_core.data.pipelines import Prepared, Rows, RowShape
+    from mudd_core.data.pipelines import Prepared
 
 
 @dataclass(frozen=True)
@@ -225,34 +225,3 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
         )
     steps = train.epochs * (rows // train.batch_size)
     return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))
-
-
-def row_shape(config: Config) -> RowShape:
-    """What of a config decides the rows of its data."""
-    from mudd_core.data.pipelines import RowShape
-
-    train = config.train
-    return RowShape(train.seq_len, train.batch_size, config.order_seed)
-
-
-def training_rows(config: Config, text: Prepared) -> Rows:
-    """The rows that training reads."""
-    from mudd_core.data.pipelines.ids_data import FirstBatch
-
-    rows, train = text.rows("train", row_shape(config)), config.train
-    whole = rows.batches(config.data.epochs) if config.data.epochs else None
-    if whole is not None and whole < train.steps:
-        raise UserError(
-            f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
-            f"train.steps={train.steps} needs more; set train.steps={whole} or data.epochs=0"
-        )
-    if config.data.repeat_batch:
-        if rows.core is None:
-            return FirstBatch(rows, config.train.batch_size)
-        rows.core.repeat(config.train.batch_size)
-    return rows
-
-
-def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
-    """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
-    return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)

@@ -25,7 +25,7 @@ def finish(
 ) -> str:
     """Evaluate the whole split and write both files; the table. columns: the settings that distinguish the run."""
     from mudd_core.data import pipelines
-    from mudd_core.run.components import validation_batches
+    from mudd_core.run.rows import validation_batches
 
     whole = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
     text = ranks.in_turn(lambda: pipelines.prepare(whole, progress=lambda *_: None))

@@ -20,7 +20,7 @@ def main(words: Sequence[str]) -> int:
     if asked.step < 1:
         raise UserError(f"[data show] --step: expected 1 or more, got {asked.step}")
     from mudd_core.data.pipelines import prepare
-    from mudd_core.run.components import training_rows
+    from mudd_core.run.rows import training_rows
 
     config = load_config(asked.config, rest)
     data = prepare(config)

@@ -88,7 +88,8 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
     from mudd_core.run.booking import check_memory
-    from mudd_core.run.components import expected_vocabulary, resolved_model, row_shape
+    from mudd_core.run.components import expected_vocabulary, resolved_model
+    from mudd_core.run.rows import row_shape
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")

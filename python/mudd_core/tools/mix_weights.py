@@ -40,7 +40,7 @@ class Weights:
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
-    from mudd_core.run.components import validation_batches
+    from mudd_core.run.rows import validation_batches
     from mudd_core.run.saved_run import load_run, named_run
 
     out = local(asked.out, "[weights] --out") if asked.out else None
