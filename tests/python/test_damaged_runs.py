@@ -106,17 +106,19 @@ def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
     log = stopped / "metrics.jsonl"
     rows = list(read_rows(log))
     (last,) = [row for row in rows if row["step"] == 8 and "val_loss" in row]
-    for name in (field.name for field in dataclasses.fields(Validation)):
+    for field in dataclasses.fields(Validation):
+        name = field.name
         for wrong in (..., "x", [], True):
             if name == "step":
                 continue
-            if name == "val_loss" and wrong is ...:
-                continue  # a training row then
+            if wrong is ... and (name == "val_loss" or field.default is not dataclasses.MISSING):
+                continue  # a training row, and a row of an earlier version
             row = {key: value for key, value in {**last, name: wrong}.items() if value is not ...}
             others = [each for each in rows if each is not last]
             log.write_text("".join(json.dumps(each) + "\n" for each in [*others, row]))
             resume_fails(stopped, f"metrics.jsonl at byte 0: validation of step 8: member '{name}'")
     row = {**last, "val_loss": None, "more": 1}  # what is not finite is null; a later version may say more
+    del row["val_accuracy"]  # and an earlier one less
     log.write_text(json.dumps(row) + "\n")
     with make(stopped) as trainer:
         assert trainer.step_done == 8
