@@ -84,6 +84,12 @@ def test_a_sweep_of_two_rates_in_one_folder(
     assert "validation loss" in capsys.readouterr().out
     assert main([*common, "--mode=sample", "--config.lr_base=0.25"]) == 0
     assert re.fullmatch(r"(PROMPT:\n.*?\nCONTINUATION:\n.*?\n\n){4}", capsys.readouterr().out, re.DOTALL)
+    short = ["--config.sampling_prompt_len=3"]
+    assert main([*common, "--mode=sample", "--config.lr_base=0.25", *short]) == 0
+    prompts = re.findall(r"PROMPT:\n(.*?)\nCONTINUATION:", capsys.readouterr().out, re.DOTALL)
+    assert [len(prompt.encode()) for prompt in prompts] == [3] * 4
+    assert main([*common, "--mode=test", "--config.lr_base=0.25"]) == 2  # pipeline text has no test split
+    assert "--split=test: expected data.pipeline=rows" in capsys.readouterr().err
 
 
 def test_the_documents_data_set_and_tokenizer_end_to_end(

@@ -124,11 +124,11 @@ def sample(request: Request) -> int:
 
 def _write_continuations(config: Config, text: Any, model: Any) -> None:
     """Write text behind the rows of the first validation batch."""
-    from mudd_core.run.continuations import PROMPT, prompts_of, write_continuations
+    from mudd_core.run.continuations import prompts_of, write_continuations
     from mudd_core.run.rows import validation_batches
 
     batch = next(iter(validation_batches(config, text)))
-    length = min(PROMPT, max(1, config.train.seq_len // 2))
+    length = min(config.sample.prompt_tokens, max(1, config.train.seq_len - 1))
     write_continuations(model, text.tokenizer, prompts_of(batch, length), config.sample, write_now)
 
 
@@ -187,22 +187,26 @@ def _beside(result: Validation) -> str:
 
 
 def validate(request: Request) -> int:
-    """Loss and bits per byte of a checkpoint on the held-out text."""
+    """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test."""
     from mudd_core.run.evaluate import evaluate
     from mudd_core.run.protocols import mean_of, whole_split
-    from mudd_core.run.rows import validation_batches
+    from mudd_core.run.rows import test_batches, validation_batches
 
+    split = request.options.get("--split", "valid")
+    if split not in ("valid", "test"):
+        raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
+    batches = test_batches if split == "test" else validation_batches
     config, text, model, step = _loaded(request)
     result = evaluate(
         model,
-        validation_batches(whole_split(config), text),
+        batches(whole_split(config), text),
         step=step,
         bytes_per_target=text.valid_bytes_per_target,
         mean=mean_of(config),
     )
     assert result is not None
     print(
-        f"step {step}: validation loss {result.val_loss:.6f}, {_beside(result)}, ",
+        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {_beside(result)}, ",
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")

@@ -51,6 +51,8 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
         return True
     check_takers(request)
     request.options.pop("--config", None)
+    if resolved.split:
+        request.options.setdefault("--split", resolved.split)
     if resolved.workdir:
         request.options["--workdir"] = resolved.workdir
     request.words = []

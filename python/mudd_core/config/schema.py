@@ -64,6 +64,10 @@ class SampleConfig:
         "stop", "at the longest sequence: stop writing, or go on in a ring of its positions", choices=("stop", "ring"),
         free=True,
     )  # fmt: skip
+    prompt_tokens: int = opt(
+        128, "tokens of a validation row that --mode=sample of mu-Transformer's grammar goes on from", "tokens", low=1,
+        free=True, later=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,15 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
     )
 
 
+def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
+    """The settings with the test split of data.dataset in data.eval_path; None where it is not one of three splits."""
+    folder = Path(settings.dataset).expanduser()
+    found = _of_folder(folder, settings) if folder.is_dir() else _of_hub(settings, access)
+    if set(found) != _SPLITS:
+        return None
+    return with_dataset(dataclasses.replace(settings, eval_path=found["test"]), access)
+
+
 def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
     """The splits of a folder: below data.dataset_config if that is a folder too; a folder without them is `train`."""
     named = folder / settings.dataset_config

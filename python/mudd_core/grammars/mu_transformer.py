@@ -70,6 +70,7 @@ def resolve(asked: Asked) -> Resolved:
         files=[file.path],
         style=_GRAMMAR,
         sweep=keys.sweep_columns(values) if command == "train" else {},
+        split="test" if asked.options.get("--mode") == "test" else "",
     )
 
 

@@ -25,7 +25,7 @@ class Resolved:
     style: value of log.style=auto. answer: text to print in place of running anything. writes: texts by path that the
     run leaves when it starts, beside its own files. imports: folder of Hugging Face's weights, and the work directory
     into which they are imported first (start.load_parameters_path). sweep: columns of the table that a run of a sweep
-    ends with; empty for other runs.
+    ends with; empty for other runs. split: that validate reads, valid or test; empty for other commands.
     """
 
     grammar: str
@@ -40,3 +40,4 @@ class Resolved:
     writes: dict[str, str] = field(default_factory=dict)
     imports: tuple[str, str] | None = None
     sweep: dict[str, str] = field(default_factory=dict)
+    split: str = ""

@@ -7,8 +7,6 @@ from typing import Any
 
 from mudd_core.config import SampleConfig
 
-PROMPT = 128  # tokens of a row that are given
-
 
 def prompts_of(batch: Mapping[str, Any], length: int) -> list[list[int]]:
     """The first tokens of each row of a batch, cut where its document ends; rows of padding are left out."""

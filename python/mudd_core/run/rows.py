@@ -1,4 +1,4 @@
-"""The rows of a run's data: those that training reads, and the batches of validation."""
+"""The rows of a run's data: those that training reads, and the batches of validation and of a test."""
 
 from __future__ import annotations
 
@@ -42,3 +42,10 @@ def training_rows(config: Config, text: Prepared) -> Rows:
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
     """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
     return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)
+
+
+def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+    """Batches of the test split; UserError for data without one."""
+    from mudd_core.data.pipelines import test_rows
+
+    return batches_of(config, test_rows(config, text, row_shape(config)), text.tokenizer)

@@ -110,7 +110,10 @@ _LOGS = (
     mapped(_G, "sampling_topk", 20, "sample.top_k", text="with sampling_method=topk", convert=run.sampling),
     mapped(_G, "sampling_temp", 0.1, "sample.temperature", text="with sampling_method=temp", convert=run.sampling),
     mapped(_G, "sampling_max_len", 1024, "sample.max_tokens", convert=run.sampling),
-    refused(_G, "sampling_prompt_len", 128, "the prompts of --mode=sample have 128 tokens; --prompt takes any text"),
+    mapped(
+        _G, "sampling_prompt_len", 128, "sample.prompt_tokens", text="at most sequence_len - 1",
+        convert=run.prompt_tokens,
+    ),
 )  # fmt: skip
 _FLAGS = (
     refused(_G, "n_mesh_rows", 128, _MESH, 1),

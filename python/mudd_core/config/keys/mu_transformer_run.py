@@ -40,6 +40,11 @@ def sampling(values: Values) -> Fields:
     return fields | {"sample.max_tokens": whole(values, "sampling_max_len", 1), "sample.window": "ring"}
 
 
+def prompt_tokens(values: Values) -> Fields:
+    """The tokens of a prompt of --mode=sample."""
+    return {"sample.prompt_tokens": whole(values, "sampling_prompt_len", 1)}
+
+
 def _folded(seed: int, value: int) -> int:
     """A seed made of a seed and a number: two rounds of SplitMix64's finalizer."""
     for word in (value, 0x9E3779B97F4A7C15):

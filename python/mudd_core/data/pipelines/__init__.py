@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable
 from types import ModuleType
@@ -12,7 +13,9 @@ from types import ModuleType
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
+from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
+from mudd_core.data.hub_datasets import with_test
 from mudd_core.data.pipelines import (
     blocks,
     document_rows,
@@ -26,10 +29,10 @@ from mudd_core.data.pipelines import (
 )
 from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.own import register
-from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape
+from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape, Tested
 from mudd_core.data.reach import within_reach
 
-__all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare", "register"]
+__all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare", "register", "test_rows"]
 
 # Each module has PARTS, of its rows, and prepare(config, how).
 _PIPELINES: dict[str, ModuleType] = {
@@ -70,6 +73,24 @@ def prepare(
         made: Prepared = _PIPELINES[config.data.pipeline].prepare(config, how)
         return made
     return own.prepare(config, how, _reader(config.data))
+
+
+def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
+    """The rows for a test: of the test split of data.dataset, or behind those for validation; UserError without."""
+    if not isinstance(text, Tested):
+        raise UserError(
+            f"[data.pipeline] --split=test: expected data.pipeline=rows, which alone has a test split, got "
+            f"{config.data.pipeline}; measure on the validation split, or start a run with data.eval_path=FILES"
+        )
+    given = with_test(config.data, Access.of(config, again=True)) if config.data.dataset else None
+    if given is None:
+        return text.test_rows(shape)
+    if given.tokenizer == "bpe":
+        assert isinstance(text, document_rows.RowsData)
+        given = dataclasses.replace(given, tokenizer=str(text.cache.path / "tokenizer.json"))
+    given = dataclasses.replace(given, cache="stream")  # so that the training files are not tokenized for it
+    train = dataclasses.replace(config.train, epochs=0)
+    return prepare(dataclasses.replace(config, data=given, train=train)).rows("valid", shape)
 
 
 def _reader(settings: DataConfig) -> own.Reader:

@@ -40,22 +40,38 @@ class RowsData(DocumentData):
     hold_out: ClassVar[bool] = False
 
     def rows(self, split: Split, shape: RowShape) -> CoreRows:
+        stored, first, count = self._range(split, shape)
+        return self._rows(stored, shape, first, count, wraps=split == "train")
+
+    def _rows(self, stored: Split, shape: RowShape, first: int, count: int, wraps: bool) -> CoreRows:
         from mudd_core import _core
 
-        stored, first, count = self._range(split, shape)
         tokenizer = self.cache.tokenizer
         core = _core.document_rows(
             token_file(self.cache, stored), _rule(tokenizer), shape.seq_len,
             starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=_tail(tokenizer, shape),
-            first=first, count=count, wraps=split == "train",
+            first=first, count=count, wraps=wraps,
         )  # fmt: skip
-        if split == "valid":
+        if not wraps:
             return CoreRows(core, shape, self.cache)
         return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))
 
+    def test_rows(self, shape: RowShape) -> CoreRows:
+        """The documents behind those that validate; UserError where files are given for validation."""
+        if self.cache.valid.documents:
+            raise no_test()
+        held = _held(shape)
+        self.require_documents("train", 2 * held, "two times 100 batches are held out")
+        return self.cut("train", shape, held, held)
+
+    def cut(self, stored: Split, shape: RowShape, first: int, count: int) -> CoreRows:
+        """So many rows from a stored document on, which do not train."""
+        count = count // _unit(self.config, shape) * _unit(self.config, shape)
+        return self._rows(stored, shape, first, count, wraps=False)
+
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
         """(stored split, first document, documents) of a split: a multiple of the batch and of data.buffer."""
-        held = HELD_BATCHES * shape.batch_size
+        held = _held(shape)
         unit = _unit(self.config, shape)
         if self.cache.valid.documents:
             stored, first = split, 0
@@ -116,10 +132,32 @@ class RowsStreamed(StreamData):
         return DocumentStream(processes, fill, shape.batch_size, unit, held, epochs, cursor)
 
     def held_first(self, shape: RowShape) -> int:
-        return 0 if self.source.valid.files else HELD_BATCHES * shape.batch_size
+        return 0 if self.source.valid.files else _held(shape)
 
     def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
         return RowsData(self.config, cache).rows("valid", shape)
+
+    def test_rows(self, shape: RowShape) -> CoreRows:
+        """As of a token cache."""
+        if self.source.valid.files:
+            raise no_test()
+        held = _held(shape)
+        data = RowsData(self.config, self.validation(2 * held))
+        data.require_documents("valid", 2 * held, "two times 100 batches are held out")
+        return data.cut("valid", shape, held, held)
+
+
+def no_test() -> UserError:
+    """Why data have no rows for a test."""
+    return UserError(
+        "[data.eval_path] --split=test: expected a data.dataset of the splits train, validation and test, or no "
+        "validation files, got validation files alone; a run with other data.eval_path measures on them"
+    )
+
+
+def _held(shape: RowShape) -> int:
+    """Documents that validate where no files are given for it, and documents of the test behind them."""
+    return HELD_BATCHES * shape.batch_size
 
 
 def _unit(config: Config, shape: RowShape) -> int:

@@ -58,6 +58,14 @@ class Cursored(Protocol):
         """Take a place out of a checkpoint; what cannot be used is passed over."""
 
 
+@runtime_checkable
+class Tested(Protocol):
+    """Data that have rows for a test beside those for validation."""
+
+    def test_rows(self, shape: RowShape) -> Rows:
+        """Those rows, as of the split `valid`; UserError if there are none or too few."""
+
+
 class Prepared(Protocol):
     """Data that are ready to be read.
 

@@ -69,17 +69,20 @@ class StreamData(ABC):
     def rows(self, split: Split, shape: RowShape) -> Rows:
         """The rows of a split."""
         if split == "valid":
-            first = self.held_first(shape)
-            kept: Kept = "held" if self.source.hold_out and not first else "all"
-            if first not in self.caches:
-                self.caches[first] = validation_cache(
-                    self.root, self.source, self.tokenizer_source, self.processes(kept), first, self.told
-                )
-            return self.valid_rows(self.caches[first], shape)
+            return self.valid_rows(self.validation(self.held_first(shape)), shape)
         return StreamRows(
             self.config.data.pipeline, shape, self.parts, lambda cursor: self.opened(shape, cursor), self.cursors,
             self.told,
         )  # fmt: skip
+
+    def validation(self, first: int) -> TokenCache:
+        """The validation documents, or so many of the first ones; made at first use."""
+        kept: Kept = "held" if self.source.hold_out and not first else "all"
+        if first not in self.caches:
+            self.caches[first] = validation_cache(
+                self.root, self.source, self.tokenizer_source, self.processes(kept), first, self.told
+            )
+        return self.caches[first]
 
     @functools.cached_property
     def told(self) -> Progress:

@@ -1,0 +1,95 @@
+"""validate --split=test: the rows behind those that validate, or the test split of a data set folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli import main
+from mudd_core.config import Config, load_config
+from mudd_core.data import pipelines
+from mudd_core.data.pipelines import RowShape
+
+SHAPE = RowShape(16, 2, 0)
+
+
+def _written(file: Path, texts: list[str]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return file
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _written(tmp_path_factory.mktemp("one") / "a.jsonl", [f"{number} words" for number in range(440)])
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("three") / "set"
+    for split, count in (("train", 40), ("validation", 8), ("test", 6)):
+        _written(folder / split / "a.jsonl", [f"{split} {number}" for number in range(count)])
+    return folder
+
+
+def _words(place: Path, *words: str) -> list[str]:
+    named = "dataset" if place.is_dir() else "path"
+    return [
+        "data.pipeline=rows", f"data.{named}={place}", f"data.cache_dir={place.parent}/cache", "data.tokenizer=bytes",
+        "model.vocab_size=300", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=32",
+        "train.steps=2", "train.batch_size=2", "train.seq_len=16", "train.logical_shards=2", "train.threads=1",
+        "eval.max_batches=1", *words,
+    ]  # fmt: skip
+
+
+def _config(place: Path, *words: str) -> Config:
+    return load_config("tiny.py", _words(place, *words))
+
+
+def _texts_of(config: Config) -> list[str]:
+    """The documents of the test rows."""
+    prepared = pipelines.prepare(config, progress=lambda *_: None)
+    rows = pipelines.test_rows(config, prepared, SHAPE)
+    arrays = rows.arrays(0, rows.rows)
+    assert prepared.tokenizer is not None
+    kept = [np.asarray(row)[np.asarray(row) != prepared.tokenizer.eos_id] for row in arrays["targets"]]
+    return [prepared.tokenizer.decode([int(token) for token in row if token >= 0]) for row in kept]
+
+
+@pytest.mark.parametrize("cache", ["full", "stream"])
+def test_it_is_the_second_hundred_batches(texts: Path, cache: str) -> None:
+    config = _config(texts, f"data.cache={cache}")
+    assert _texts_of(config) == [f"{number} words" for number in range(200, 400)]
+
+
+@pytest.mark.parametrize("words", [[], ["data.cache=stream"], ["data.tokenizer=bpe", "data.vocab_size=260"]])
+def test_a_given_test_split_is_taken_whole(splits: Path, words: list[str]) -> None:
+    assert _texts_of(_config(splits, *words)) == [f"test {number}" for number in range(6)]
+
+
+def test_data_without_a_test_split_say_so(texts: Path, tmp_path: Path) -> None:
+    valid = _written(tmp_path / "v.jsonl", ["some words"] * 8)
+    for cache in ("full", "stream"):
+        with pytest.raises(UserError, match=r"data.eval_path\] --split=test: expected a data.dataset"):
+            _texts_of(_config(texts, f"data.eval_path={valid}", f"data.cache={cache}"))
+    with pytest.raises(UserError, match=r"data.pipeline\] --split=test: expected data.pipeline=rows"):
+        _texts_of(_config(texts, "data.pipeline=blocks"))
+
+
+def test_the_command_measures_on_it(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = f"--workdir={tmp_path / 'run'}"
+    assert main(["--config=tiny.py", run, *_words(texts)]) == 0
+    assert main(["validate", run, "--split=test"]) == 0
+    told = capsys.readouterr().out
+    assert (
+        "step 2: test loss" in told
+        and f"{sum(len(f'{n} words') + 1 for n in range(200, 400)):,} targets" in told
+    )
+    assert main(["validate", run, "--split=valid"]) == 0
+    assert "step 2: validation loss" in capsys.readouterr().out
+    assert main(["validate", run, "--split=train"]) == 2
+    assert "--split: expected valid or test, got 'train'" in capsys.readouterr().err
