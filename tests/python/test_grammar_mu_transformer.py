@@ -66,8 +66,8 @@ OTHER = {
     "use_iwd": "true", "use_eps_scaling": "true", "grad_clip": "0.5", "hftr_tokenizer_instance": "gpt2",
     "hfds_identifier": "wikitext", "hfds_config": "fr", "hfds_datacol": "body", "hfds_buffer_size": "7",
     "sow_intermediates": "true", "sow_param_info": "true", "sampling_method": "topk", "sampling_nucleus": "0.7",
-    "sampling_topk": "7", "sampling_temp": "0.7", "sampling_max_len": "7", "rng_seed": "7", "seed": "7",
-    "rng_fold": "true", "wb_enabled": "true", "wb_run": "abc",
+    "sampling_topk": "7", "sampling_temp": "0.7", "sampling_max_len": "7", "sampling_prompt_len": "7",
+    "rng_seed": "7", "seed": "7", "rng_fold": "true", "wb_enabled": "true", "wb_run": "abc",
 }  # fmt: skip
 BESIDE = {
     "d_head": ("--config.qk_scale=0.015625",), "sampling_topk": ("--config.sampling_method=topk",),
