@@ -113,7 +113,7 @@ def test_the_documents_commands_end_to_end(
     assert cli(["preprocess", *preprocess, *test]) == 0
     wandb = [i for i, word in enumerate(train) if word.startswith("--wandb")]
     train = [word for i, word in enumerate(train) if i not in wandb and i - 1 not in wandb]
-    tiny = {"gpt2": "model", "256": "32", "16": "8", "100": "5"}
+    tiny = {"gpt2": "model", "256": "32", "16": "8", "100": "5", "5000": "7"}
     train = [tiny.get(word, word) for word in train]
     assert cli(["jax_lm.train", *train, "train.threads=1", "data.cache_dir=cache"]) == 0, (
         capsys.readouterr().err
@@ -122,7 +122,14 @@ def test_the_documents_commands_end_to_end(
     evals = [line for line in told if line.startswith("[EVAL] ")]
     trains = [line for line in told if line.startswith("[TRAIN] ")]
     steps = int(evals[0].split()[4].split("/")[1])
-    assert [int(line.split()[2]) for line in evals] == list(range(5)) and steps % 5 == 0
+    # Steps count from 0 there: a period ends behind step 7, which is update 8, and an epoch behind its last step.
+    ends = sorted({*range(7, steps, 7), *range(steps // 5 - 1, steps, steps // 5)})
+    assert [int(line.split()[4].split("/")[0]) for line in evals] == ends and steps % 5 == 0
+    assert [told[told.index(line) + 1] for line in evals] == ["save checkpoint to artifacts/"] * len(ends)
+    assert {path.name for path in Path("artifacts/checkpoints").iterdir()} >= {
+        f"step-{ends[-2] + 1}",
+        f"step-{steps}",
+    }
     assert [int(line.split()[4].split("/")[0]) for line in trains] == list(range(5, steps, 5))
     assert told[told.index(evals[-1]) + 1] == "save checkpoint to artifacts/"
     rows = sum(

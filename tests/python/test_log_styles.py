@@ -87,12 +87,17 @@ def test_the_clock_is_that_of_the_document() -> None:
 
 
 def test_eval_save_and_restore_lines() -> None:
-    style = style_of(facts(config_of("jax_lm", steps=161045, epochs=5)))
+    config = config_of("jax_lm", steps=161045, epochs=5)
+    late = dataclasses.replace(config.train, eval_every=5000, period_start=1)
+    style = style_of(facts(dataclasses.replace(config, train=late)))
     lines = style.validated(validation(161045, 2.7272))
     assert lines == ["[EVAL] epoch: 4 step: 161044/161045 loss: 2.7272 ppl: 15.29 "]
     assert re.match(EVAL, lines[0])
     folder = Path("artifacts/checkpoints/step-161045")
-    assert style.saved(7, folder) == ["save checkpoint to artifacts/"]
+    for step in (7, 5000):
+        assert style.saved(step, folder) == ["save checkpoint to artifacts/"]
+    assert style.saved(5001, folder) == []
+    assert style.validated(validation(5001, 2.0))[1:] == ["save checkpoint to artifacts/"]
     assert style.saved(161045, folder) == []  # behind the validation of its step, as there
     assert style.validated(validation(161045, 2.7272)) == [*lines, "save checkpoint to artifacts/"]
     assert style.validated(validation(161045, 2.7272)) == lines

@@ -174,6 +174,11 @@ def test_time_left_counts_steps_validations_and_saves() -> None:
     assert clock.seconds_left(50) == pytest.approx(
         50 * 2 + 3 * 7 + 2 * 3
     )  # the save of step 50 is still to come
+    late = Clock(steps=101, eval_every=0, save_every=50, eval_tokens_per_step_token=0.0, start=1)
+    late.took("save", 3.0)
+    late.took_step(0.0)
+    # saves at 51 and 101, which is the end too
+    assert [late.seconds_left(step) for step in (1, 50, 51, 52, 101)] == [6, 6, 6, 3, 3]
 
 
 def test_time_left_forgets_slowly() -> None:

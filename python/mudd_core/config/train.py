@@ -58,6 +58,10 @@ class TrainConfig:
         0, "validate every so many updates; 0 = only at the end", "steps", low=0, free=True,
         flags=("eval_frequency", "eval_steps"),
     )  # fmt: skip
+    period_start: int = opt(
+        0, "updates before the periods of save_every and eval_every begin; 1 counts steps from 0", "steps", low=0,
+        free=True, later=True,
+    )  # fmt: skip
     log_every: int = opt(
         10, "write a metrics row and a progress line every so many updates", "steps", low=1, free=True,
         flags=("logging_frequency", "logging_steps"),
@@ -133,6 +137,11 @@ class TrainConfig:
     def shard_count(self) -> int:
         """Logical shards in use: logical_shards, capped at the largest power of two not above the batch."""
         return min(self.logical_shards, 1 << (max(1, self.batch_size).bit_length() - 1))
+
+    def ends_period(self, every: int, step: int) -> bool:
+        """Whether the update `step` ends a period of so many updates; 0 = there are none."""
+        counted = step - self.period_start
+        return every > 0 and counted > 0 and counted % every == 0
 
     def sequences_of(self, shards: int) -> int:
         """Sequences in so many logical shards; 0 where that is the whole batch, or no shard fits the batch evenly."""

@@ -38,10 +38,10 @@ class Clock:
     """Times of steps, validations and saves, and the time that all the rest will take."""
 
     def __init__(
-        self, steps: int, eval_every: int, save_every: int, eval_tokens_per_step_token: float
+        self, steps: int, eval_every: int, save_every: int, eval_tokens_per_step_token: float, start: int = 0
     ) -> None:
-        """eval_tokens_per_step_token: tokens of a validation over tokens of a step, to guess its time."""
-        self._steps = steps
+        """Take the tokens of a validation over those of a step, to guess its time, and train.period_start."""
+        self._steps, self._start = steps, start
         self._every = {"eval": eval_every, "save": save_every}
         self._step_seconds = math.nan  # running mean that forgets
         self._last: dict[str, float] = {}
@@ -63,8 +63,9 @@ class Clock:
 
     def _left(self, what: str, step: int) -> int:
         every = self._every[what]
-        periodic = self._steps // every - max(step - 1, 0) // every if every else 0
-        at_end = not every or self._steps % every != 0
+        steps, before = max(self._steps - self._start, 0), max(step - 1 - self._start, 0)
+        periodic = steps // every - before // every if every else 0
+        at_end = not steps or not every or steps % every != 0
         return periodic + int(at_end)
 
     def seconds_left(self, step: int) -> float:

@@ -34,7 +34,7 @@ class RunState:
         ratio = components.n_targets / max(1, self._tokens_per_step)
         tokens = config.eval.every_tokens
         every = max(1, round(tokens / self._tokens_per_step)) if tokens else train.eval_every
-        self.clock = Clock(train.steps, every, train.save_every, ratio)
+        self.clock = Clock(train.steps, every, train.save_every, ratio, 0 if tokens else train.period_start)
 
     @property
     def seconds(self) -> float:
@@ -95,7 +95,7 @@ class RunState:
         train = self._config.train
         of_epoch = train.epochs > 0 and self.step_done % max(1, train.steps // train.epochs) == 0
         at_end = self.step_done >= train.steps or of_epoch
-        return self.step_done > 0 and (at_end or (every > 0 and self.step_done % every == 0))
+        return self.step_done > 0 and (at_end or train.ends_period(every, self.step_done))
 
     def validation_due(self) -> bool:
         """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end."""

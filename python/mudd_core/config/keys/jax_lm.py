@@ -94,7 +94,10 @@ ROWS: tuple[Row, ...] = (
     mapped(_G, TRACKER_FOLDER, ".wandb", "log.wandb_dir"),
     mapped(_G, "logging_frequency", 100, "train.log_every"),
     mapped(_G, "eval_frequency", 5000, "train.eval_every"),
-    mapped(_G, "save_frequency", 5000, "train.save_every"),
+    mapped(
+        _G, "save_frequency", 5000, "train.save_every", "train.period_start", text="steps are counted from 0",
+        convert=lambda values: {"train.save_every": int(str(values["save_frequency"])), "train.period_start": 1},
+    ),
     mapped(_G, FOLDER, "artifacts/", WORKDIR),
     mapped(
         _G, RESTORED, None, "start.load_parameters_path", "start.keep_optimizer",

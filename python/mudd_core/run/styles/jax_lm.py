@@ -62,7 +62,7 @@ class JaxLmStyle(Style):
         line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
         train = self.facts.config.train
         due = step in (train.steps, 0) or step % self._per_epoch == 0
-        if due or (train.eval_every and step % train.eval_every == 0):
+        if due or train.ends_period(train.eval_every, step):
             self._held = [line]
             return []
         return [line]
