@@ -16,7 +16,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
 from mudd_core.run.booking import book
 from mudd_core.run.components import expected_vocabulary, resolved_model
-from mudd_core.run.plan_report import _last_share, plan_text
+from mudd_core.run.plan_report import plan_text
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.py"))
@@ -107,14 +107,6 @@ def test_a_plan_reads_a_tokenizer_but_no_text(tmp_path: Path) -> None:
     words = [f"data.tokenizer={tokenizer}", f"data.cache_dir={tmp_path / 'cache'}", "data.path=nowhere"]
     assert expected_vocabulary(mc.load_config("tiny.py", words)) == 71
     assert list(tmp_path.iterdir()) == [tokenizer]
-
-
-def test_a_plan_passes_over_a_neighbours_damaged_log(tmp_path: Path) -> None:
-    for name, text in (("bad", '{"step"\n[]\n'), ("good", '{"step": 1}\n{"step": 2, "peak_share": 0.25}\n')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text(text)
-    assert _last_share(tmp_path / "run")[0] == 0.25
-    assert _last_share(tmp_path / "bad")[0] == 0.25
 
 
 def test_a_booked_model_refuses_to_run() -> None:

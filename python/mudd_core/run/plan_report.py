@@ -6,7 +6,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import FormatError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
@@ -16,7 +15,7 @@ from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.booking import ALONE, Place, book, memory_advice, planned_bytes
 from mudd_core.run.components import expected_vocabulary, resolved_model
-from mudd_core.run.metrics import read_rows
+from mudd_core.run.plan_time import fraction_of_peak, planned_steps
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
 
@@ -34,22 +33,6 @@ _KINDS = {
 }
 
 
-def _last_share(workdir: Path) -> tuple[float, str]:
-    """Share of the measured peak of the last run in this work directory, else of the newest one beside it."""
-    logs = [workdir / "metrics.jsonl"]
-    beside = workdir.parent.glob("*/metrics.jsonl") if workdir.parent.is_dir() else ()
-    logs += sorted(beside, key=lambda file: file.stat().st_mtime, reverse=True)
-    for log in logs:
-        try:
-            found = [row.get("peak_share") for row in read_rows(log)]
-        except (FormatError, OSError):  # a damaged log, perhaps a neighbour's, is no reason against a plan
-            continue
-        shares = sorted(share for share in found if isinstance(share, float) and share > 0)
-        if shares:
-            return shares[len(shares) // 2], f"the last run ({log.parent})"
-    return 0.5, "nothing measured yet: half of the peak assumed"
-
-
 def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train."""
     from mudd_core import _core
@@ -64,31 +47,44 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
     flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
-    rate = peak_flops(train.precision)
-    share, source = _last_share(workdir)
-    nodes = -(-place.world // place.on_a_node)
-    seconds = flops * tokens / (rate * share * nodes)
-    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+    steps = planned_steps(config, workdir)
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
         *(f"                {note}" for note in (trained_note(model), stored_note(model.store)) if note),
-        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens, "
-        f"{flops_text(flops * tokens * train.steps)} in all",
+        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
+        + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
-        f"  time          about {a_step} a step, {duration(seconds * train.steps)} in all:",
-        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * share:.0f}% of it",
-        f"                ({source}); validation and saving are not in it",
-        *(
-            []
-            if nodes == 1
-            else [f"                {nodes} nodes like this one; what their messages take is not in it"]
-        ),
+        *_time_lines(config, workdir, flops * tokens, place),
         *filter(None, [recipe_note(config)]),
     ]
     return "\n".join(lines)
+
+
+def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> list[str]:
+    """The time of a step of so many FLOPs and, where their number is known, of all steps."""
+    rate, nodes = peak_flops(config.train.precision), -(-place.world // place.on_a_node)
+    fraction, source = fraction_of_peak(config, workdir)
+    steps = planned_steps(config, workdir)
+    seconds = flops / (rate * fraction * nodes)
+    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+    total = "" if steps is None else f", {duration(seconds * steps)} in all"
+    lines = [
+        f"  time          about {a_step} a step{total}:",
+        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * fraction:.0f}% of it",
+        f"                ({source}); validation and saving are not in it",
+    ]
+    if nodes > 1:
+        lines.append(f"                {nodes} nodes like this one; what their messages take is not in it")
+    if steps is None:
+        epochs = config.train.epochs
+        passes = f"{epochs} passes" if epochs > 1 else "one pass"
+        lines.append(
+            f"  steps         those of {passes} over the training rows (train.epochs); a start counts them"
+        )
+    return lines
 
 
 def _memory_lines(

@@ -1,0 +1,76 @@
+"""The time of a plan: its steps, and the fraction of the peak that runs of its kind have reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from mudd_core import _core
+from mudd_core.config import Config, to_dict
+from mudd_core.run.plan_report import plan_text
+from mudd_core.run.plan_time import fraction_of_peak, planned_steps
+
+ASSUMED = (0.5, "no run of this width and batch measured yet: half of the peak assumed")
+
+
+@pytest.fixture(autouse=True)
+def _peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "peak_gflops", lambda threads, tries=20: 3.0)
+
+
+def _run(folder: Path, config: Config, log: str = '{"step": 1}\n{"step": 2, "peak_share": 0.25}\n') -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(to_dict(config)))
+    (folder / "metrics.jsonl").write_text(log)
+    return folder
+
+
+def test_a_run_of_the_same_width_and_batch_is_taken(tmp_path: Path) -> None:
+    config = mc.load_config("tiny.py")
+    run = _run(tmp_path / "run", config)
+    told = f"measured by the run {run}, of the same width and batch"
+    assert fraction_of_peak(config, tmp_path / "next") == fraction_of_peak(config, run) == (0.25, told)
+    assert f"25% of it\n                ({told})" in plan_text(config, tmp_path / "next")
+    deeper = mc.load_config("tiny.py", ["model.n_layer=9", "train.steps=7", "optim.lr=0.1"])
+    assert fraction_of_peak(deeper, tmp_path / "next") == (0.25, told)
+
+
+@pytest.mark.parametrize(
+    "word", ["model.d_model=256", "train.batch_size=64", "train.seq_len=32", "train.precision=bf16"]
+)
+def test_a_run_of_another_shape_says_nothing(word: str, tmp_path: Path) -> None:
+    _run(tmp_path / "run", mc.load_config("tiny.py"))
+    assert fraction_of_peak(mc.load_config("tiny.py", [word]), tmp_path / "next") == ASSUMED
+
+
+def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
+    config = mc.load_config("tiny.py")
+    _run(tmp_path / "good", config)
+    _run(tmp_path / "bad", config, '{"step"\n[]\n')
+    _run(tmp_path / "none", config, "")
+    (_run(tmp_path / "torn", config) / "config.json").write_text("{")
+    (_run(tmp_path / "bare", config) / "config.json").unlink()
+    os.utime(tmp_path / "good" / "metrics.jsonl", (1, 1))  # the others are looked at first
+    for name in ("run", "bad", "none", "torn", "bare"):
+        assert fraction_of_peak(config, tmp_path / name)[0] == 0.25
+
+
+def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path) -> None:
+    config = mc.load_config("tiny.py", ["train.epochs=3"])
+    assert planned_steps(config, tmp_path / "run") is None
+    text = plan_text(config, tmp_path / "run")
+    assert "in all" not in text
+    assert (
+        "  steps         those of 3 passes over the training rows (train.epochs); a start counts them" in text
+    )
+    counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
+    run = _run(tmp_path / "run", counted)
+    assert planned_steps(config, run) == 42
+    assert "steps  " not in plan_text(config, run) and " in all:" in plan_text(config, run)
+    assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), run) is None
+    assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), run) == 9
