@@ -178,17 +178,6 @@ def test_words_become_a_request() -> None:
     assert argv.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
 
 
-def test_the_command_line_can_be_pasted_back() -> None:
-    words = ["--config=tiny.py", "--workdir=my runs/x", "train.steps=9", "--config.data.path", "a b"]
-    request = argv.parse(words)
-    text = training.command_line(request, "sample")
-    shell = subprocess.run(
-        ["sh", "-c", f'set -- {text}; shift 2; printf "%s\\n" "$@"'], capture_output=True, text=True
-    )
-    again = argv.parse(shell.stdout.splitlines())
-    assert (again.command, again.options, again.words) == ("sample", request.options, request.words)
-
-
 def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])

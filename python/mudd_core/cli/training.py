@@ -14,6 +14,7 @@ from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.log_text import copied_output
 from mudd_core.cli.request import Request
+from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.grammars.explain import origin_text
@@ -143,7 +144,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
         saved = _saved(config, summary)
         progress.say(
             f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:\n"
-            f"  {command_line(request, ranks=ranks.world)}"
+            f"  {to_go_on(request, summary.stopped, ranks.world)}"
         )
         return 75
     if sweep:
@@ -213,18 +214,6 @@ def write_now(text: str) -> None:
     """Text on standard output as it comes."""
     sys.stdout.write(text.translate(_ESCAPED))
     sys.stdout.flush()
-
-
-def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
-    """The words that name this run again, ready to paste."""
-    words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
-    if request.typed:
-        return shlex.join([*words, f"--workdir={request.workdir}"] if command else [*words, *request.typed])
-    words.append(f"--config={request.options['--config']}")
-    if "--workdir" in request.options:
-        words.append(f"--workdir={request.options['--workdir']}")
-    words += request.words
-    return shlex.join(words)
 
 
 def ending(summary: Summary, path: Path, request: Request) -> str:
