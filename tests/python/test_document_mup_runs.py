@@ -119,10 +119,11 @@ def test_the_documents_data_set_and_tokenizer_end_to_end(
         f"data.cache_dir={tmp_path / 'cache'}",
         "train.threads=1",
     ]
-    for mode in ("train", "validation", "sample"):
+    for mode in ("train", "validation", "test", "sample"):
         assert main([*words, f"--mode={mode}"]) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
-    assert re.search(r"^Eval loss: \d+\.\d+$", told, re.MULTILINE)
+    losses = re.findall(r"^Eval loss: (\d+\.\d+)$", told, re.MULTILINE)
+    assert len(losses) == len(set(losses)) == 2 and ": test loss " in told
     assert "d_model: 16\n" in told and "{'step': 2, 'sec_per_step': " in told and "CONTINUATION:" in told
     (run,) = (tmp_path / "w").iterdir()
     assert run.name.startswith("mutransformer_c4_default_t0_")
