@@ -35,6 +35,7 @@ class Simulated final : public Transport {
     return true;
   }
   bool window(int64_t, WindowMemory&) override { return true; }
+  void split_nodes() override {}
   void abort(int code, const std::string&) override { MPI_Abort(MPI_COMM_WORLD, code); }
   bool close() override { return true; }
   bool failure(std::string*) const override { return false; }

@@ -103,6 +103,9 @@ void bind_dist(py::module_& m) {
            "Ends the job once a rank of the node gives no sign of life for so long; 0: never.")
       .def("fail", &dist::Comm::fail, Released(), py::arg("code"), py::arg("message"),
            "Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.")
+      .def_property_readonly("shared_bytes_free", &dist::Comm::shared_bytes_free,
+                             "Bytes of shared memory that this node may still take.")
+      .def("split_nodes", &dist::Comm::split_nodes, Released(), "Makes every rank a node of its own.")
       .def("close", &dist::Comm::close, Released(), py::arg("patience"),
            "Leaves the job in good order; false if the others did not come within `patience` seconds (0: for "
            "ever).")

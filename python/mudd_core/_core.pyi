@@ -129,6 +129,10 @@ class Comm:
         """
         What this rank does from now on; a sign of life.
         """
+    def split_nodes(self) -> None:
+        """
+        Makes every rank a node of its own.
+        """
     def watch(self, seconds: float) -> None:
         """
         Ends the job once a rank of the node gives no sign of life for so long; 0: never.
@@ -148,6 +152,11 @@ class Comm:
     @property
     def rank(self) -> int:
         ...
+    @property
+    def shared_bytes_free(self) -> int:
+        """
+        Bytes of shared memory that this node may still take.
+        """
     @property
     def world(self) -> int:
         ...

@@ -300,3 +300,24 @@ TEST_CASE("comm: phases have names") {
   for (int i = 0; i < kPhases; ++i) CHECK(parse_phase(name_of(static_cast<Phase>(i))) == static_cast<Phase>(i));
   CHECK_THROWS_AS(parse_phase("lunch"), Error);
 }
+
+TEST_CASE("comm: a node that is split goes on by messages, its windows stay") {
+  on_good_ranks(4, 2, {}, [](Comm& comm) {
+    const auto before = comm.window(8);
+    *before->part(comm.node_rank()) = static_cast<std::byte>(10 + comm.rank());
+    comm.node_barrier();
+    const int old_rank = comm.node_rank(), old_first = comm.rank() - old_rank;
+    comm.split_nodes();
+    CHECK(comm.node_size() == 1);
+    CHECK(comm.nodes() == 4);
+    CHECK(comm.node_rank() == 0);
+    CHECK(static_cast<int>(*before->part(1 - old_rank)) == 10 + old_first + 1 - old_rank);
+    CHECK(comm.window(8)->bytes(0) == 8);
+    const char mine = static_cast<char>('a' + comm.rank());
+    char all[4];
+    comm.all_gather(&mine, 1, all);
+    CHECK(std::string(all, 4) == "abcd");
+    comm.split_nodes();  // again: nothing is left to split
+    comm.barrier();
+  });
+}

@@ -83,6 +83,10 @@ class Comm {
 
   // A window in which this rank has `bytes` (0 and more). All ranks of the node call it.
   virtual std::shared_ptr<Window> window(int64_t bytes) = 0;
+  // Bytes that windows of this node may still take.
+  virtual int64_t shared_bytes_free() const = 0;
+  // From now on each rank is a node of its own; windows made before stay. All ranks call it.
+  virtual void split_nodes() = 0;
   virtual void node_barrier(Site site = Site::here()) = 0;
   virtual void barrier(Site site = Site::here()) = 0;
   // out [world * bytes]: what every rank gave, in rank order. bytes is the same everywhere.

@@ -40,6 +40,8 @@ class MpiTransport final : public Transport {
   bool progress() override;
   bool test(Request request) override;
   bool window(int64_t bytes, WindowMemory& made) override;
+  int64_t shared_bytes_free() const override { return *room_; }
+  void split_nodes() override { place_.node_size = 1; }
   void abort(int code, const std::string& /*message*/) override { MPI_Abort(MPI_COMM_WORLD, code); }
   bool close() override;
   bool failure(std::string* /*message*/) const override { return false; }

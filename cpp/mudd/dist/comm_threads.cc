@@ -42,13 +42,14 @@ struct Job {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  ThreadTransport(std::shared_ptr<Job> job, int rank)
+      : job_(std::move(job)), rank_(rank), node_size_(job_->node_size) {}
 
   Place open() override {
     Place place;
     place.rank = rank_;
     place.world = job_->world;
-    place.node_size = job_->node_size;
+    place.node_size = node_size_;
     return place;
   }
 
@@ -76,17 +77,17 @@ class ThreadTransport final : public Transport {
   }
 
   bool window(int64_t bytes, WindowMemory& made) override {
-    const int node = rank_ / job_->node_size, here = rank_ % job_->node_size;
+    const int node = rank_ / node_size_, here = rank_ % node_size_;
     const std::lock_guard lock(job_->mutex);
     std::shared_ptr<Making>& making = job_->windows[{node, made_}];
     if (!making) making = std::make_shared<Making>();
-    making->parts.resize(static_cast<size_t>(job_->node_size));
+    making->parts.resize(static_cast<size_t>(node_size_));
     if (!asked_) {
       making->parts[here] = Arena(bytes);
       ++making->ready;
       asked_ = true;
     }
-    if (making->ready < job_->node_size) return false;
+    if (making->ready < node_size_) return false;
     for (const Arena& part : making->parts) {
       made.parts.push_back(part.data());
       made.bytes.push_back(part.bytes());
@@ -94,9 +95,11 @@ class ThreadTransport final : public Transport {
     made.keep = making;
     asked_ = false;
     ++made_;
-    if (++making->ready == 2 * job_->node_size) job_->windows.erase({node, made_ - 1});
+    if (++making->ready == 2 * node_size_) job_->windows.erase({node, made_ - 1});
     return true;
   }
+
+  void split_nodes() override { node_size_ = 1; }
 
   void abort(int /*code*/, const std::string& message) override {
     const std::lock_guard lock(job_->mutex);
@@ -153,7 +156,7 @@ class ThreadTransport final : public Transport {
   }
 
   std::shared_ptr<Job> job_;
-  int rank_;
+  int rank_, node_size_;
   std::map<Request, Open> open_;
   Request last_ = 0;
   int64_t made_ = 0;

@@ -81,6 +81,21 @@ std::shared_ptr<Window> RankComm::window(int64_t bytes) {
   return std::make_shared<NodeWindow>(memory(bytes));
 }
 
+// The new board is made while waits still look at the old one.
+void RankComm::split_nodes() {
+  if (node_size() == 1) return;
+  barrier(Site::here());
+  watchdog_.reset();
+  run([this] {
+    transport_->split_nodes();
+    return true;
+  });
+  WindowMemory board = memory(Board::part_bytes());
+  place_.node_size = 1;
+  start(std::move(board));
+  barrier(Site::here());
+}
+
 Call RankComm::call(Operation operation, int64_t bytes, int root, Site site) const {
   Call call;
   call.operation = operation;

@@ -33,6 +33,8 @@ class RankComm final : public Comm {
   const Place& place() const { return place_; }
 
   std::shared_ptr<Window> window(int64_t bytes) override;
+  int64_t shared_bytes_free() const override { return transport_->shared_bytes_free(); }
+  void split_nodes() override;
   void node_barrier(Site site) override;
   void barrier(Site site) override;
   void all_gather(const void* mine, int64_t bytes, void* out, Site site) override;

@@ -35,6 +35,7 @@ class RecordTransport final : public Transport {
     return done;
   }
   bool window(int64_t /*bytes*/, WindowMemory& /*made*/) override { fail("record", "it has no memory"); }
+  void split_nodes() override { fail("record", "it has no nodes to split"); }
   void abort(int /*code*/, const std::string& /*message*/) override {}
   bool close() override { return true; }
   bool failure(std::string* /*message*/) const override { return false; }

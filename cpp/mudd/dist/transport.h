@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,10 @@ class Transport {
   // Makes memory that the node shares, of which this rank owns `bytes`. All ranks of the node call it, each again
   // until it is true.
   virtual bool window(int64_t bytes, WindowMemory& made) = 0;
+  // Bytes that windows of this node may still take.
+  virtual int64_t shared_bytes_free() const { return std::numeric_limits<int64_t>::max(); }
+  // From now on each rank is a node of its own. All ranks call it, while nobody makes a window.
+  virtual void split_nodes() = 0;
   // Ends the job at once with an exit code. Returns only where the ranks are threads.
   virtual void abort(int code, const std::string& message) = 0;
   // Leaves the job in good order; each rank calls it again until it is true, which is the last call.
@@ -58,6 +63,6 @@ class Transport {
 
 // The name of the capsule that carries a Transport* from a module of its own to _core. Change the number with
 // this header: modules of different builds then refuse each other.
-inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.2";
+inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.3";
 
 }  // namespace mudd::dist

@@ -22,8 +22,11 @@ class Comm:
         self.core = core
         self._debug = debug
         self.rank, self.world = int(core.rank), int(core.world)
-        self.node, self.nodes = int(core.node), int(core.nodes)
-        self.node_rank, self.node_size = int(core.node_rank), int(core.node_size)
+        self._find_node()
+
+    def _find_node(self) -> None:
+        self.node, self.nodes = int(self.core.node), int(self.core.nodes)
+        self.node_rank, self.node_size = int(self.core.node_rank), int(self.core.node_size)
 
     def barrier(self) -> None:
         """Return when all ranks have called it."""
@@ -64,6 +67,16 @@ class Comm:
         patience: seconds to wait for the other ranks, 0 for ever. Return whether they came; False after a failure.
         """
         return bool(self.core.close(patience))
+
+    @property
+    def shared_bytes_free(self) -> int:
+        """Bytes of shared memory that the ranks of this node may still take."""
+        return int(self.core.shared_bytes_free)
+
+    def split_nodes(self) -> None:
+        """Make every rank a node of its own, which exchanges messages in place of memory. All ranks call it."""
+        self.core.split_nodes()
+        self._find_node()
 
     def counters(self) -> dict[str, tuple[int, int]]:
         """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather."""
