@@ -95,8 +95,8 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
 
 void Executor::list_reads() {
   std::vector<bool> seen(static_cast<size_t>(store_.count()));
-  first_reads_.resize(static_cast<size_t>(plan_.backward_begin));
-  for (int at = 0; at < plan_.backward_begin; ++at)
+  first_reads_.resize(plan_.schedule.size());
+  for (size_t at = 0; at < first_reads_.size(); ++at)
     for (ValueId v : graph_.nodes()[plan_.schedule[at].node].inputs) {
       if (v == kAbsent || graph_.values()[v].kind != ValueKind::parameter) continue;
       const int slot = graph_.values()[v].slot;
@@ -121,10 +121,7 @@ void Executor::forward(Workspace& workspace, const StepInput& input) {
   workspace.begin(input);
   first_non_finite_.clear();
   if (options_.poison) workspace.poison();
-  for (int i = 0; i < plan_.backward_begin; ++i) {
-    for (int parameter : first_reads_[i]) store_.await(parameter);
-    time_position(workspace, i);
-  }
+  for (int i = 0; i < plan_.backward_begin; ++i) time_position(workspace, i);
   workspace.end_forward();
 }
 
@@ -142,6 +139,7 @@ void Executor::backward(Workspace& workspace, int run, GradientObserver* observe
 }
 
 void Executor::time_position(Workspace& workspace, size_t position) {
+  for (int parameter : first_reads_[position]) store_.await(parameter);
   if (!profiling_) return run_position(workspace, position);
   const double begin = steady_seconds();
   run_position(workspace, position);

@@ -96,7 +96,7 @@ class Executor {
   Plan plan_;
   Workspace workspace_;
   GradientSums gradients_;
-  std::vector<std::vector<int>> first_reads_;  // by position of forward: parameters that no earlier one reads
+  std::vector<std::vector<int>> first_reads_;  // by position: parameters that no earlier one reads
   std::string first_non_finite_;
   std::vector<Span> spans_;
   std::vector<Call> calls_;
