@@ -174,6 +174,42 @@ comm.close()
     assert errors.count("MiB free") == 1 and "--shm-size" in errors
 
 
+def test_a_node_is_split_once_its_memory_is_too_small() -> None:
+    program = (
+        START
+        + """
+comm = dist.launched()
+assert (comm.nodes, comm.node_size) == (1, 2) and 0 < comm.shared_bytes_free < 1 << 50
+comm.split_nodes()
+assert (comm.nodes, comm.node_size, comm.node_rank, comm.node) == (2, 1, 0, comm.rank)
+assert comm.all_gather(b"xyz") == [b"xyz", b"xyz"] and comm.counters()["control"][0] > 0
+comm.barrier()
+comm.close()
+"""
+    )
+    code, _, errors = mpirun(2, program)
+    assert (code, errors) == (0, "") and window_files() == []
+
+
+def test_open_mpi_gets_the_settings_of_its_tcp_unless_the_user_has_some() -> None:
+    program = (
+        START
+        + """
+import ctypes
+comm = dist.launched(node="rank")
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+if comm.rank == 0:
+    for name in (b"flags", b"max_send_size"):
+        print((getenv(b"OMPI_MCA_btl_tcp_" + name) or b"").decode())
+comm.close()
+"""
+    )
+    want = ["send,inplace,need-ack,need-csum,hetero-rdma", "524288"]
+    assert mpirun(2, program)[1].split() == want, "no puts, which keep the other direction waiting"
+    assert mpirun(2, program, OMPI_MCA_btl_tcp_max_send_size="65536")[1].split() == [want[0], "65536"]
+
+
 def test_processes_that_do_not_know_of_each_other_are_refused() -> None:
     program = (
         START

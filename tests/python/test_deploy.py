@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from job_fields import mistakes
 from mudd_core.cli.argv import config_of
 from mudd_core.cli.job import asked
 from tiny_run import ROOT
@@ -53,6 +54,23 @@ def test_the_arguments_are_those_of_the_program() -> None:
     assert words.job.ranks == workers * slots and words.max_restarts > 0
     worker = pods(patched_job())["Worker"]["containers"][0]
     assert str(config.train.threads * slots) == worker["resources"]["limits"]["cpu"]
+
+
+def test_the_operator_knows_every_field_of_the_job() -> None:
+    for job in (base_job(), patched_job()):
+        assert mistakes(job) == []
+        assert job["spec"]["mpiReplicaSpecs"]["Launcher"]["replicas"] == 1, "the operator refuses more"
+    wrong = base_job()
+    del wrong["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
+    wrong["spec"]["cleanPodPolicy"] = "Running"  # where v1 had it
+    wrong["spec"]["slotsPerWorker"] = "1"
+    wrong["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Always"
+    wrong["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"][1]["emptyDir"]["sizeLimit"] = (
+        "16 GB"
+    )
+    assert sorted(one.split(":")[0].rsplit("/", 1)[1] for one in mistakes(wrong)) == [
+        "cleanPodPolicy", "image", "restartPolicy", "sizeLimit", "slotsPerWorker",
+    ]  # fmt: skip
 
 
 def test_pods_are_not_root_share_memory_and_have_time_to_save() -> None:

@@ -70,7 +70,12 @@ def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
     assert same(run, whole)
 
 
-SMALL = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh")
+def with_memory(size: str) -> tuple[str, ...]:
+    """What runs a command with a /dev/shm of this size."""
+    return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh")
+
+
+SMALL = with_memory("64m")
 
 
 def may_mount() -> bool:
@@ -91,6 +96,26 @@ def test_little_shared_memory_means_messages_and_one_warning(
     assert run.finish() == 0, run.tail
     assert run.output.count("ranks of one host exchange messages instead") == 1
     assert "2 ranks on 2 nodes" in run.output and same(run, whole)
+
+
+@needs_mpi
+@pytest.mark.skipif(
+    not may_mount(), reason="no right to mount; test_ranks.py splits a node of threads instead"
+)
+def test_a_model_too_large_for_shared_memory_means_messages_and_one_warning(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    words = ("train.steps=2", "model.vocab_size=20000", "model.d_model=512", "train.save=false")
+
+    def done(name: str, prefix: tuple[str, ...]) -> TinyRun:
+        run = run_of(tmp_path / name, tiny_text, *words, prefix=prefix)
+        assert run.finish() == 0, run.tail
+        return run
+
+    ranks = done("ranks", (*with_memory("180m"), *MPIRUN, "-n", "2"))
+    assert ranks.output.count("ranks of one host exchange messages instead") == 1, ranks.tail
+    assert "MiB free, shared memory needs" in ranks.output and "2 ranks on 2 nodes" in ranks.output
+    assert same(ranks, done("alone", ()))
 
 
 @needs_mpi

@@ -20,7 +20,7 @@ from mudd_core import dist
 from mudd_core.config import from_dict
 from rank_runs import train_as
 
-comm = dist.launched(node=sys.argv[2], longest_message=1 << 18)
+comm = dist.launched(node=sys.argv[2], longest_message=int(sys.argv[3]))
 ends = {}
 for case, config in json.loads(sys.argv[1]).items():
     done, _ = train_as(comm, from_dict(config))
@@ -31,7 +31,9 @@ assert len(set(everybody)) == 1
 comm.close()
 if comm.rank == 0:
     print(json.dumps(ends))
+    print(json.dumps(comm.counters()))
 """
+CUT = str(4 << 16)  # bytes of 2^16 elements
 
 
 def end_of(config: Config) -> list[object]:
@@ -50,9 +52,24 @@ def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
     }
     # As JSON: the programs then need not load torch, as test_ranks does.
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
-    code, out, errors = mpirun(ranks, PROGRAM, told, node)
+    code, out, errors = mpirun(ranks, PROGRAM, told, node, CUT)
     assert code == 0, errors
-    ends = json.loads(out)
+    ends = json.loads(out.splitlines()[0])
     for case, config in configs.items():
         assert ends[case] == end_of(config), case
     assert window_files() == []
+
+
+def test_transfers_cut_at_2_to_the_16_elements_change_no_bit() -> None:
+    config = config_of("gpt2", model={"vocab_size": 9000})
+    told = json.dumps({"one": to_dict(config)})
+    ends, sent = {}, {}
+    for longest in (CUT, str(1 << 30)):
+        code, out, errors = mpirun(2, PROGRAM, told, "rank", longest)
+        assert code == 0, errors
+        lines = [json.loads(line) for line in out.splitlines()]
+        ends[longest], sent[longest] = lines[0]["one"], lines[1]["gather"]
+    assert ends[CUT] == ends[str(1 << 30)] == end_of(config)
+    (cut, cut_bytes), (whole, whole_bytes) = sent.values()
+    assert cut_bytes == whole_bytes and whole_bytes > whole * (4 << 16), "one message would hold more"
+    assert cut > whole and cut_bytes <= cut * (4 << 16)

@@ -20,6 +20,7 @@ from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, Engine
 from mudd_core.run.rows import row_shape, training_rows, validation_batches
+from mudd_core.run.shared_memory import fit_node
 from mudd_core.run.stored_types import require_types, types_note
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def assemble(
     from mudd_core.engine.trainable import trained_note
 
     train, ranks = config.train, ranks or Ranks()
-    place = _place(ranks)
+    place, memory_warning = _place(ranks), ""
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, text = model.config, None
@@ -133,6 +134,7 @@ def assemble(
         text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, text.vocab_size)
         ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
+        memory_warning = fit_node(shape, config, ranks, checkpoints)
         batcher = training_rows(config, text)
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
@@ -147,7 +149,11 @@ def assemble(
         flops_per_token=engine.flops_per_token(),
         peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
-        warnings=(*start_warnings.of_threads(_core.num_threads()), *start_warnings.of_saving(config)),
+        warnings=(
+            *filter(None, [memory_warning]),
+            *start_warnings.of_threads(_core.num_threads()),
+            *start_warnings.of_saving(config),
+        ),
         notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
     )
     return _with_text(components, config, text) if text else components
