@@ -17,7 +17,7 @@ from small_models import make
 
 
 def test_corpus_shorter_than_one_window(cache: TokenCache) -> None:
-    with pytest.raises(UserError, match="corpus shorter than one window"):
+    with pytest.raises(UserError, match="the corpus is too short"):
         Batcher(cache, "train", cache.n_train_tokens)
     assert Batcher(cache, "train", cache.n_train_tokens - 1).rows == 1
 

@@ -203,11 +203,11 @@ def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
 
 
 class Batcher:
-    """Windows of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
+    """Sequences of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
 
     train: sample numbers run on for ever, `rows` of them in an epoch. valid: samples 0 .. rows - 1
     predict every token after the first once; samples behind them are padding only. UserError if the split is
-    shorter than a window.
+    too short for that.
     """
 
     def __init__(
@@ -220,9 +220,10 @@ class Batcher:
         place = cache.place(split)
         needed = seq_len + 1 if split == "train" else 2
         if place.count < needed:
+            more = "a smaller train.seq_len" if split == "train" else "validation files named by data.eval_path"
             raise UserError(
-                f"[data] corpus shorter than one window: the {split} split has {place.count} tokens and "
-                f"needs {needed} (train.seq_len + 1); use more text or a smaller train.seq_len"
+                f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
+                f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
             )
         self._cache = cache
         self._batch_size = batch_size

@@ -65,7 +65,10 @@ def report(
     for axis in axes(shape_of(config, shape), tokens, asked.speed, network):
         note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
         lines.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
-    lines += ["A prediction: it knows no stragglers, no routing, no noise, no other traffic."]
+    lines += [
+        "A prediction: it knows no stragglers, no routing, no noise, no other traffic,",
+        "and counts all rows of an embedding table, though only the gradients of rows that are read are sent.",
+    ]
     return "\n".join(lines)
 
 
