@@ -1,4 +1,4 @@
-"""The two calls of the trainer: `prepare` gives the token cache of a config, `Batcher` its windows.
+"""`prepare`: the token cache of a config, found or built.
 
 How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What
 could be stale is the note `listing-<source>.json` that saves reading the text again: it pairs the digest of
@@ -15,22 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from mudd_core.base.errors import FormatError, StopRequestedError, UserError
+from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.data import corpus as corpora
 from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache, way_out
+from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache
 from mudd_core.data.cache_folder import as_it_is, built, compare, is_current
-from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.corpus import Progress
 from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
-
-Int32 = npt.NDArray[np.int32]
 
 
 class DataSettings(Protocol):
@@ -200,69 +195,3 @@ def _note_hash(root: Path, listing: Listing, corpus_hash: str) -> None:
     }
     with contextlib.suppress(OSError):  # without the note the text is read again, nothing else
         _core.replace_file(str(_note_of(root, listing)), json.dumps(note, indent=1).encode())
-
-
-class Batcher:
-    """Sequences of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
-
-    train: sample numbers run on for ever, `rows` of them in an epoch. valid: samples 0 .. rows - 1
-    predict every token after the first once; samples behind them are padding only. UserError if the split is
-    too short for that.
-    """
-
-    def __init__(
-        self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0, batch_size: int = 1
-    ) -> None:
-        from mudd_core import _core
-
-        if split not in ("train", "valid"):
-            raise ValueError(f"[batcher] split: expected 'train' or 'valid', got {split!r}")
-        place = cache.place(split)
-        needed = seq_len + 1 if split == "train" else 2
-        if place.count < needed:
-            more = "a smaller train.seq_len" if split == "train" else "validation files named by data.eval_path"
-            raise UserError(
-                f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
-                f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
-            )
-        self._cache = cache
-        self._batch_size = batch_size
-        self.seq_len = seq_len
-        self.core = _core.Batcher(
-            path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
-            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train",
-            seq_len=seq_len, seed=seed, pad_id=cache.eos_id,
-        )  # fmt: skip
-
-    @property
-    def rows(self) -> int:
-        """Windows in an epoch (train), or in all (valid)."""
-        return int(self.core.rows)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """What the rows have beside inputs and targets: nothing."""
-        return ()
-
-    def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs."""
-        return epochs * self.rows // self._batch_size
-
-    def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
-        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""
-        try:
-            return int(self.core.fill(first_sample, inputs, targets))
-        except FormatError as e:
-            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self._cache.path)}") from None
-
-    def batch(self, first_sample: int, n_samples: int) -> tuple[Int32, Int32]:
-        """New (inputs, targets) arrays of `n_samples` samples from `first_sample` on."""
-        inputs = np.empty((n_samples, self.seq_len), np.int32)
-        targets = np.empty((n_samples, self.seq_len), np.int32)
-        self.fill(first_sample, inputs, targets)
-        return inputs, targets
-
-    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
-        """The same by name."""
-        inputs, targets = self.batch(first_sample, n_samples)
-        return {"inputs": inputs, "targets": targets}

@@ -9,11 +9,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.data.access import Access
+from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import format_of
 from mudd_core.data.listing import data_files
-from mudd_core.data.loader import Batcher
 from mudd_core.data.loader import prepare as prepare_text
 from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.pipelines.documents_data import Preparation, documents_of

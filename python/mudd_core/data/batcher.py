@@ -1,0 +1,80 @@
+"""Batches of a token cache, by global sample index."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.cache import TokenCache, way_out
+from mudd_core.data.corpus import Split
+
+Int32 = npt.NDArray[np.int32]
+
+
+class Batcher:
+    """Sequences of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
+
+    train: sample numbers run on for ever, `rows` of them in an epoch. valid: samples 0 .. rows - 1
+    predict every token after the first once; samples behind them are padding only. UserError if the split is
+    too short for that.
+    """
+
+    def __init__(
+        self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0, batch_size: int = 1
+    ) -> None:
+        from mudd_core import _core
+
+        if split not in ("train", "valid"):
+            raise ValueError(f"[batcher] split: expected 'train' or 'valid', got {split!r}")
+        place = cache.place(split)
+        needed = seq_len + 1 if split == "train" else 2
+        if place.count < needed:
+            more = (
+                "a smaller train.seq_len" if split == "train" else "validation files named by data.eval_path"
+            )
+            raise UserError(
+                f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
+                f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
+            )
+        self._cache = cache
+        self._batch_size = batch_size
+        self.seq_len = seq_len
+        self.core = _core.Batcher(
+            path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
+            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train",
+            seq_len=seq_len, seed=seed, pad_id=cache.eos_id,
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        """Sequences in an epoch (train), or in all (valid)."""
+        return int(self.core.rows)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the rows have beside inputs and targets: nothing."""
+        return ()
+
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs."""
+        return epochs * self.rows // self._batch_size
+
+    def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
+        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""
+        try:
+            return int(self.core.fill(first_sample, inputs, targets))
+        except FormatError as e:
+            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self._cache.path)}") from None
+
+    def batch(self, first_sample: int, n_samples: int) -> tuple[Int32, Int32]:
+        """New (inputs, targets) arrays of `n_samples` samples from `first_sample` on."""
+        inputs = np.empty((n_samples, self.seq_len), np.int32)
+        targets = np.empty((n_samples, self.seq_len), np.int32)
+        self.fill(first_sample, inputs, targets)
+        return inputs, targets
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        """The same by name."""
+        inputs, targets = self.batch(first_sample, n_samples)
+        return {"inputs": inputs, "targets": targets}
