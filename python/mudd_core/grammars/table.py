@@ -80,12 +80,18 @@ def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value
     try:
         note = row.note(values) if row.note else ""
     except (ValueError, TypeError) as error:
-        raise UserError(f"[{grammar}] {row.name}: {error}") from error
+        raise _refusal(grammar, row, values, error) from error
     if row.fate == "noted" and setting.word and not any(_equal(setting.value, one) for one in row.allowed):
         return [f"{setting.word}: {row.text}"]
     if row.fate == "refused" and setting.word and not row.fields:
         return [f"{setting.word}: does nothing here"]
     return [note] if note else []
+
+
+def _refusal(grammar: str, row: Row, values: Mapping[str, Value], error: Exception) -> UserError:
+    """The error of a key, under the name of the key that is at fault where the text begins with one."""
+    text = str(error)
+    return UserError(f"[{grammar}] {text if text.split(':')[0] in values else f'{row.name}: {text}'}")
 
 
 def _equal(one: Value, other: Value) -> bool:
@@ -98,7 +104,7 @@ def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[s
         if row.convert is not None:
             return row.convert(values)
     except (ValueError, TypeError) as error:
-        raise UserError(f"[{grammar}] {row.name}: {error}") from error
+        raise _refusal(grammar, row, values, error) from error
     value, fields = values[row.name], [name for name in row.fields if name not in _NO_FIELDS]
     if value is None or not fields:
         return {}

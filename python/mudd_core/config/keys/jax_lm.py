@@ -45,11 +45,9 @@ PREPROCESS: tuple[Row, ...] = (
 def _precision(values: Values) -> dict[str, Scalar]:
     name = str(values["dtype"])
     if name == "float16":
-        raise ValueError(
-            "dtype: expected float32 or bfloat16, got float16, which needs loss scaling; take bfloat16"
-        )
+        raise ValueError("expected float32 or bfloat16, got float16, which needs loss scaling; take bfloat16")
     if name not in _DTYPES:
-        raise ValueError(f"dtype: expected float32 or bfloat16, got '{name}'")
+        raise ValueError(f"expected float32 or bfloat16, got '{name}'")
     return {"train.precision": _DTYPES[name]}
 
 

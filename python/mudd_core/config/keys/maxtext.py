@@ -34,9 +34,9 @@ def _name(values: Values) -> dict[str, Scalar]:
 def _pipeline(values: Values) -> str:
     kind = str(values["dataset_type"])
     if kind in _INSTEAD:
-        raise ValueError(f"there is no {kind} here; {_INSTEAD[kind]}")
+        raise ValueError(f"dataset_type: there is no {kind} here; {_INSTEAD[kind]}")
     if kind not in _PIPELINES and ".py:" not in kind:
-        raise ValueError(f"expected {', '.join(_PIPELINES)} or FILE.py:reader, got '{kind}'")
+        raise ValueError(f"dataset_type: expected {', '.join(_PIPELINES)} or FILE.py:reader, got '{kind}'")
     return _PIPELINES.get(kind, kind)
 
 

@@ -32,7 +32,8 @@ def main(words: Sequence[str]) -> int:
         for line in inspected(path, asked.first, counts):
             print(line)
     print(
-        f"{len(files)} file{'s' * (len(files) != 1)}, {sum(counts.values()):,} records, {sum(p.stat().st_size for p in files):,} bytes"
+        f"{len(files)} file{'s' * (len(files) != 1)}, {sum(counts.values()):,} records, "
+        f"{sum(p.stat().st_size for p in files):,} bytes"
     )
     for line in known_counts(counts):
         print(line)
