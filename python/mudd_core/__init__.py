@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
+    from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
-    from mudd_core.graph.tape import precision as precision
     from mudd_core.ops import custom as custom
     from mudd_core.run.trainer import Trainer as Trainer
 

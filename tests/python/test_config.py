@@ -28,7 +28,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.describe import field_help, listing
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.engine.engine import cut_batch
+from mudd_core.engine.batch_part import cut_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import torch
 
 import mudd_core as mc
 from mudd_core import ops
-from mudd_core.graph import tape
+from mudd_core.graph import scopes
 from op_case import normal
 from reference.torch_muddformer import depth_mix
 
@@ -102,7 +102,7 @@ def test_sums_over_tokens_follow_the_shards() -> None:
     inputs = arrays(VARIANTS[1], (8, 20))
     dy = tuple(normal(8, 20, 64) for _ in range(4))
     plain = ops.depth_mix_backward(dy, *inputs, direct=True, post_norm=True)
-    with tape.shards(8, 4):
+    with scopes.shards(8, 4):
         cut = ops.depth_mix_backward(dy, *inputs, direct=True, post_norm=True)
     each = [
         ops.depth_mix_backward(

@@ -17,7 +17,7 @@ from mudd_core.config import Config, DataConfig, MixtralConfig, OptimConfig, Tra
 from mudd_core.engine import expert_load
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.expert_load import WINDOW, ExpertLoad, StepMetrics
-from mudd_core.graph import tape
+from mudd_core.graph import scopes
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.progress import fit, step_fields
 from reference import numpy_moe
@@ -110,7 +110,7 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     train = TrainConfig(steps=2, batch_size=4, seq_len=9, micro_batch_size=1)
     with pytest.raises(UserError, match="aux_scope"):
         Engine(Config(model=whole.config, train=train), whole)
-    with tape.shards(4, 2):
+    with scopes.shards(4, 2):
         metrics = np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1
         sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), metrics, balance=1.0)
     exact = [6 * numpy_moe.balance([half], 4, 2, "pooled")[0] for half in (metrics[:2], metrics[2:])]

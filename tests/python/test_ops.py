@@ -13,7 +13,7 @@ import pytest
 import mudd_core as mc
 from mudd_core import ops
 from mudd_core._core import op_names
-from mudd_core.graph import tape
+from mudd_core.graph import scopes, tape
 from op_case import Case, integers, normal
 from op_cases import cases
 from reference.bounds import ROWS, op_bound
@@ -194,13 +194,13 @@ def test_decoding_with_a_cache_equals_the_full_pass() -> None:
     k_cache, v_cache = np.zeros((2, 2, 9, 8), np.float32), np.zeros((2, 2, 9, 8), np.float32)
     at = 0
     for take in (3, 1, 2):
-        with tape.cached(at):
+        with scopes.cached(at):
             part = [np.ascontiguousarray(x[:, at : at + take]) for x in (q, k, v)]
             y = ops.attention(*part, k_cache=k_cache, v_cache=v_cache, **options)
         assert np.array_equal(y, full[:, at : at + take])
         at += take
     assert np.array_equal(k_cache[:, :, :6].swapaxes(1, 2).reshape(2, 6, 16), k)
-    with tape.cached(at + 3), pytest.raises(ValueError, match=r"\[attention\] cache_length"):
+    with scopes.cached(at + 3), pytest.raises(ValueError, match=r"\[attention\] cache_length"):
         ops.attention(*part, k_cache=k_cache, v_cache=v_cache, **options)
 
 
@@ -300,7 +300,7 @@ def test_only_leaves_that_ask_get_gradients() -> None:
 def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
     x, w, dy = normal(8, 30, 64), normal(64, 48), normal(8, 30, 48)
     plain = ops.linear_backward(dy, x, w)
-    with tape.shards(8, 4):
+    with scopes.shards(8, 4):
         cut = ops.linear_backward(dy, x, w)
     assert np.array_equal(plain[0], cut[0])
     each = [ops.linear_backward(dy[i : i + 2], x[i : i + 2], w)[1] for i in range(0, 8, 2)]
@@ -308,11 +308,11 @@ def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
     assert not np.array_equal(plain[1], cut[1])  # so that the line above can fail
     close(plain[1], x.reshape(-1, 64).astype(np.float64).T @ dy.reshape(-1, 48), "linear")
     with (
-        tape.shards(8, 4),
+        scopes.shards(8, 4),
         pytest.raises(ValueError, match=r"\[linear\] input 0: expected a multiple of 8 rows"),
     ):
         ops.linear(normal(9, 64), w)
-    with pytest.raises(ValueError, match=r"\[shards\] count"), tape.shards(8, 3):
+    with pytest.raises(ValueError, match=r"\[shards\] count"), scopes.shards(8, 3):
         pass
 
 

@@ -11,7 +11,8 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig
-from mudd_core.engine.engine import Engine, cut_batch
+from mudd_core.engine.batch_part import cut_batch
+from mudd_core.engine.engine import Engine
 from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 

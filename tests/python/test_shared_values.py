@@ -11,7 +11,8 @@ import pytest
 import mudd_core as mc
 from mudd_core import _core, ops
 from mudd_core.graph.recording import Recorder
-from mudd_core.graph.tape import Tensor, precision
+from mudd_core.graph.scopes import precision
+from mudd_core.graph.tape import Tensor
 
 RNG = np.random.default_rng(3)
 B, T, D = 2, 5, 8

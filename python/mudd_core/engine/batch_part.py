@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mudd_core.base.errors import UserError
+
 # Where a bad number is that none of this rank's own nodes has.
 BATCH_SUM = "the sum over the batch"
 
@@ -37,3 +39,24 @@ class BatchPart:
 def _sample_of(part: int, batch_size: int, parts: int) -> int:
     """First sample of a part; sizes differ by at most one, the larger ones first."""
     return part * (batch_size // parts) + min(part, batch_size % parts)
+
+
+def cut_batch(
+    batch_size: int, shards: int, micro_batch_size: int, part: BatchPart | None = None
+) -> tuple[int, int]:
+    """(graph runs per step, shards per run) of a rank that takes `part` of the batch, or all of it (contracts 2).
+
+    shards: logical shards of the batch, at most. micro_batch_size: most sequences of a run; 0 = all of the rank's.
+    """
+    shards = min(shards, 1 << (batch_size.bit_length() - 1))
+    own = part.shards if part else shards
+    if micro_batch_size == 0 or micro_batch_size * shards >= own * batch_size:
+        return 1, own
+    if batch_size % shards:
+        raise UserError(
+            f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
+        )
+    per_run = 1
+    while per_run * 2 * (batch_size // shards) <= micro_batch_size:
+        per_run *= 2
+    return own // per_run, per_run

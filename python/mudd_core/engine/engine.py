@@ -15,7 +15,7 @@ from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy
-from mudd_core.engine.batch_part import BATCH_SUM, BatchPart
+from mudd_core.engine.batch_part import BATCH_SUM, BatchPart, cut_batch
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
 from mudd_core.engine.rates import assign_scales
@@ -269,24 +269,3 @@ class Engine:
             "packed": store.packed_bytes,
             "arena": executor.arena_bytes + self._step.scratch_bytes,
         }
-
-
-def cut_batch(
-    batch_size: int, shards: int, micro_batch_size: int, part: BatchPart | None = None
-) -> tuple[int, int]:
-    """(graph runs per step, shards per run) of a rank that takes `part` of the batch, or all of it (contracts 2).
-
-    shards: logical shards of the batch, at most. micro_batch_size: most sequences of a run; 0 = all of the rank's.
-    """
-    shards = min(shards, 1 << (batch_size.bit_length() - 1))
-    own = part.shards if part else shards
-    if micro_batch_size == 0 or micro_batch_size * shards >= own * batch_size:
-        return 1, own
-    if batch_size % shards:
-        raise UserError(
-            f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
-        )
-    per_run = 1
-    while per_run * 2 * (batch_size // shards) <= micro_batch_size:
-        per_run *= 2
-    return own // per_run, per_run

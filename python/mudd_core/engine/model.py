@@ -19,9 +19,9 @@ from mudd_core.engine.evaluation import piece_size, pieces
 from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, ring_positions
 from mudd_core.engine.planned import Planned, plan_graph, tree_sum
-from mudd_core.graph import tape
+from mudd_core.graph import scopes, tape
 from mudd_core.graph.recording import Immediate, Recorder, running
-from mudd_core.graph.tape import shards as shard_cuts
+from mudd_core.graph.scopes import shards as shard_cuts
 from mudd_core.models import Batch, model_function
 
 Array = npt.NDArray[Any]
@@ -57,13 +57,13 @@ class Model:
         self.config = config
         self.in_use = InUse("model")  # its Trainer holds it too
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
-        if precision not in tape.COMPUTE:
+        if precision not in scopes.COMPUTE:
             raise ValueError(
-                f"[model] precision: expected one of {', '.join(tape.COMPUTE)}, got {precision!r}"
+                f"[model] precision: expected one of {', '.join(scopes.COMPUTE)}, got {precision!r}"
             )
         self.precision = precision
         self.evaluated_at_once = 0  # most sequences in a run of the evaluation graph; 0: a whole batch
-        self.store = _core.ParamStore(tape.COMPUTE[precision])
+        self.store = _core.ParamStore(scopes.COMPUTE[precision])
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
         recorder = Recorder(self.store, training=False, samples=1, shards=1, stored=stored)
@@ -234,7 +234,7 @@ class Model:
         arrays, _ = self.checked(self.adapt(batch))
         scope = Immediate(self.store)
         cuts = shard_cuts(arrays["inputs"].shape[0], shards)
-        with running(scope), cuts, tape.precision(self.precision):
+        with running(scope), cuts, scopes.precision(self.precision):
             hidden = model_function(self.config)(self.config, Batch(**arrays), None)
             loss, count, _ = hidden.loss(arrays["targets"])
             aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []

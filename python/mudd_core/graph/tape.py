@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -20,58 +19,11 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
+from mudd_core.graph import scopes
 
 Array = npt.NDArray[Any]
 _order = itertools.count()
 _counting = threading.Lock()  # of the readers of a tensor
-_cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
-_cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
-_compute: ContextVar[str] = ContextVar("compute", default="float32")
-
-COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
-"""Names of users to those of the core."""
-
-
-@contextmanager
-def shards(samples: int, count: int) -> Iterator[None]:
-    """Inside: sums over tokens follow `count` logical shards of `samples` samples, as in training (contracts 2).
-
-    count must be a power of two that divides samples; every tensor's rows must be a multiple of samples.
-    """
-    if count < 1 or count & (count - 1) or samples % count:
-        raise ValueError(f"[shards] count: expected a power of two that divides {samples}, got {count}")
-    token = _cuts.set(tuple(range(0, samples + 1, samples // count)))
-    try:
-        yield
-    finally:
-        _cuts.reset(token)
-
-
-@contextmanager
-def cached(length: int) -> Iterator[None]:
-    """Inside: the key and value caches of attention hold `length` positions already; the call's own come behind."""
-    if length < 0:
-        raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
-    token = _cache_length.set(length)
-    try:
-        yield
-    finally:
-        _cache_length.reset(token)
-
-
-@contextmanager
-def precision(name: str) -> Iterator[None]:
-    """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
-
-    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold.
-    """
-    if name not in COMPUTE:
-        raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
-    token = _compute.set(COMPUTE[name])
-    try:
-        yield
-    finally:
-        _compute.reset(token)
 
 
 def as_array(data: Any) -> Array:
@@ -239,7 +191,7 @@ def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: dict[str, Any]) -> Any:
     """Run an op now. Arrays in, arrays out; with a Tensor among the inputs, tensors out and a record kept."""
     make = lambda arrays, wants: _core.Call(  # noqa: E731
-        op, options, arrays, wants, list(_cuts.get()), _cache_length.get(), _compute.get()
+        op, options, arrays, wants, *scopes.in_force()
     )
     return _run(make, inputs)
 
@@ -279,9 +231,7 @@ def backward_of(
 ) -> Any:
     """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
     wants = [i is not None and i.dtype == np.float32 for i in inputs]
-    call = _core.Call(
-        op, options, list(inputs), wants, list(_cuts.get()), _cache_length.get(), _compute.get()
-    )
+    call = _core.Call(op, options, list(inputs), wants, *scopes.in_force())
     call.forward()
     into = [
         np.empty(i.shape, np.float32) if i is not None and i.dtype == np.float32 else None for i in inputs

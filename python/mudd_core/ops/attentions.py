@@ -32,7 +32,7 @@ def attention(
     q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
     query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
     gives zeros. scale 0 means 1 / sqrt(hd). k_cache, v_cache [B, G, Tmax, hd]: decoding; this call's keys and values
-    are stored behind the cached ones (tape.cached(length) says how many those are), and all of them are seen.
+    are stored behind the cached ones (scopes.cached(length) says how many those are), and all of them are seen.
     ring: a single token behind Tmax others takes the place of the oldest one. dropout: where gradients are wanted, a
     probability is zero with this chance and divided by 1 - dropout else; `purpose` keys the draws.
     activation of the scores s: softmax; sqrelu relu(s)^2 / divisor, elu (elu(s) + 1) / divisor, divisor 0 meaning T;

@@ -19,6 +19,7 @@ from mudd_core.config import (
     read_config,
     split_words,
 )
+from mudd_core.engine.batch_part import cut_batch
 
 
 def work_directory(asked: str | None, name: str, mounts: str = "") -> Path:
@@ -99,7 +100,6 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     """(data, model, step) of the newest checkpoint of a run, or of one step."""
     from mudd_core import _core, checkpoint
     from mudd_core.data import pipelines
-    from mudd_core.engine.engine import cut_batch
     from mudd_core.engine.model import Model
     from mudd_core.run.components import resolved_model
     from mudd_core.run.files import read_facts

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core, ops
-from mudd_core.graph import tape
+from mudd_core.graph import scopes
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
 
@@ -53,7 +53,7 @@ class Probe:
     def _block(self, kept: Mapping[str, Array], layer: int) -> dict[str, Array]:
         block = f"blocks.{layer}."
         found = {name: kept[f"{block}{part}.{name}"] for name, part in _SOWN.items()}
-        with tape.precision(self._model.precision):
+        with scopes.precision(self._model.precision):
             found["as"], found["ap"] = scores(self._model.config, found["aqr"], found["akr"])
         found["ar"] = kept[f"{block}ha"] - kept[f"{block}h"]
         found["fr"] = kept[f"{block}hf"] - kept[f"{block}ha"]

@@ -1,0 +1,61 @@
+"""What ops that run at once depend on beside their arguments: shards, cached positions and precision, by `with`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
+_cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
+_compute: ContextVar[str] = ContextVar("compute", default="float32")
+
+COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
+"""Names of users to those of the core."""
+
+
+@contextmanager
+def shards(samples: int, count: int) -> Iterator[None]:
+    """Inside: sums over tokens follow `count` logical shards of `samples` samples, as in training (contracts 2).
+
+    count must be a power of two that divides samples; every tensor's rows must be a multiple of samples.
+    """
+    if count < 1 or count & (count - 1) or samples % count:
+        raise ValueError(f"[shards] count: expected a power of two that divides {samples}, got {count}")
+    token = _cuts.set(tuple(range(0, samples + 1, samples // count)))
+    try:
+        yield
+    finally:
+        _cuts.reset(token)
+
+
+@contextmanager
+def cached(length: int) -> Iterator[None]:
+    """Inside: the key and value caches of attention hold `length` positions already; the call's own come behind."""
+    if length < 0:
+        raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
+    token = _cache_length.set(length)
+    try:
+        yield
+    finally:
+        _cache_length.reset(token)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
+
+    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold.
+    """
+    if name not in COMPUTE:
+        raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
+    token = _compute.set(COMPUTE[name])
+    try:
+        yield
+    finally:
+        _compute.reset(token)
+
+
+def in_force() -> tuple[list[int], int, str]:
+    """(first samples of the shards and the end, cached positions, type of computation) here."""
+    return list(_cuts.get()), _cache_length.get(), _compute.get()
