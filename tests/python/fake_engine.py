@@ -45,6 +45,7 @@ class FakeEngine:
     high: frozenset[int] = frozenset()
     bursting: frozenset[int] = frozenset()
     batches: list[int] = field(default_factory=list)  # of the updates that were made
+    settled: list[int] = field(default_factory=list)  # batches after which all weights had to be here
     before_step: Callable[[int], None] = lambda step: None
     w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
@@ -62,6 +63,8 @@ class FakeEngine:
         settle: bool = True,
     ) -> Report:
         self.before_step(step)
+        if settle:
+            self.settled.append(step)
         if _core.stop_requested():
             return Report(0.0, 0.0, stopped=True)
         report = self._update(step, lr, limits)

@@ -30,6 +30,7 @@ from mudd_core.run.session import Session
 from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.start_source import check_start
 from mudd_core.run.store import RunStore
+from mudd_core.run.styles import reads_weights
 from mudd_core.run.trace import Trace
 from mudd_core.run.tracker import require_tracker
 from mudd_core.run.updates import Updates
@@ -179,7 +180,7 @@ class Trainer:
             ):
                 break
             with self._trace.step(self.step_done):
-                record = self._updates.take(settle=False)
+                record = self._updates.take(settle=reads_weights(self.config, self.step_done + 1))
             if record is None:  # dropped; the reason is found above
                 continue
             if record.step > self.step_done:  # gone back to a checkpoint

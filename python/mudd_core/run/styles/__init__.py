@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from mudd_core.config import Config
 from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.maxtext import MaxTextStyle
 from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 
-__all__ = ["RunFacts", "Style", "style_of"]
+__all__ = ["RunFacts", "Style", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MaxTextStyle,
@@ -21,3 +22,9 @@ STYLES: dict[str, type[Style]] = {
 def style_of(facts: RunFacts) -> Style:
     """The style of a run; ours where log.style is auto or ours."""
     return STYLES.get(facts.config.log.style, Style)(facts)
+
+
+def reads_weights(config: Config, step: int) -> bool:
+    """Whether the log of update `step` reads weights. All ranks ask, since all wait for those of other nodes then."""
+    every = STYLES.get(config.log.style, Style).weights_every
+    return every > 0 and step % every == 0

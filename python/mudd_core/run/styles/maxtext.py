@@ -18,6 +18,7 @@ class MaxTextStyle(Style):
     """One line an update, tags every fifth one. perf/step_time_seconds: seconds, or with log.compat steps a second."""
 
     ours = False
+    weights_every = EVERY
 
     def _tflops(self) -> float:
         train = self.facts.config.train

@@ -36,6 +36,7 @@ class Style:
     """Lines and tags of one program; a subclass replaces what its program says. ours: our lines are printed too."""
 
     ours = True
+    weights_every = 0  # updates from one look at the weights to the next; 0: never
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
