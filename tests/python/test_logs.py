@@ -68,6 +68,7 @@ def test_a_second_file_of_something_else_or_nowhere_is_refused(tmp_path: Path) -
     assert (tmp_path / "notes.txt").read_text() == "mine\n"
     with pytest.raises(SaveError, match="no/where"):
         fake_runs.make(tmp_path / "run2", None, f"log.metrics_file={tmp_path / 'no' / 'where'}")
+    assert not (tmp_path / "run2").exists()
 
 
 def test_maxtext_has_its_lines_and_every_fifth_step_its_tags(

@@ -33,7 +33,7 @@ class Logs:
             self._metrics = MetricsLog(self._folder / "metrics.jsonl", resumed_step=step)
             self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=log.flush_every)
             if log.metrics_file:
-                self._copy = _second_log(local(log.metrics_file, "[log] metrics_file"), step)
+                self._copy = MetricsLog(local(log.metrics_file, "[log] metrics_file"), resumed_step=step)
             if self._events is None:
                 self._events = LineFile(self._folder / "events.jsonl")
         except OSError as error:
@@ -105,11 +105,21 @@ class Logs:
                     log.close()
 
 
-def _second_log(path: Path, step: int) -> MetricsLog:
-    """log.metrics_file; UserError for a file of something else, which the run must not cut."""
-    if path.exists():
-        with open_binary(path) as file:
-            begin = file.read(1)
-        if begin not in (b"", b"{"):
-            raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
-    return MetricsLog(path, resumed_step=step)
+def require_metrics_file(log: LogConfig) -> None:
+    """SaveError if log.metrics_file cannot be written; UserError for a file of something else."""
+    if not log.metrics_file:
+        return
+    path = local(log.metrics_file, "[log] metrics_file")
+    is_new = not path.exists()
+    try:
+        if not is_new:
+            with open_binary(path) as file:
+                begin = file.read(1)
+            if begin not in (b"", b"{"):
+                raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
+        with open(path, "ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise SaveError(f"[log] metrics_file: cannot write {path}: {error.strerror}") from error

@@ -20,6 +20,7 @@ from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.run import signals
 from mudd_core.run.components import Components, assemble, with_model_of, with_steps
 from mudd_core.run.log import RunLog
+from mudd_core.run.logs import require_metrics_file
 from mudd_core.run.lost_source import LostSource, SourceLostError
 from mudd_core.run.progress import Progress
 from mudd_core.run.ranks import Ranks
@@ -65,6 +66,7 @@ class Trainer:
         ranks = self._ranks = Ranks(comm)
         mesh = ranks.together(lambda: mesh_of(config, ranks.world))
         ranks.together(lambda: require_tracker(config.log))
+        ranks.together(lambda: require_metrics_file(config.log) if ranks.first else None)
         self._open = ExitStack()  # what close() closes, the last one first
         self._store = store = open_store(workdir, ranks, config.storage.map)
         try:
