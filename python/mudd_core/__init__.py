@@ -64,7 +64,7 @@ _HOME = {
     "isa": "_core",
     "load_config": "grammars.load",
     "num_threads": "_core",
-    "precision": "graph.tape",
+    "precision": "graph.scopes",
     "set_num_threads": "_core",
 }
 _MODULES = ("interop", "nn", "ops")
