@@ -694,7 +694,7 @@ def take_save_request() -> bool:
     """
     True once after a SIGUSR2.
     """
-def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824) -> list[Comm]:
+def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824, late: float = 0.0) -> list[Comm]:
     ...
 def tree_sum(values: typing.Any) -> float:
     """

@@ -37,6 +37,7 @@ class Noting final : public dist::Comm {
   int world() const override { return comm_.world(); }
   int node_size() const override { return comm_.node_size(); }
   std::shared_ptr<dist::Window> window(int64_t bytes) override { return comm_.window(bytes); }
+  int64_t longest_message() const override { return comm_.longest_message(); }
   int64_t shared_bytes_free() const override { return comm_.shared_bytes_free(); }
   void split_nodes() override { comm_.split_nodes(); }
   void node_barrier(dist::Site site) override { comm_.node_barrier(site); }

@@ -18,9 +18,13 @@ Result = TypeVar("Result")
 
 
 def on_ranks(
-    work: Callable[[dist.Comm], Result], world: int, node_size: int | None = None, limit: float = 300.0
+    work: Callable[[dist.Comm], Result],
+    world: int,
+    node_size: int | None = None,
+    limit: float = 300.0,
+    **network: Any,
 ) -> list[Result]:
-    """What `work` gives on every rank, each a thread; the first error of any rank is raised."""
+    """What `work` gives on every rank, each a thread; the first error is raised. network: arguments of dist.threads."""
     results: list[Any] = [None] * world
     errors: list[BaseException] = []
 
@@ -32,7 +36,8 @@ def on_ranks(
             comm.fail(70, repr(error))
 
     threads = [
-        threading.Thread(target=run, args=(comm,), daemon=True) for comm in dist.threads(world, node_size)
+        threading.Thread(target=run, args=(comm,), daemon=True)
+        for comm in dist.threads(world, node_size, **network)
     ]
     for thread in threads:
         thread.start()
@@ -83,9 +88,11 @@ def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, 
     return done, moments(engine)
 
 
-def train(config: Config, world: int, steps: int = 3, node_size: int | None = None) -> Trained:
+def train(
+    config: Config, world: int, steps: int = 3, node_size: int | None = None, **network: Any
+) -> Trained:
     """Train from the config's seed; the reports of all ranks are equal, or this raises."""
-    results = on_ranks(lambda comm: train_as(comm, config, steps), world, node_size)
+    results = on_ranks(lambda comm: train_as(comm, config, steps), world, node_size, **network)
     first = results[0][0]
     for done, _ in results[1:]:
         assert done == first

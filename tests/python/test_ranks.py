@@ -193,6 +193,16 @@ def test_nodes_have_the_bits_of_one_process(family: str, precision: str) -> None
         assert train(config, world, node_size=node_size) == want, (world, node_size)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_slow_network_changes_no_bit(family: str) -> None:
+    """Many buckets, all late: whoever reads a weight or a sum before it has come reads NaN."""
+    config = config_of(family)
+    want = train(config, 1)
+    for world, node_size in ((2, 1), (4, 2)):
+        got = train(config, world, node_size=node_size, longest_message=1 << 12, late=0.003)
+        assert got == want, (world, node_size)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_parameters_that_are_cut_among_nodes(precision: str) -> None:
     config = config_of("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, precision=precision)

@@ -14,6 +14,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.run.records import Summary
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
+from test_logs import tags_of
 from tiny_run import TIMES
 from tiny_run_config import get_config
 
@@ -27,12 +28,22 @@ def config_of(text: Path, **fields: Any) -> Config:
     return config
 
 
-def run(folder: Path, text: Path, world: int, node_size: int | None = None, **fields: Any) -> Summary:
+SLOW = {"longest_message": 1 << 12, "late": 0.002}  # a network (dist.threads)
+
+
+def run(
+    folder: Path,
+    text: Path,
+    world: int,
+    node_size: int | None = None,
+    network: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Summary:
     def work(comm: Any) -> Summary:
         with Trainer(config_of(text, **fields), folder, comm=comm) as trainer:
             return trainer.fit()
 
-    summaries = on_ranks(work, world, node_size)
+    summaries = on_ranks(work, world, node_size, **(network or {}))
     assert len({summary.final_hash for summary in summaries}) == 1
     first: Summary = summaries[0]
     return first
@@ -58,8 +69,17 @@ def test_nodes_give_the_run_of_one_process(
     tiny_text: Path, tmp_path: Path, world: int, on_a_node: int
 ) -> None:
     want = run(tmp_path / "one", tiny_text, 1)
-    assert run(tmp_path / "many", tiny_text, world, on_a_node).final_hash == want.final_hash
+    assert run(tmp_path / "many", tiny_text, world, on_a_node, SLOW).final_hash == want.final_hash
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
+
+
+def test_the_log_reads_no_weight_that_has_not_come(tiny_text: Path, tmp_path: Path) -> None:
+    fields = {"log.style": "maxtext", "log.weights": True, "model.vocab_size": 2000, "train.save": False}
+    run(tmp_path / "one", tiny_text, 1, **fields)
+    run(tmp_path / "two", tiny_text, 2, 1, SLOW, **fields)
+    one, two = (tags_of(tmp_path / name / "tensorboard") for name in ("one", "two"))
+    norms = [tag for tag in one if "param" in tag]
+    assert len(norms) > 10 and all(two[tag] == one[tag] for tag in norms)
 
 
 def test_a_mesh_with_data_has_the_same_bits_and_may_change(tiny_text: Path, tmp_path: Path) -> None:

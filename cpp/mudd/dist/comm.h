@@ -67,6 +67,7 @@ struct CommOptions {
   bool debug = false;             // compare call sites of collectives
   double hang_timeout = 0;        // seconds without a sign of life until the job ends with 70; 0: never
   int64_t chunk_bytes = 1 << 30;  // largest message
+  double late = 0;  // thread ranks: seconds that a message takes, its place filled with NaN meanwhile
 };
 
 class Comm {
@@ -83,6 +84,8 @@ class Comm {
 
   // A window in which this rank has `bytes` (0 and more). All ranks of the node call it.
   virtual std::shared_ptr<Window> window(int64_t bytes) = 0;
+  // Bytes of the largest message; longer ones are cut.
+  virtual int64_t longest_message() const = 0;
   // Bytes that windows of this node may still take.
   virtual int64_t shared_bytes_free() const = 0;
   // From now on each rank is a node of its own; windows made before stay. All ranks call it.

@@ -1,6 +1,7 @@
 #include "mudd/dist/comm_threads.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -42,8 +43,8 @@ struct Job {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<Job> job, int rank)
-      : job_(std::move(job)), rank_(rank), node_size_(job_->node_size) {}
+  ThreadTransport(std::shared_ptr<Job> job, int rank, double late)
+      : job_(std::move(job)), rank_(rank), node_size_(job_->node_size), late_(late) {}
 
   Place open() override {
     Place place;
@@ -66,6 +67,8 @@ class ThreadTransport final : public Transport {
     open.data = data;
     open.bytes = bytes;
     open.key = {from, rank_, tag};
+    if (late_ > 0 && bytes > 0) std::memset(data, 0xff, static_cast<size_t>(bytes));
+    open.from = std::chrono::steady_clock::now() + std::chrono::duration<double>(late_);
     return keep(std::move(open));
   }
 
@@ -128,6 +131,7 @@ class ThreadTransport final : public Transport {
     void* data = nullptr;                      // of what is received
     int64_t bytes = 0;
     std::tuple<int, int, int> key;
+    std::chrono::time_point<std::chrono::steady_clock, std::chrono::duration<double>> from;  // when it may arrive
   };
 
   Request keep(Open open) {
@@ -136,6 +140,7 @@ class ThreadTransport final : public Transport {
   }
 
   bool receive(Request request, const Open& open) {
+    if (late_ > 0 && std::chrono::steady_clock::now() < open.from) return false;
     for (const auto& [earlier, other] : open_) {
       if (earlier == request) break;
       if (!other.taken && other.key == open.key) return false;  // messages arrive in order
@@ -157,6 +162,7 @@ class ThreadTransport final : public Transport {
 
   std::shared_ptr<Job> job_;
   int rank_, node_size_;
+  double late_;
   std::map<Request, Open> open_;
   Request last_ = 0;
   int64_t made_ = 0;
@@ -185,7 +191,7 @@ std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const 
   WindowMemory board;
   for (int r = 0; r < world; ++r) {
     if (r % node_size == 0) board = board_of(node_size);
-    auto transport = std::make_unique<ThreadTransport>(job, r);
+    auto transport = std::make_unique<ThreadTransport>(job, r, options.late);
     const Place place = transport->open();
     ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, board));
   }

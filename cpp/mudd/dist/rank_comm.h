@@ -33,6 +33,7 @@ class RankComm final : public Comm {
   const Place& place() const { return place_; }
 
   std::shared_ptr<Window> window(int64_t bytes) override;
+  int64_t longest_message() const override { return options_.chunk_bytes; }
   int64_t shared_bytes_free() const override { return transport_->shared_bytes_free(); }
   void split_nodes() override;
   void node_barrier(Site site) override;

@@ -4,18 +4,11 @@
 #include "mudd/params/units.h"
 
 namespace mudd {
-namespace {
-
-// Large enough that waiting for a bucket costs little beside summing it, small enough that the last one is short.
-constexpr int64_t kBucketBytes = 4 << 20;
-
-}  // namespace
-
 Ownership::Ownership(const ParamStore& store, const Plan& plan, int owners,
-                     const std::function<bool(const Parameter&)>& whole)
+                     const std::function<bool(const Parameter&)>& whole, int64_t bucket_bytes)
     : owners_(owners), borders_(store.count(), std::vector<int64_t>(owners + 1, 0)) {
   check(owners >= 1, "ownership", "owners: expected 1 or more, got ", owners);
-  cut_buckets(store, plan);
+  cut_buckets(store, plan, bucket_bytes);
   home_.assign(store.count(), -1);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (int u = buckets_[b].begin; u < buckets_[b].end; ++u)
@@ -28,13 +21,13 @@ Ownership::Ownership(const ParamStore& store, const Plan& plan, int owners,
   }
 }
 
-void Ownership::cut_buckets(const ParamStore& store, const Plan& plan) {
+void Ownership::cut_buckets(const ParamStore& store, const Plan& plan, int64_t bucket_bytes) {
   Bucket next;
   int64_t bytes = 0;
   for (const GradientUse& use : plan.gradients) {
     bytes += store.at(use.parameter).size() * 4;
     ++next.end;
-    if (bytes < kBucketBytes) continue;
+    if (bytes < bucket_bytes) continue;
     buckets_.push_back(next);
     next.begin = next.end;
     bytes = 0;

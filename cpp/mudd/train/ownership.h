@@ -19,9 +19,10 @@ class Ownership {
     int begin = 0, end = 0;
   };
 
-  // whole: parameters whose matrices have one owner each (an optimizer that needs them whole).
+  // whole: parameters whose matrices have one owner each (an optimizer that needs them whole). bucket_bytes: of
+  // the gradients from which on a bucket is full.
   Ownership(const ParamStore& store, const Plan& plan, int owners,
-            const std::function<bool(const Parameter&)>& whole);
+            const std::function<bool(const Parameter&)>& whole, int64_t bucket_bytes);
 
   int owners() const { return owners_; }
   // Contiguous, between borders of units; empty where the owner has nothing of it. A parameter without a gradient
@@ -32,7 +33,7 @@ class Ownership {
   int home(int parameter) const { return home_[parameter]; }
 
  private:
-  void cut_buckets(const ParamStore& store, const Plan& plan);
+  void cut_buckets(const ParamStore& store, const Plan& plan, int64_t bucket_bytes);
   void share_out(const ParamStore& store, const std::vector<int>& members,
                  const std::function<bool(const Parameter&)>& whole);
 

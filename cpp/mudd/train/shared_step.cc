@@ -9,6 +9,9 @@
 namespace mudd {
 namespace {
 
+// Large enough that waiting for a bucket costs little beside summing it, small enough that the last one is short.
+constexpr int64_t kBucketBytes = 4 << 20;
+
 // Numbers of a record before the metrics.
 enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
 
@@ -29,7 +32,8 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       gradients_(gradients),
       comm_(gradients.comm()),
       batch_sums_(batch_sums),
-      ownership_(executor.store(), executor.plan(), comm_.world(), whole) {
+      ownership_(executor.store(), executor.plan(), comm_.world(), whole,
+                 std::min(kBucketBytes, comm_.longest_message())) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
