@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -13,15 +13,15 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.dist import Comm
+from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import piece_size, pieces
 from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, ring_positions
-from mudd_core.engine.planned import Planned, plan_graph, tree_sum
-from mudd_core.graph import scopes, tape
-from mudd_core.graph.recording import Immediate, Recorder, running
-from mudd_core.graph.scopes import shards as shard_cuts
+from mudd_core.engine.planned import Planned, plan_graph
+from mudd_core.graph import scopes
+from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
 
 Array = npt.NDArray[Any]
@@ -219,12 +219,9 @@ class Model:
         planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
         planned.fill(arrays)
         planned.executor.run()
-        loss, count = planned.sums()
-        denominator = self._denominator(count, arrays)
-        scale = np.float32(1.0 / denominator)
         trained = self._trained or self.store.names()
-        gradients = {name: planned.executor.gradient(name) * scale for name in trained}
-        return loss / denominator, gradients
+        gradients = ((name, planned.executor.gradient(name)) for name in trained)  # one at a time in memory
+        return self._divided(*planned.sums(), gradients, arrays)
 
     @alone
     def loss_and_gradients_immediate(
@@ -232,20 +229,17 @@ class Model:
     ) -> tuple[float, dict[str, Array]]:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
         arrays, _ = self.checked(self.adapt(batch))
-        scope = Immediate(self.store)
-        cuts = shard_cuts(arrays["inputs"].shape[0], shards)
-        with running(scope), cuts, scopes.precision(self.precision):
-            hidden = model_function(self.config)(self.config, Batch(**arrays), None)
-            loss, count, _ = hidden.loss(arrays["targets"])
-            aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
-            tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
-        denominator = self._denominator(tree_sum(count.data), arrays)
+        loss, count, gradients = immediate.sums_and_gradients(
+            self.config, self.store, arrays, shards, self.precision
+        )
+        return self._divided(loss, count, gradients.items(), arrays)
+
+    def _divided(
+        self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
+    ) -> tuple[float, dict[str, Array]]:
+        denominator = self._denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
-        gradients = {name: leaf.grad * scale for name, leaf in scope.leaves.items() if leaf.grad is not None}
-        total = tree_sum(loss.data)
-        for further in aux:
-            total += tree_sum(further.data)
-        return total / denominator, gradients
+        return loss / denominator, {name: gradient * scale for name, gradient in gradients}
 
     def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
         if self.normalize == "all_slots":
