@@ -30,7 +30,7 @@ from mudd_core.config import to_dict  # noqa: E402
 from rank_faults import MPIRUN, Kills, instants, run_of, same  # noqa: E402
 from test_mpi_runs import ranks_of  # noqa: E402
 from test_ranks import FAMILIES, config_of  # noqa: E402
-from test_ranks_mpi import PROGRAM, end_of  # noqa: E402
+from test_ranks_mpi import PROGRAM, SHORT, end_of  # noqa: E402
 from tiny_run import TinyRun, write_text  # noqa: E402
 
 
@@ -113,9 +113,9 @@ def matrix(log: Log) -> bool:
     good = True
     for ranks in (1, 2, 4, 8):
         for node in ("host", "rank"):
-            job = mpirun_process(ranks, PROGRAM, told, node)
+            job = mpirun_process(ranks, PROGRAM, told, node, SHORT)
             out, errors = job.communicate(timeout=1800)  # 8 ranks on 2 cores crawl
-            found = json.loads(out) if job.returncode == 0 else {}
+            found = json.loads(out.splitlines()[0]) if job.returncode == 0 else {}
             differ = [case for case in configs if found.get(case) != wanted[case]]
             good &= not differ
             log.say(

@@ -34,6 +34,7 @@ if comm.rank == 0:
     print(json.dumps(comm.counters()))
 """
 CUT = str(4 << 16)  # bytes of 2^16 elements
+SHORT = str(1 << 14)  # messages, and so buckets: a small model has many
 
 
 def end_of(config: Config) -> list[object]:
@@ -52,7 +53,7 @@ def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
     }
     # As JSON: the programs then need not load torch, as test_ranks does.
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
-    code, out, errors = mpirun(ranks, PROGRAM, told, node, str(1 << 14))  # many buckets
+    code, out, errors = mpirun(ranks, PROGRAM, told, node, SHORT)
     assert code == 0, errors
     ends = json.loads(out.splitlines()[0])
     for case, config in configs.items():
