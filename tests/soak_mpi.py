@@ -38,6 +38,8 @@ class Log:
     """Lines for the screen and the file."""
 
     def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise SystemExit(f"{path} is there, and a kept log is not overwritten; give --log=FILE")
         self._file = path.open("w")
 
     def say(self, text: str) -> None:

@@ -201,7 +201,7 @@ BAD = {
     "--batch-size many": "batch_size: expected a whole number, got 'many'",
     "--batch-size 3 --batch_size 4": "batch_size is given twice: --batch-size 3 and --batch_size 4",
     "--dtype float16": "float16, which needs loss scaling; take bfloat16",
-    "--dtype int8": "dtype: expected float32 or bfloat16, got 'int8'",
+    "--dtype int8": "[jax_lm] dtype: expected float32 or bfloat16, got 'int8'",
     "--num-epochs": "--num-epochs: expected a value behind it",
 }
 

@@ -190,7 +190,7 @@ BAD = {
     "e_norm=2": "e_norm: expected true or false, got '2'",
     "sequence_len=100": "tokens_per_global_batch: expected a multiple of sequence_len (100), got 262144",
     "grad_acc_steps=3": "expected a multiple of grad_acc_steps (3)",
-    "dtype=float16": "dtype: expected one of float32, bfloat16, got 'float16'",
+    "dtype=float16": "[mu_transformer] dtype: expected one of float32, bfloat16, got 'float16'",
     "param_dtype=bfloat16": "param_dtype=bfloat16: not supported",
     "n_mesh_rows=8 n_mesh_cols=2": "8 x 2 = 16 processes by --ranks",
     "n_mesh_rows=128": "128 x 1 = 128 processes",

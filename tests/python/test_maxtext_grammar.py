@@ -136,7 +136,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("scan_layers=maybe",), "expected true or false"),
         (("per_device_batch_size=0.5",), "from 1, got 0.5"),
         (("ici_tensor_parallelism=2",), "--ranks N"),
-        (("dataset_type=tfds",), "dataset_type=grain"),
+        (("dataset_type=tfds",), "dataset_type: there is no tfds here; take dataset_type=grain"),
         (("dataset_type=pretrain_4k",), "dataset_type=pile"),
         (("dataset_type=c5",), "expected pile, grain"),
         (("adam_eps_root=1e-9",), "adam_eps_root=0"),
