@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from mudd_core.data.formats.megatron import head_bytes
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
 from mudd_core.run.trainer import Trainer
+from rank_runs import on_ranks
 
 LENGTH, BATCH, VOCAB = 8, 4, 100
 DRAW = np.random.default_rng(3)
@@ -191,6 +193,42 @@ def test_documents_are_shuffled_then_windows_by_one_random_state(tmp_path: Path)
     assert valid.arrays(0, valid.rows)["inputs"].tolist() == [
         w[:-1] for w in stream_windows(held, np.arange(9, dtype=np.int32))
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "ends"), [(49, (48, 49)), (81, (79, 81)), (100, (97, 100)), (1000, (969, 999))]
+)
+def test_documents_are_split_as_gpt_neox_does(count: int, ends: tuple[int, int], tmp_path: Path) -> None:
+    """Each share of 969 : 30 : 1 is rounded, then every end moves by what that leaves over."""
+    write_indexed(tmp_path / "d" / "x", [[n % VOCAB] * (LENGTH + 2) for n in range(count)])
+    data = prepare(config_of("megatron", tmp_path / "d", "data.shuffle=off", "train.steps=1"))
+    for split, first, last in (("train", 0, ends[0]), ("valid", ends[0], ends[1])):
+        rows = data.rows(split, RowShape(LENGTH, 1, 0))  # type: ignore[arg-type]
+        ids = np.repeat(np.arange(first, last) % VOCAB, LENGTH + 2)
+        assert rows.rows == (ids.size - 1) // LENGTH
+        assert rows.arrays(0, 1)["inputs"][0].tolist() == ids[:LENGTH].tolist()
+        assert rows.arrays(rows.rows - 1, 1)["targets"][0][-1] == ids[rows.rows * LENGTH]
+
+
+@pytest.mark.parametrize("sequences", [[[1] * 30] * 3, [[1] * 30] * 48 + [[]]])
+def test_a_set_that_holds_no_ids_out_is_refused(sequences: list[list[int]], tmp_path: Path) -> None:
+    write_indexed(tmp_path / "d" / "x", sequences)
+    data = prepare(config_of("megatron", tmp_path / "d"))
+    with pytest.raises(UserError, match=r"for valid, got 0 ids .* give data\.eval_path"):
+        data.rows("valid", RowShape(LENGTH, BATCH, 0))
+
+
+@pytest.mark.parametrize("pipeline", ["pile", "megatron", "features"])
+def test_two_ranks_read_the_rows_of_one_process(pipeline: str, tmp_path: Path) -> None:
+    config = made(pipeline, tmp_path / "d")
+
+    def work(comm: Any) -> str:
+        with Trainer(config, comm=comm) as trainer:
+            return str(trainer.fit().final_hash)
+
+    with Trainer(config, progress=None) as trainer:
+        whole = str(trainer.fit().final_hash)
+    assert set(on_ranks(work, 2)) == {whole}
 
 
 def test_maps_beside_the_data_set_are_read_and_checked(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ shuffled documents (megatron_maps.py); validation documents follow those of trai
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from mudd_core.data.pipelines.pipeline import RowShape
 from mudd_core.data.sources import sources_of
 
 PARTS: tuple[str, ...] = ()
-_PARTS_OF_1000 = (969, 30)  # GPT-NeoX's default of documents for training and validation
+_PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default of documents for training, validation and test
 
 
 class Sequences:
@@ -159,9 +160,15 @@ def _in_order(index: Index, seq_len: int) -> bool:
 
 def _of_split(split: Split, count: int) -> Int64:
     """Documents of a split where one data set serves both."""
-    first = round(count * _PARTS_OF_1000[0] / 1000)
-    second = first + round(count * _PARTS_OF_1000[1] / 1000)
-    return np.arange(first) if split == "train" else np.arange(first, second)
+    first, second, last = _rounded_ends(count)
+    left = last - count  # what rounding adds or lacks moves all ends, as in GPT-NeoX
+    return np.arange(first - left) if split == "train" else np.arange(first - left, second - left)
+
+
+def _rounded_ends(count: int) -> tuple[int, int, int]:
+    """Where training, validation and test would end, each share rounded alone."""
+    first, second, last = itertools.accumulate(round(part / 1000 * count) for part in _PARTS_OF_1000)
+    return first, second, last
 
 
 def prepare(config: Config, how: Preparation) -> MegatronData:
@@ -182,6 +189,8 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
     rule = {"megatron": 1, "shuffle": settings.shuffle, "epochs": settings.epochs}
     if not _in_order(train.index, config.train.seq_len):
         rule["of_steps"] = settings.epochs or maps.epochs_for(samples, tokens, config.train.seq_len)
+        if valid is train and _rounded_ends(train.index.sizes.size)[-1] != train.index.sizes.size:
+            rule["split"] = "ends moved"  # earlier commits had other rows for these counts
     pairs = [path for one in (train, valid) for path in pair_of(one.path)]
     fingerprint = fingerprint_of(pairs, rule, how.fingerprint)
     counts = (int(train.index.sizes.size), int(valid.index.sizes.size) if found.valid else 0)

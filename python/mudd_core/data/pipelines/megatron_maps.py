@@ -59,7 +59,9 @@ def built(sizes: npt.NDArray[np.int32], chosen: Int64, epochs: int, seq_len: int
 def window_starts(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any], seq_len: int) -> Int64:
     """Where each window begins, and where the last one ends."""
     ends = np.cumsum(sizes[documents], dtype=np.int64)
-    count = (int(ends[-1]) - 1) // seq_len if ends.size else 0
+    if not ends.size or not ends[-1]:  # no ids: no window
+        return np.zeros((1, 2), np.int64)
+    count = (int(ends[-1]) - 1) // seq_len
     ids = np.arange(count + 1, dtype=np.int64) * seq_len
     place = np.searchsorted(ends, ids, side="right")
     place[0] = 0

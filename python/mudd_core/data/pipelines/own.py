@@ -113,7 +113,7 @@ def gives_text(settings: DataConfig, reader: Reader) -> bool:
     )
 
 
-class IdRows(DocumentData):
+class ReaderIds(DocumentData):
     """Rows of ids."""
 
     frame: ClassVar[Frame] = "ids"
@@ -142,7 +142,7 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
     """The items of a reader, tokenized unless they are ids."""
     settings = config.data
     text = gives_text(settings, reader)
-    kind: type[DocumentData] = pack.PackData if text else IdRows
+    kind: type[DocumentData] = pack.PackData if text else ReaderIds
     source = DocumentSource(
         ReaderTexts("train", reader, settings.path),
         ReaderTexts("valid", reader, settings.path, empty=True),
