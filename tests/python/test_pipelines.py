@@ -143,6 +143,23 @@ def test_a_killed_build_goes_on_behind_its_last_file(
     assert not list((tmp_path / "b").glob("*.parts"))
 
 
+def test_a_build_that_data_refuse_leaves_nothing_half_made(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What mends the data changes the name of their cache, so nobody would go on with the finished parts."""
+    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "0.jsonl").write_bytes((texts / "0.jsonl").read_bytes())
+    (folder / "1.jsonl").write_text('{"text": 5}\n')
+    words = (f"data.path={folder}", f"data.cache_dir={tmp_path}/c")
+    with pytest.raises(FormatError, match=r"1\.jsonl"):
+        prepare(_config("pack", texts, *words), progress=quiet)
+    with pytest.raises(UserError, match="those there: text"):
+        prepare(_config("pack", texts, *words, "data.column=body"), progress=quiet)
+    assert {path.suffix for path in (tmp_path / "c").iterdir()} == {".lock"}
+
+
 def test_files_named_by_eval_match_validate_and_do_not_train(texts: Path) -> None:
     prepared = prepare(_config("pack", texts, "data.eval_match=1.jsonl"), progress=quiet)
     assert prepared.rows("valid", RowShape(LENGTH, BATCH, 0)).rows == 220

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mudd_core.base.errors import StopRequestedError, UserError
+from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.data.cache import FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_build import ENCODE_BYTES, Spool, unwritten, write_h5, write_synced
 from mudd_core.data.cache_folder import locked
@@ -79,6 +79,9 @@ def documents_cache(
                 _Build(root, name, source, tokenizer, progress).run()
             except OSError as e:
                 raise unwritten(root / name, e) from None
+            except (FormatError, UserError):  # what mends it changes the name: nobody would go on here
+                shutil.rmtree(root / f"{name}.parts", ignore_errors=True)
+                raise
     return open_cache(root / name)
 
 
