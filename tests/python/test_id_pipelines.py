@@ -319,6 +319,17 @@ def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
         prepare(config_of("pile", tmp_path / "d", "data.format=tfrecord"))
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "eval_file"), [("pile", "pile.tfrecord.b0"), ("megatron", "x"), ("features", "train-0")]
+)
+def test_validation_files_that_train_too_are_warned_of(pipeline: str, eval_file: str, tmp_path: Path) -> None:
+    config = made(pipeline, tmp_path / "d")
+    assert not [line for line in prepare(config).describe() if line.startswith("warning")]
+    both = replace(config.data, eval_path=f"{tmp_path}/d/{eval_file}", eval_match="")
+    lines = prepare(replace(config, data=both)).describe()
+    assert any(line.startswith("warning") and "train" in line for line in lines), lines
+
+
 def test_rows_of_unequal_length_are_refused(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     good = '{"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [2, -100]}\n'

@@ -174,6 +174,7 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
     lines = (
         "pipeline    features: rows of ids, mask and labels",
         f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",
+        *(f"warning     {warning}" for warning in found.warnings),
     )
     tokens = counts[0] * config.train.seq_len
     return FeatureData(config, fingerprint, tokens, (counts[0], counts[1]), lines, folder=folder)

@@ -198,5 +198,6 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
         f"pipeline    megatron: {train.path}, ids of {train.index.kind}",
         f"train       {counts[0]:,} sequences, {tokens:,} ids",
         f"valid       {f'{counts[1]:,} sequences' if found.valid else '30 of 1000 documents'}",
+        *(f"warning     {warning}" for warning in found.warnings),
     )
     return MegatronData(config, fingerprint, tokens, counts, lines, train=train, valid=valid, samples=samples)
