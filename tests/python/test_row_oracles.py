@@ -193,8 +193,8 @@ def test_a_far_batch_is_found_by_the_kept_starts(
     spec, starts = stored([[0, *range(1, 2 + n % 7), 0] for n in range(200)])
     options: dict[str, Any] = {"starts": starts, "longest": 15, "tail": 1, "batch_size": 2, "seed": 4}
     first = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
-    place = first.start_of(20_000)
-    assert (tmp_path / "starts").stat().st_size > 8 * 16_000
+    place = first.start_of(24_000)
+    assert (tmp_path / "starts").stat().st_size > 8 * 23_000  # nearly all: a resume packs few batches again
     again = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
-    assert again.start_of(20_000) == place
+    assert again.start_of(24_000) == place
     assert read(again, 30_000, 2, 16)["inputs"].tolist() == read(first, 30_000, 2, 16)["inputs"].tolist()

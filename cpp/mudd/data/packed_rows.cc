@@ -89,10 +89,7 @@ bool PackedRows::extend() {
     return false;
   }
   starts_.push_back(end);
-  if (!options_.index.empty() && starts_.size() >= saved_ + std::max<size_t>(1024, saved_ / 4)) {
-    save_index();
-    saved_ = starts_.size();
-  }
+  keep_index(4);  // seldom, since many may follow
   return true;
 }
 
@@ -101,6 +98,7 @@ int64_t PackedRows::start_of(int64_t batch) {
   const size_t wanted = static_cast<size_t>(batch + options_.workers);  // then the batch is known to be whole
   while (starts_.size() <= wanted)
     check(extend(), "pack", "the data end before batch ", batch, " (data.epochs=", options_.epochs, ")");
+  keep_index(64);  // so a resume packs few batches again
   return starts_[static_cast<size_t>(batch)];
 }
 
@@ -154,6 +152,13 @@ void PackedRows::load_index() {
   } catch (const io::IoError&) {  // there is none yet
   } catch (const FormatError&) {
   }
+}
+
+// Saves the starts if those that are not saved are more than a part of the others.
+void PackedRows::keep_index(size_t part) {
+  if (options_.index.empty() || starts_.size() < saved_ + std::max<size_t>(1024, saved_ / part)) return;
+  save_index();
+  saved_ = starts_.size();
 }
 
 void PackedRows::save_index() const {

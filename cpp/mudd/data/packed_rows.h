@@ -46,6 +46,7 @@ class PackedRows final : public RowPlan {
   int64_t first_fit(int64_t length);
   void take_free(size_t row, int64_t length);
   void load_index();
+  void keep_index(size_t part);
   void save_index() const;
 
   DocumentTable documents_;
