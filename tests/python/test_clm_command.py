@@ -107,6 +107,9 @@ def test_a_work_directory_of_ones_own(words: list[str]) -> None:
     ("word", "message"),
     [
         ("max_stepz=1", "did you mean 'max_steps'?"),
+        ("nothing_like_it=1", "there is no key 'nothing_like_it'\n"),
+        ("sched.warmup_steps=3", "; +sched.warmup_steps=... adds it"),
+        ("max_length=0", "[hydra] max_length: expected at least 1, got 0"),
         ("+warmup=1", "there is no key 'warmup' in this grammar"),
         ("+warmup_ratio=1", "did you mean 'sched.warmup_ratio'?"),
         ("sched=CosineAnneal", "did you mean 'CosineAnnealing'?"),

@@ -82,6 +82,15 @@ def test_a_vocabulary_below_the_tokenizers_is_found_before_text_is_read() -> Non
     assert resolved_model(larger, expected_vocabulary(larger)).vocab_size == 300
 
 
+def test_a_vocabulary_without_all_bytes_is_found_before_a_tokenizer_is_trained() -> None:
+    with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 257, got 256"):
+        config = load_config("tiny.py", ["model.vocab_size=256"])
+        resolved_model(config, expected_vocabulary(config))
+    # Smaller than data.vocab_size: a short text may have no more pairs to join.
+    smaller = load_config("tiny.py", ["model.vocab_size=257"])
+    assert resolved_model(smaller, expected_vocabulary(smaller)).vocab_size == 257
+
+
 def test_batch_size_is_that_of_training() -> None:
     config = load_config("tiny.py", ["--batch-size", "6"])
     assert (config.train.batch_size, config.eval.batch_size) == (6, 0)

@@ -72,11 +72,14 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
 def expected_vocabulary(config: Config) -> int:
     """Return the size of the vocabulary as far as it is known without reading the text."""
     from mudd_core.data.source_check import IDS_ALONE
+    from mudd_core.data.tokenize import LOWEST_BPE_SIZE
 
     asked = config.model.vocab_size
     tokenizer = config.data.tokenizer
-    if asked and (config.data.pipeline in IDS_ALONE or tokenizer == "bpe" or is_url(tokenizer)):
-        return asked  # a trained vocabulary may come out smaller than data.vocab_size
+    if asked and (config.data.pipeline in IDS_ALONE or is_url(tokenizer)):
+        return asked
+    if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
+        return max(asked, LOWEST_BPE_SIZE)
     return max(asked, _tokenizer_size(config))
 
 

@@ -18,8 +18,11 @@ _MOST_SHARDS = 256
 _TOKENS_OF_A_RUN = 32768  # of the graph: more sequences go in several runs, whose sums are the same bits
 
 
-def _refuse(expected: str, value: Value) -> ValueError:
-    return ValueError(f"expected {expected}, got {value!r}")
+def _refuse(expected: str, value: Value, key: str = "") -> ValueError:
+    """The error of a value; key: the one at fault, where another key may be the one that is converted."""
+    return ValueError(
+        f"{key}: expected {expected}, got {value!r}" if key else f"expected {expected}, got {value!r}"
+    )
 
 
 def whole_of(keys: Keys, key: str, low: int | None = None) -> int:
@@ -28,9 +31,9 @@ def whole_of(keys: Keys, key: str, low: int | None = None) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _refuse("a whole number", value)
+        raise _refuse("a whole number", value, key)
     if low is not None and value < low:
-        raise _refuse(f"at least {low}", value)
+        raise _refuse(f"at least {low}", value, key)
     return value
 
 
@@ -38,7 +41,7 @@ def real_of(keys: Keys, key: str) -> float:
     """A finite number."""
     value = keys[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _refuse("a finite number", value)
+        raise _refuse("a finite number", value, key)
     return float(value)
 
 
@@ -46,7 +49,7 @@ def flag_of(keys: Keys, key: str) -> bool:
     """True or false; null is false."""
     value = keys[key]
     if not isinstance(value, bool | None):
-        raise _refuse("true or false", value)
+        raise _refuse("true or false", value, key)
     return bool(value)
 
 
@@ -54,7 +57,7 @@ def text_of(keys: Keys, key: str) -> str:
     """A string, empty for null."""
     value = keys[key]
     if isinstance(value, bool | list | dict):
-        raise _refuse("a string", value)
+        raise _refuse("a string", value, key)
     return "" if value is None else str(value)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.config.keys.hydra import ROWS
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.hydra.files import Folders, HydraFile, read_file
 from mudd_core.grammars.hydra.tree import deep_copy, delete_at, known_paths, merge, put_at, value_at
@@ -216,6 +217,6 @@ def _apply(found: Composed, word: HydraWord) -> None:
 
 def missing_key(word: HydraWord, found: Composed) -> str:
     """What to say of a key that the config does not have."""
-    hint = nearest(word.key, known_paths(found.tree, branches=True))
-    more = f", or +{word.key}=... to add it" if word.kind == "change" and not hint else ""
-    return f"there is no key '{word.key}'{hint}{more}"
+    if word.kind == "change" and any(row.name == word.key for row in ROWS):
+        return f"there is no key '{word.key}' in these files; +{word.key}=... adds it"
+    return f"there is no key '{word.key}'{nearest(word.key, known_paths(found.tree, branches=True))}"
