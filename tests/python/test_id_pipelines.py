@@ -363,3 +363,34 @@ def test_files_that_come_back_are_read_again(pipeline: str, tmp_path: Path) -> N
         data.rows("train", shape).arrays(0, BATCH)
     (tmp_path / "gone").rename(tmp_path / "d")
     assert (data.rows("train", shape).arrays(0, BATCH)["inputs"] == first).all()
+
+
+def test_an_edit_in_the_middle_of_feature_rows_does_not_go_unnoticed(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "rows"
+
+    def write(first: int) -> None:
+        ids = np.arange(20000 * LENGTH).reshape(20000, LENGTH) % 97
+        ids[10000, 0] = first
+        table = pa.table(
+            {"input_ids": ids.tolist(), "attention_mask": (ids * 0 + 1).tolist(), "labels": ids.tolist()}
+        )
+        folder.mkdir(exist_ok=True)
+        pq.write_table(
+            table, folder / "a.parquet", use_dictionary=False, compression="none", write_statistics=False
+        )
+
+    write(5)
+    write_feature_rows(folder / "val_x.parquet", 8)
+    config = config_of("features", folder, "data.eval_match=val_x")
+    made = prepare(config)
+    size = (folder / "a.parquet").stat().st_size
+    write(6)
+    assert (folder / "a.parquet").stat().st_size == size
+    with pytest.raises(FormatError, match=r"a\.parquet.* has been edited"):
+        prepare(config)
+    assert prepare(config, fingerprint=made.fingerprint).documents == made.documents
+    write(5)
+    assert prepare(config).fingerprint == made.fingerprint

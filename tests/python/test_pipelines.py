@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ import pytest
 from mudd_core import data as mudd_data
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, load_config
-from mudd_core.data.pipelines import RowShape, documents, parts_of, prepare
+from mudd_core.data.cache import fingerprint_of
+from mudd_core.data.pipelines import RowShape, documents, documents_build, own, parts_of, prepare
+from mudd_core.data.pipelines.cached import Cached
+from mudd_core.data.tokenize import train_bpe
+from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
 from text_settings import quiet
@@ -115,13 +120,35 @@ def test_one_batch_again_and_again(texts: Path, kind: str) -> None:
         assert trainer.step().loss != trainer.step().loss
 
 
+@pytest.mark.parametrize("kind", ["pack", "rows", "blocks", "own_text"])
+def test_names_of_special_tokens_are_those_tokens_but_not_in_runs_of_before(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    line = json.dumps({"text": "ab<|endoftext|>ba"}) + "\n"
+    (source / "a.jsonl").write_text(line * 300)
+    (tmp_path / "tokenizer.json").write_bytes(train_bpe([b"ab ba"], 1, 257))
+    tokenizer = tmp_path / "tokenizer.json"
+    monkeypatch.setitem(own._registered, "own_text", lambda _: ["ab<|endoftext|>ba"] * 300)
+    config = _config(kind, source, f"data.tokenizer={tokenizer}", f"data.cache_dir={tmp_path}/cache")
+    made = prepare(config, progress=quiet)
+    assert isinstance(made, Cached)
+    around = {"pack": 2, "own_text": 2, "rows": 0, "blocks": 0}[kind]
+    assert made.cache.document_starts("train")[1] == 5 + around
+
+    earlier = fingerprint_of(made.cache.corpus_hash, find_tokenizer(str(tokenizer), 0).identity)
+    resumed = prepare(config, fingerprint=earlier, progress=quiet)
+    assert isinstance(resumed, Cached)
+    assert resumed.fingerprint == earlier != made.fingerprint
+    assert resumed.cache.document_starts("train")[1] == 17 + around
+
+
 def test_a_killed_build_goes_on_behind_its_last_file(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "GROUP_BYTES", 1)
     whole = prepare(_config("pack", texts, f"data.cache_dir={tmp_path}/a"), progress=quiet)
-    from mudd_core.data.pipelines import documents_build
-
     read: list[int] = []
     encode = documents_build.framed
 
@@ -158,6 +185,60 @@ def test_a_build_that_data_refuse_leaves_nothing_half_made(
     with pytest.raises(UserError, match="those there: text"):
         prepare(_config("pack", texts, *words, "data.column=body"), progress=quiet)
     assert {path.suffix for path in (tmp_path / "c").iterdir()} == {".lock"}
+
+
+def _edit_in_the_middle(file: Path) -> None:
+    """Another letter behind the first 64 KiB, in a file of the same size."""
+    data = bytearray(file.read_bytes())
+    at = data.index(b"word", len(data) // 2)
+    data[at : at + 4] = b"next"
+    file.write_bytes(data)
+
+
+@pytest.fixture
+def long_text(tmp_path: Path) -> Path:
+    """A jsonl file of which the first and the last 64 KiB are not all."""
+    (tmp_path / "long").mkdir()
+    line = json.dumps({"text": "a word of a text " * 8}) + "\n"
+    (tmp_path / "long" / "a.jsonl").write_text(line * 1500)
+    return tmp_path / "long"
+
+
+@pytest.mark.parametrize("kind", ["text", "pack", "rows", "blocks"])
+def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_text: Path) -> None:
+    config = _config(kind, long_text)
+    made = prepare(config, progress=quiet)
+    file = long_text / "a.jsonl"
+    os.utime(file, ns=(1, 1))
+    assert prepare(config, progress=quiet).seal == made.seal  # touched, with the same content
+
+    _edit_in_the_middle(file)
+    with pytest.raises(
+        FormatError, match=r"a\.jsonl.* has been edited since the cache .* take another data.cache_dir"
+    ):
+        prepare(config, progress=quiet)
+    assert prepare(config, fingerprint=made.fingerprint, progress=quiet).seal == made.seal
+    anew = prepare(_config(kind, long_text, f"data.cache_dir={long_text}-anew"), progress=quiet)
+    assert anew.seal != made.seal
+
+
+@pytest.mark.parametrize("kind", ["text", "pack"])
+def test_an_edit_while_a_cache_is_built_ends_the_build(
+    kind: str, long_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = documents_build.framed
+
+    def edited(*args: Any) -> Any:
+        if not edits:
+            edits.append(_edit_in_the_middle(long_text / "a.jsonl"))
+        return encode(*args)
+
+    edits: list[None] = []
+    monkeypatch.setattr(documents_build, "framed", edited)
+    with pytest.raises(FormatError, match="has been edited"):
+        prepare(_config(kind, long_text), progress=quiet)
+    assert {path.suffix for path in long_text.with_name("long-cache").iterdir()} == {".lock"}
+    prepare(_config(kind, long_text), progress=quiet)
 
 
 def test_files_named_by_eval_match_validate_and_do_not_train(texts: Path) -> None:

@@ -129,6 +129,37 @@ def test_a_sentencepiece_model_gives_the_ids_of_its_library(model: bytes, tmp_pa
         assert "".join(stream(i) for i in made.encode("the river")) == "the river"
 
 
+def test_names_of_special_tokens_are_tokens_where_the_original_programs_have_them_so(
+    model: bytes, tmp_path: Path
+) -> None:
+    import sentencepiece
+    from tokenizers import Tokenizer as Library
+
+    (tmp_path / "tokenizer.json").write_bytes(TRAINED)
+    text = "the<|endoftext|> river</s>holds"
+    source = find_tokenizer(str(tmp_path), 0).reading_names()
+    made = stored_tokenizer(source.identity, TRAINED, "stored")
+    expected = Library.from_str(TRAINED.decode()).encode(text).ids
+    assert expected.count(0) == 1
+    assert made.encode_documents([text.encode()])[0].tolist() == made.encode(text) == expected
+    assert 0 not in find_tokenizer(str(tmp_path), 0).make().encode(text)
+
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    made = find_tokenizer(str(tmp_path), 0).reading_names().make()
+    first, second = library.encode("the<|endoftext|> river"), library.encode("holds")
+    texts = [text.encode(), b"</s>", b"", b"<s><unk>holds"]
+    rows = [row.tolist() for row in made.encode_documents(texts, template=True)]
+    assert rows == [[*first, 2, *second], [2], [], [1, 0, *second]]
+    assert made.encode("holds") == second
+
+
+def test_a_tokenizer_of_bytes_or_trained_here_keeps_its_rule() -> None:
+    for name in ("bytes", "bpe"):
+        assert find_tokenizer(name, 300).reading_names() == find_tokenizer(name, 300)
+
+
 def test_the_template_of_a_model_is_that_of_its_program(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(model)
     (plain,) = find_tokenizer(str(tmp_path), 0).make().encode_documents([b"the"], template=True)

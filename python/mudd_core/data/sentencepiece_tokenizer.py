@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,7 @@ class SentencePieceTokenizer:
                 "it, and the folder in data.tokenizer"
             )
         self.eos_id: int = end
+        self._names = self._special_pieces() if special.names else {}
         self._begin = [self.bos_id] if special.begins and self.bos_id is not None else []
         self._end = [self.eos_id] if special.ends else []
 
@@ -70,11 +72,30 @@ class SentencePieceTokenizer:
             raise FormatError(self._file, 0, f"id {named} is outside its vocabulary of {self.vocab_size}")
         return named
 
+    def _special_pieces(self) -> dict[str, int]:
+        """The names that are tokens wherever they are in a text."""
+        ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
+        return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without the end of a document."""
         text.encode("utf-8")
-        ids: list[int] = self._guard(lambda: self._model.encode(text))
-        return ids
+        return self._all_ids([text])[0]
+
+    def _all_ids(self, texts: list[str]) -> list[list[int]]:
+        """Ids of texts; what is between names of special tokens is encoded alone, as LlamaTokenizer does."""
+        if not any(name in text for name in self._names for text in texts):
+            whole: list[list[int]] = self._guard(lambda: self._model.encode(texts))
+            return whole
+        between = re.compile("(" + "|".join(map(re.escape, self._names)) + ")")
+        parts = [[part for part in between.split(text) if part] for text in texts]
+        ids = iter(
+            self._guard(lambda: self._model.encode([p for of in parts for p in of if p not in self._names]))
+        )
+        return [
+            [i for part in of for i in ([self._names[part]] if part in self._names else next(ids))]
+            for of in parts
+        ]
 
     def _guard(self, call: Callable[[], Any]) -> Any:
         """What a call of the library gives; FormatError where the model makes it fail."""
@@ -87,8 +108,7 @@ class SentencePieceTokenizer:
         """Ids of UTF-8 documents; template: between the begin and the end that its program adds."""
         begin, end = (self._begin, self._end) if template else ([], [])
         lines = [text.decode("utf-8") for text in texts]
-        encoded = self._guard(lambda: self._model.encode(lines))
-        return [np.array([*begin, *ids, *end], np.int64) for ids in encoded]
+        return [np.array([*begin, *ids, *end], np.int64) for ids in self._all_ids(lines)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; the end of a document becomes `<|endoftext|>`."""

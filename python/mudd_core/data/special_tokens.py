@@ -19,7 +19,8 @@ BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[BOS]")
 class SpecialIds:
     """Ids that tokenizer_config.json names, None where it names none.
 
-    begins, ends: whether the template of a model without one of its own (tokenizer.model) adds them.
+    begins, ends: whether the template of a model without one of its own (tokenizer.model) adds them. names: whether
+    the name of a special token in a text is that token, as in the original programs.
     """
 
     bos: int | None = None
@@ -27,6 +28,7 @@ class SpecialIds:
     pad: int | None = None
     begins: int | None = None
     ends: int | None = None
+    names: int | None = None
 
     def text(self) -> str:
         """As part of a tokenizer's identity: ` bos=1 eos=2`; empty where nothing is named."""

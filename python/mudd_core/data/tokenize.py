@@ -5,8 +5,8 @@ documents (end of document is id 0). A tokenizer.json: any other, checked first.
 fourth. The `tokenizers` library is imported only when text is encoded or a vocabulary trained; decoding a byte-level
 vocabulary needs no library.
 
-The end-of-document token never comes out of text: `<|endoftext|>` written in a document is encoded as
-ordinary bytes.
+The end-of-document token does not come out of text: `<|endoftext|>` written in a document is encoded as ordinary
+bytes, except where SpecialIds.names asks for the rule of the original programs.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class JsonTokenizer(_ByteVocabulary):
         self.eos_id = _end_of_document(ids, file) if special.eos is None else special.eos
         self.bos_id = usual_begin(ids) if special.bos is None else special.bos
         self.pad_id = special.pad
+        self._reads_names = bool(special.names)
         self._is_byte_level = _is_byte_level(content)
         self._needs_trial = not has_own_form(content)
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
@@ -120,7 +121,7 @@ class JsonTokenizer(_ByteVocabulary):
             library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
             library.no_truncation()
             library.no_padding()
-            library.encode_special_tokens = True  # names of special tokens in a text are text
+            library.encode_special_tokens = not self._reads_names  # True: as text
             self._library = library
         return self._library
 

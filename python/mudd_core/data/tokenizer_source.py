@@ -6,7 +6,7 @@ bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (tokenize
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -41,6 +41,12 @@ class TokenizerSource:
         if self.kind == "bpe":  # another version of the library might train another vocabulary
             return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}"
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
+
+    def reading_names(self) -> TokenizerSource:
+        """The same for pipelines of the original programs, where a name such as `</s>` in a text is that token."""
+        if self.kind not in ("json", "sentencepiece"):
+            return self  # ours alone: no other program has their ids
+        return replace(self, special=replace(self.special, names=1))
 
     def make(self) -> Tokenizer:
         """The tokenizer; not for a bpe that is still to be trained."""

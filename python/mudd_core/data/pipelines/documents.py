@@ -44,6 +44,9 @@ class Texts(Protocol):
     def identity(self) -> list[Any]:
         """What decides the documents, for a digest."""
 
+    def whole_files(self) -> Sequence[Path]:
+        """Files that are read to their end."""
+
 
 @dataclass(frozen=True)
 class TextFiles:
@@ -67,6 +70,9 @@ class TextFiles:
     def identity(self) -> list[Any]:
         """Name, size, first and last bytes of the files; their format."""
         return [list(map(file_digest, self.files)), self.named, self.column]
+
+    def whole_files(self) -> Sequence[Path]:
+        return self.files
 
     def groups(self) -> list[TextFiles]:
         """Consecutive files, of at least GROUP_BYTES together, or a larger file alone."""
@@ -95,6 +101,10 @@ class DocumentSource:
         """Name of the content: what decides the documents, their frame and split."""
         parts = [t.identity() for t in (self.train, self.valid)]
         return hashlib.sha256(json.dumps([parts, self.frame, self.hold_out]).encode()).hexdigest()
+
+    def whole_files(self) -> list[Path]:
+        """Files of both splits that are read to their end."""
+        return [file for t in (self.train, self.valid) for file in t.whole_files()]
 
     def bytes(self) -> int:
         """Of all files."""

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from mudd_core.data.cache_build import ENCODE_BYTES, Spool, unwritten, write_h5,
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.corpus import Progress, Split, is_held_out
 from mudd_core.data.pipelines.documents import DocumentSource, Texts, framed
+from mudd_core.data.source_notes import SourceNote, drop_notes, keep_notes, note_of, require_unchanged
 from mudd_core.data.tokenize import ByteTokenizer, Tokenizer, train_bpe
 from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer
 
@@ -72,6 +73,7 @@ def documents_cache(
     """The cache of documents, built under its lock unless it is there. SaveError if the disk refuses."""
     name = cache_name(source, tokenizer)
     if (root / name).is_dir():
+        require_unchanged(root, name, source.whole_files())
         return open_cache(root / name)
     with locked(root, f"{name}.lock", progress):
         if not (root / name).is_dir():
@@ -81,6 +83,7 @@ def documents_cache(
                 raise unwritten(root / name, e) from None
             except (FormatError, UserError):  # what mends it changes the name: nobody would go on here
                 shutil.rmtree(root / f"{name}.parts", ignore_errors=True)
+                drop_notes(root, name)
                 raise
     return open_cache(root / name)
 
@@ -142,6 +145,7 @@ class _Build:
         lengths: dict[Split, list[int]] = {"train": [], "valid": []}
         sizes = dict.fromkeys(SPLITS, 0)
         files = [0] * len(group.files)  # training documents of each
+        notes = [note_of(file) for file in group.whole_files()]
         outs = {s: self._ids(number, s).open("wb") for s in SPLITS}
         try:
             for batch in _batches(group.texts()):
@@ -162,7 +166,7 @@ class _Build:
                 out.close()
         for split in SPLITS:
             _write_anew(self._lengths(number, split), np.array(lengths[split], np.uint32).tobytes())
-        summary = json.dumps({"bytes": sizes, "train_files": files})
+        summary = json.dumps({"bytes": sizes, "train_files": files, "sources": list(map(asdict, notes))})
         new = self._summary(number).with_suffix(".new")
         _write_anew(new, summary.encode())
         os.replace(new, self._summary(number))
@@ -193,6 +197,9 @@ class _Build:
             "vocab_size": maker.vocab_size,
             "eos_id": maker.eos_id,
         }
+        notes = [SourceNote(**note) for n in range(parts) for note in self._read(n).get("sources", [])]
+        keep_notes(self._root, self._name, notes)
+        require_unchanged(self._root, self._name, self._source.whole_files())  # while they were read
         _core.remove_dead_temporaries(str(self._root), self._name)
         folder = _core.AtomicFolder(str(self._root), self._name, str(os.getpid()))
         try:

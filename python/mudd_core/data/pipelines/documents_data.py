@@ -25,6 +25,7 @@ from mudd_core.data.pipelines.documents import DocumentSource, Frame, document_s
 from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, documents_cache
 from mudd_core.data.pipelines.pipeline import Rows, RowShape
 from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.source_notes import require_unchanged
 from mudd_core.data.streaming.choose import is_streamed
 from mudd_core.data.streaming.data import StreamData, require_readable, tell
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
@@ -168,10 +169,14 @@ def _located(
         for warning in source.warnings:
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
+    earlier = cache_name(source, found)  # before pipelines read names of special tokens
+    if settings.pipeline != "text" and isinstance(found, TokenizerSource) and how.fingerprint != earlier:
+        found = found.reading_names()
     name = cache_name(source, found)
     if how.fingerprint is not None and name != how.fingerprint:
         raise UserError(changed(how.fingerprint, name))
     if (root / name).is_dir():
+        require_unchanged(root, name, source.whole_files())
         return open_cache(root / name)
     return _Missing(root, name, source, found)
 

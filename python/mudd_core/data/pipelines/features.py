@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ from mudd_core.data.pipelines.ids_data import (
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pipeline import Int32, RowShape
-from mudd_core.data.sources import sources_of
+from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
+from mudd_core.data.sources import Sources, sources_of
 
 PARTS = ("key_mask",)
 _COLUMNS = ("input_ids", "attention_mask", "labels")
@@ -137,6 +139,29 @@ def _keep(files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, h
     return count
 
 
+def _build(root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation) -> None:
+    """Keep the rows of both splits. FormatError, and no folder, where the files are damaged or edited meanwhile."""
+    if how.before_build is not None:
+        how.before_build()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = (*found.train, *found.valid)
+    try:
+        keep_notes(root, folder.name, [note_of(path) for path in files])
+        for split, chosen in (("train", found.train), ("valid", found.valid)):
+            target = folder / f"{split}.npy"
+            _keep(chosen, found.format, vocab_size, target, how)
+            digest = hashlib.sha256()
+            with target.open("rb") as kept:
+                while block := kept.read(1 << 20):
+                    digest.update(block)
+            target.with_suffix(".sha256").write_text(digest.hexdigest() + "\n")
+        require_unchanged(root, folder.name, files)
+    except (FormatError, UserError):
+        shutil.rmtree(folder, ignore_errors=True)
+        drop_notes(root, folder.name)
+        raise
+
+
 def _checked(path: Path) -> int:
     """The number of rows of a kept array; FormatError if it changed since it was written."""
     with BoundedFile(path) as file:
@@ -155,22 +180,16 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data)
     require_validation(found.valid, config)
-    fingerprint = fingerprint_of((*found.train, *found.valid), {"features": 1}, how.fingerprint)
-    folder = Path(config.data.cache_dir or "runs/cache").absolute() / f"features-{fingerprint}"
-    counts = []
-    for split, files in (("train", found.train), ("valid", found.valid)):
-        target = folder / f"{split}.npy"
-        if not target.with_suffix(".sha256").is_file():
-            if how.before_build is not None:
-                how.before_build()
-            folder.mkdir(parents=True, exist_ok=True)
-            _keep(files, found.format, vocab_size, target, how)
-            digest = hashlib.sha256()
-            with target.open("rb") as kept:
-                while block := kept.read(1 << 20):
-                    digest.update(block)
-            target.with_suffix(".sha256").write_text(digest.hexdigest() + "\n")
-        counts.append(_checked(target))
+    files = (*found.train, *found.valid)
+    fingerprint = fingerprint_of(files, {"features": 1}, how.fingerprint)
+    root = Path(config.data.cache_dir or "runs/cache").absolute()
+    folder = root / f"features-{fingerprint}"
+    kept = all((folder / f"{split}.sha256").is_file() for split in ("train", "valid"))
+    if how.fingerprint is None and kept:
+        require_unchanged(root, folder.name, files)
+    if not kept:
+        _build(root, folder, found, vocab_size, how)
+    counts = [_checked(folder / f"{split}.npy") for split in ("train", "valid")]
     lines = (
         "pipeline    features: rows of ids, mask and labels",
         f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",

@@ -81,6 +81,11 @@ class ReaderTexts:
     def groups(self) -> list[ReaderTexts]:
         return [] if self.empty else [self]
 
+    def whole_files(self) -> list[Path]:
+        """What data.path names, where that is one file."""
+        file = Path(self.path)
+        return [] if self.empty or not file.is_file() else [file]
+
     def identity(self) -> list[Any]:
         """The reader's code, and the file it reads."""
         try:

@@ -62,6 +62,10 @@ class ChosenTexts:
             at += len(group.files)
         return found
 
+    def whole_files(self) -> Sequence[Path]:
+        """None where the first documents are enough."""
+        return () if self.count else self.files
+
     def identity(self) -> list[Any]:
         """Files and rule."""
         return ["validation", self.of.identity(), self.frame, self.count]

@@ -1,0 +1,98 @@
+"""What the files behind a cache were when it was built, so that an edit in their middle is noticed.
+
+A cache is named by the size and the first and last bytes of its files, which can be read at once. The file
+`sources-<cache>.json` beside it has time and SHA-256 of each; a file of another time is hashed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.regular_files import open_binary, read_bytes
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class SourceNote:
+    """A file: its size in bytes, its times in nanoseconds, and the SHA-256 of its content."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    sha256: str
+
+    def is_of(self, state: os.stat_result) -> bool:
+        """Whether a file of this state was not written to since."""
+        return (self.size, self.mtime_ns, self.ctime_ns) == (
+            state.st_size,
+            state.st_mtime_ns,
+            state.st_ctime_ns,
+        )
+
+
+def note_of(path: Path) -> SourceNote:
+    """The note of a file, all of which is read."""
+    state = path.stat()
+    digest = hashlib.sha256()
+    with open_binary(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return SourceNote(state.st_size, state.st_mtime_ns, state.st_ctime_ns, digest.hexdigest())
+
+
+def keep_notes(root: Path, cache: str, notes: Sequence[SourceNote]) -> None:
+    """Writes the notes of the files of a cache, in their order."""
+    from mudd_core import _core
+
+    text = json.dumps([asdict(note) for note in notes])
+    with contextlib.suppress(OSError):  # without them an edit in the middle is not noticed, nothing else
+        _core.replace_file(str(_file(root, cache)), text.encode())
+
+
+def drop_notes(root: Path, cache: str) -> None:
+    """Removes the notes of a cache that does not come about."""
+    _file(root, cache).unlink(missing_ok=True)
+
+
+def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
+    """FormatError if a file is not what the cache was built from. Caches of earlier versions have no notes."""
+    notes = _read(_file(root, cache))
+    if len(notes) != len(files):
+        return
+    found = [_seen(note, path, root / cache) for note, path in zip(notes, files, strict=True)]
+    if found != notes:
+        keep_notes(root, cache, found)
+
+
+def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
+    """The note of the file as it is now; FormatError if its content is another."""
+    if note.is_of(path.stat()):
+        return note
+    now = note_of(path)
+    if now.sha256 != note.sha256:
+        raise FormatError(
+            str(path),
+            0,
+            f"it has been edited since the cache {cache} was built from it; take another data.cache_dir, or delete "
+            "that cache if no run needs it",
+        )
+    return now
+
+
+def _file(root: Path, cache: str) -> Path:
+    return root / f"sources-{cache}.json"
+
+
+def _read(file: Path) -> list[SourceNote]:
+    try:
+        return [SourceNote(**note) for note in json.loads(read_bytes(file))]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return []
