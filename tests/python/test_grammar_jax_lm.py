@@ -210,3 +210,19 @@ BAD = {
 def test_bad_flags_end_with_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["jax_lm.train", *words.split()]) == 2
     assert BAD[words] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "grammar"),
+    [
+        (("--learning-rate=1e-4", "--dtype=float32"), "jax_lm"),
+        (("--learning-rate", "1e-4"), "jax_lm"),
+        (("--learning-rate=1e-4", "train.steps=3"), ""),  # a config is missing
+        (("--learning-rate=1e-4", "--heads=3"), ""),
+        ((), ""),
+    ],
+)
+def test_train_with_flags_that_are_also_ours(words: tuple[str, ...], grammar: str) -> None:
+    assert grammar_of(Asked("train", "", words, {}, {})) == grammar
+    assert grammar_of(Asked("train", "tiny.py", words, {}, {})) == ""
+    assert grammar_of(Asked("", "", words, {}, {})) == ""

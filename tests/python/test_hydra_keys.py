@@ -92,6 +92,17 @@ def test_a_noted_key_is_one_line_and_changes_nothing(row: Row) -> None:
     assert [note for note in after.notes if row.text in note] and len(after.notes) == len(plain.notes) + 1
 
 
+def test_a_folder_beside_a_data_set_of_the_hub_is_noted() -> None:
+    """The benchmark's program reads the folders of c4_mlperf alone."""
+    assert not [
+        note for note in resolved(*BASE, "dataset.dataset_name=wikitext").notes if "read only" in note
+    ]
+    for mark, word in (("+", "train_dataset_path=/x"), ("+", "eval_dataset_path=/x")):
+        notes = resolved(*BASE, "dataset=wikitext", f"{mark}dataset.{word}").notes
+        assert f"dataset.{word}: read only with dataset=c4_mlperf, not with wikitext" in notes
+        assert not [n for n in resolved(*BASE, f"dataset.{word}").notes if "read only" in n]
+
+
 @pytest.mark.parametrize("row", [row for row in rows_of("hydra").values() if row.fate == "refused"])
 def test_a_refused_key_names_itself_and_the_way_out(row: Row) -> None:
     with pytest.raises(ValueError, match=rf"{row.name}=2: not supported; ") as caught:

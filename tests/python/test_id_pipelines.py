@@ -11,44 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from id_cases import (
+    BATCH,
+    LENGTH,
+    VOCAB,
+    config_of,
+    lists,
+    made,
+    write_feature_rows,
+    write_indexed,
+    write_records,
+)
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.framing import framed
-from mudd_core.config import Config, load_config
-from mudd_core.data.formats.example import encoded
-from mudd_core.data.formats.megatron import head_bytes
+from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
-
-LENGTH, BATCH, VOCAB = 8, 4, 100
-DRAW = np.random.default_rng(3)
-
-
-def config_of(pipeline: str, folder: Path, *words: str) -> Config:
-    base = [
-        f"data.pipeline={pipeline}", f"data.path={folder}", f"data.cache_dir={folder}-cache",
-        f"model.vocab_size={VOCAB}", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=32",
-        "train.steps=4", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=4",
-        "train.save_every=2", "train.logical_shards=4", "train.threads=1", "eval.max_batches=2",
-    ]  # fmt: skip
-    return load_config("tiny.py", [*base, *words])
-
-
-def write_records(path: Path, records: list[list[int]], name: str = "input_ids") -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"".join(framed(encoded({name: np.array(r, np.int64)})) for r in records))
-
-
-def write_indexed(name: Path, sequences: list[list[int]]) -> None:
-    name.parent.mkdir(exist_ok=True)
-    Path(f"{name}.bin").write_bytes(b"".join(np.array(s, "<u2").tobytes() for s in sequences))
-    sizes = np.array([len(s) for s in sequences], np.int64)
-    Path(f"{name}.idx").write_bytes(head_bytes(8, sizes, np.arange(len(sequences) + 1)))
-
-
-def lists(count: int, low: int, high: int) -> list[list[int]]:
-    return [DRAW.integers(0, VOCAB, DRAW.integers(low, high)).tolist() for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -105,20 +84,6 @@ def test_a_buffer_shuffles_within_groups(pile: tuple[Path, dict[str, list[list[i
     assert sorted(first) == sorted(second) == sorted(plain)
     assert len({str(x) for x in (first, second, plain)}) == 3
     assert all(plain.index(r) <= at + 3 for at, r in enumerate(first))
-
-
-def write_feature_rows(path: Path, count: int, first: int = 0) -> dict[str, list[list[int]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    ids = DRAW.integers(1, VOCAB, (count, LENGTH))
-    mask = np.ones((count, LENGTH), np.float32)
-    mask[:, 5:] = 0
-    labels = np.where(mask > 0, ids + 0, -100)
-    table = {"input_ids": ids.tolist(), "attention_mask": mask.tolist(), "labels": labels.tolist()}
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table(table), path)
-    return table
 
 
 def test_features_are_taken_as_they_stand(tmp_path: Path) -> None:
@@ -231,28 +196,29 @@ def test_two_ranks_read_the_rows_of_one_process(pipeline: str, tmp_path: Path) -
     assert set(on_ranks(work, 2)) == {whole}
 
 
-def test_maps_beside_the_data_set_are_read_and_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["x", "x[1]"])
+def test_maps_beside_the_data_set_are_read_and_checked(name: str, tmp_path: Path) -> None:
     documents = lists(20, 5, 20)
-    write_indexed(tmp_path / "d" / "x", documents)
+    write_indexed(tmp_path / "d" / name, documents)
     write_indexed(tmp_path / "held", documents)
     order = np.array([3, 1, 2, 0, 5], np.int32)
     sizes = np.array([len(d) for d in documents], np.int32)
     starts = window_starts(sizes, order, LENGTH).astype(np.int32)
     turned = np.arange(len(starts) - 1, dtype=np.uint32)[::-1]
-    stem = f"x_train_indexmap_64ns_{LENGTH}sl_1234s_"
+    stem = f"{name}_train_indexmap_64ns_{LENGTH}sl_1234s_"
     maps = {"doc_idx": order, "sample_idx": starts, "shuffle_idx": np.ascontiguousarray(turned)}
-    for name, values in maps.items():
-        np.save(tmp_path / "d" / f"{stem}{name}.npy", values)
+    for part, values in maps.items():
+        np.save(tmp_path / "d" / f"{stem}{part}.npy", values)
     config = config_of("megatron", tmp_path / "d", f"data.eval_path={tmp_path}/held")
     shape = RowShape(LENGTH, 1, 1234)
     windows = stream_windows(documents, order)
     got = prepare(config).rows("train", shape).arrays(0, len(windows))
     assert got["inputs"].tolist() == [w[:-1] for w in windows[::-1]]
-    for name, wrong in (("doc_idx", order + 18), ("sample_idx", starts + 1), ("shuffle_idx", turned * 0)):
-        np.save(tmp_path / "d" / f"{stem}{name}.npy", wrong)
+    for part, wrong in (("doc_idx", order + 18), ("sample_idx", starts + 1), ("shuffle_idx", turned * 0)):
+        np.save(tmp_path / "d" / f"{stem}{part}.npy", wrong)
         with pytest.raises(FormatError, match="the map is of another corpus"):
             prepare(config).rows("train", shape)
-        np.save(tmp_path / "d" / f"{stem}{name}.npy", maps[name])
+        np.save(tmp_path / "d" / f"{stem}{part}.npy", maps[part])
 
 
 def test_items_in_training_order(tmp_path: Path) -> None:
@@ -267,22 +233,6 @@ def test_items_in_training_order(tmp_path: Path) -> None:
     valid = data.rows("valid", RowShape(LENGTH, BATCH, 7))
     assert valid.rows == 3
     assert (valid.arrays(3, 1)["targets"] == -1).all()
-
-
-def made(pipeline: str, folder: Path) -> Config:
-    """A config of the pipeline on data of its own."""
-    if pipeline == "pile":
-        for n, count in ((0, 9), (1, 7)):
-            write_records(folder / f"pile.tfrecord.b{n}", lists(count, 5, 14))
-        write_records(folder / "pile.tfrecord.v0", lists(5, 5, 14))
-        return config_of(pipeline, folder, "data.eval_match=.v0", "data.format=tfrecord")
-    if pipeline == "megatron":
-        write_indexed(folder / "x", lists(20, 5, 20))
-        write_indexed(folder.parent / "held", lists(9, 5, 20))
-        return config_of(pipeline, folder, f"data.eval_path={folder.parent}/held")
-    write_feature_rows(folder / "train-0", 12)
-    write_feature_rows(folder / "valid-0", 4)
-    return config_of(pipeline, folder, "data.eval_match=valid-0", "data.format=parquet")
 
 
 @pytest.mark.parametrize("pipeline", ["pile", "megatron", "features"])

@@ -119,6 +119,14 @@ def test_a_file_inherits_and_its_unknown_keys_are_one_warning(tmp_path: Path) ->
     assert "inherit from itself" in refusal(str(own), *TOKENS)
 
 
+def test_a_key_that_a_file_has_twice_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "own.yml"
+    file.write_text("base_config: base_v2.yml\nsteps: 7\nsaves: 1\nsteps: 9\n")
+    found = resolved(str(file), *MUDD)
+    assert found.config.train.steps == 9
+    assert f"{file}: the last value of steps holds, given twice there" in found.notes
+
+
 @pytest.mark.parametrize("word", ["=1", "=", "=x=y"])
 def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
     assert any("without a name" in note for note in resolved("base_v2.yml", *MUDD, word).notes)
@@ -128,6 +136,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
     ("words", "part"),
     [
         (("stepz=5",), "did you mean 'steps'"),
+        (("nothing_like_it=5",), "docs/coming-from/muddformer.md and tokenformer.md have the keys"),
         (("steps",), "expected key=value"),
         (("steps=5", "steps=6"), "given twice: steps=5 and steps=6"),
         (("steps=5", "train.steps=6"), "given twice: steps=5 and train.steps=6"),

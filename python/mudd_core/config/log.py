@@ -19,6 +19,7 @@ class LogConfig:
         False, "give the original programs' odd numbers where docs/maths marks them", free=True
     )
     weights: bool = opt(False, "log norms of weights and activations too", free=True)
+    batches: bool = opt(False, "add a hash of each step's ids to its row, to compare two runs", free=True)
     flush_every: int = opt(
         10,
         "hand TensorBoard rows to the system every so many steps; metrics.jsonl never waits",

@@ -214,6 +214,11 @@ class Engine:
                 return str(planned.executor.first_non_finite())
         return BATCH_SUM
 
+    def last_batch(self, step: int) -> Mapping[str, Array]:
+        """All arrays of the batch of the last step taken, `step`."""
+        size = self.config.train.batch_size
+        return self.batcher.arrays(step * size, size) if self._given is None else self._given
+
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow.
 

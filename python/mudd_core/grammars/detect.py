@@ -36,7 +36,7 @@ def grammar_of(asked: Asked) -> str:
     if asked.command in COMMANDS:
         return COMMANDS[asked.command]
     if not asked.config:
-        if any(_known_alone("jax_lm", _flags(asked.words))):
+        if any(_known_alone("jax_lm", _flags(asked.words))) or _is_train_of_jax_lm(asked):
             return "jax_lm"
         if any(_known_alone("hydra", _assigned(asked.words))):
             return "hydra"
@@ -53,6 +53,17 @@ def resolve(asked: Asked) -> Resolved | None:
     if resolved.config.log.style != "auto":
         return resolved
     return replace(resolved, config=replace_path(resolved.config, "log.style", resolved.style))
+
+
+def _is_train_of_jax_lm(asked: Asked) -> bool:
+    """Whether `train` is typed with flags of jax-lm-training alone, some of which this program has as well."""
+    names, rows = list(_flags(asked.words)), rows_of("jax_lm")
+    return (
+        asked.command == "train"
+        and bool(names)
+        and not any(_assigned(asked.words))
+        and all(n in rows for n in names)
+    )
 
 
 def _of_mu_transformer(asked: Asked) -> bool:

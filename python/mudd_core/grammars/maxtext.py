@@ -21,12 +21,16 @@ from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
 
 _GRAMMAR, _PREFIX = "maxtext", "M_"
+_PAGES = (
+    "; docs/coming-from/muddformer.md and tokenformer.md have the keys; our fields are section.field=value"
+)
 
 
 def resolve(asked: Asked) -> Resolved:
     """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
     rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
     typed, own, notes = _split(asked, rows)
+    notes += yml.twice
     if yml.unknown(rows):
         notes.append(f"{yml.files[0]}: keys that mean nothing here: {', '.join(yml.unknown(rows))}")
     settings = {
@@ -77,7 +81,7 @@ def _split(asked: Asked, rows: Mapping[str, Row]) -> tuple[Typed, list[str], lis
         elif not equals:
             raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
         elif name not in rows:
-            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows)}")
+            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows) or _PAGES}")
         elif name in typed:
             raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {word}")
         else:
@@ -94,7 +98,7 @@ def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], type
         if not name or variable != variable.upper() or name not in rows:
             known = (_PREFIX + key.upper() for key in rows)
             raise UserError(
-                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known)}"
+                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known) or _PAGES}"
             )
         if name in typed:
             raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {variable}={text}")

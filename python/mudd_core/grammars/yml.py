@@ -22,13 +22,14 @@ class Yml:
     """Keys of a file and of those that it inherits from.
 
     values: with the file's own on top. defaults: those of the file at the bottom. origin: the file that set a key.
-    files: the one asked for first.
+    files: the one asked for first. twice: lines about keys that a file has twice.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
     defaults: dict[str, Value] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
 
     def unknown(self, known: Collection[str]) -> list[str]:
         """Keys that are not among the known ones."""
@@ -68,13 +69,15 @@ def _below_configs(rest: Path) -> Path | None:
 def read_yml(name: str) -> Yml:
     """The keys of a file over those of the file below it, and so on; UserError for files that hold no keys."""
     chain: list[tuple[Path, dict[str, Value]]] = []
-    path = find_yml(name)
+    path, twice = find_yml(name), list[str]()
     while True:
         if any(path.resolve() == other.resolve() for other, _ in chain) or len(chain) == _MOST_FILES:
             raise UserError(
                 f"[maxtext] {path}: {BASE_FILE}: expected a file that does not inherit from itself"
             )
-        keys = _keys(path)
+        keys, again = _keys(path)
+        if again:
+            twice.append(f"{path}: the last value of {', '.join(again)} holds, given twice there")
         chain.append((path, keys))
         files_read.append(path)
         base = keys.get(BASE_FILE)
@@ -82,7 +85,7 @@ def read_yml(name: str) -> Yml:
             break
         beside = path.parent / str(base)
         path = beside if beside.is_file() else find_yml(str(base))
-    yml = Yml(files=[str(path) for path, _ in chain])
+    yml = Yml(files=[str(path) for path, _ in chain], twice=twice)
     for path, keys in reversed(chain):
         yml.values |= keys
         yml.defaults = yml.defaults or dict(keys)
@@ -90,16 +93,19 @@ def read_yml(name: str) -> Yml:
     return yml
 
 
-def _keys(path: Path) -> dict[str, Value]:
+def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
+    """(the keys of a file, those that it has twice); the last value holds, as in MaxText."""
     import yaml
 
     try:
-        found = yaml.safe_load(read_text(path))
+        text = read_text(path)
+        found, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"[maxtext] {path}: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise UserError(f"[maxtext] {path}: expected key: value, a line each")
-    return {key: _number(value) for key, value in found.items()}
+    written = [] if node is None else [key.value for key, _ in node.value]
+    return {key: _number(value) for key, value in found.items()}, [k for k in found if written.count(k) > 1]
 
 
 def _number(value: Value) -> Value:

@@ -69,21 +69,24 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
 
 
-def expected_vocabulary(config: Config) -> int:
-    """Return the size of the vocabulary as far as it is known without reading the text."""
+def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
+    """Return the size of the vocabulary as far as it is known without reading the text.
+
+    copied: the tokenizer of a URL is on this machine already.
+    """
     from mudd_core.data.source_check import IDS_ALONE
     from mudd_core.data.tokenize import LOWEST_BPE_SIZE
 
     asked = config.model.vocab_size
     tokenizer = config.data.tokenizer
-    if asked and (config.data.pipeline in IDS_ALONE or is_url(tokenizer)):
+    if asked and (config.data.pipeline in IDS_ALONE or (is_url(tokenizer) and not copied)):
         return asked
     if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
         return max(asked, LOWEST_BPE_SIZE)
-    return max(asked, _tokenizer_size(config))
+    return max(asked, _tokenizer_size(config, copied))
 
 
-def _tokenizer_size(config: Config) -> int:
+def _tokenizer_size(config: Config, copied: bool) -> int:
     if config.data.tokenizer == "bpe":
         return config.data.vocab_size
     if config.data.tokenizer == "bytes":
@@ -91,7 +94,8 @@ def _tokenizer_size(config: Config) -> int:
     from mudd_core.data.access import Access
     from mudd_core.data.tokenizer_source import find_tokenizer
 
-    return find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config)).make().vocab_size
+    access = Access.of(config, again=copied)
+    return find_tokenizer(config.data.tokenizer, config.data.vocab_size, access).make().vocab_size
 
 
 def with_model_of(model: Any, config: Config) -> Config:
@@ -131,7 +135,7 @@ def assemble(
     else:
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
-            shape = resolved_model(config, expected_vocabulary(config))
+            shape = resolved_model(config, expected_vocabulary(config, copied=True))
             check_memory(shape, config, checkpoints=checkpoints, place=place)
 
         text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)

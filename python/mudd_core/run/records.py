@@ -91,6 +91,9 @@ class Engine(Evaluator, Protocol):
     def metrics(self) -> Mapping[str, Any]:
         """Metrics of the last step beside its loss, for the metrics row; expert_alarms goes on the progress line."""
 
+    def last_batch(self, step: int) -> Mapping[str, Any]:
+        """All arrays of the batch of this step, the last one taken."""
+
     def load_state(self, parts: Sequence[StatePart]) -> None:
         """Take over what state_parts gave, once a checkpoint was read into it."""
 

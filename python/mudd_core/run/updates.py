@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run.lost_source import LostSource
@@ -13,6 +16,14 @@ from mudd_core.run.recovery import Recovery
 from mudd_core.run.requests import Requests
 from mudd_core.run.same_weights import compare_due, compare_weights
 from mudd_core.run.session import Session
+
+
+def batch_hash(arrays: Mapping[str, Any]) -> str:
+    """First 16 digits of a SHA-256 over the arrays of a batch: ids, targets, and what a pipeline has beside them."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 class Updates:
@@ -35,9 +46,10 @@ class Updates:
             run.store.ended = False
         run.watch.phase("forward", t + 1)
         lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
+        number = state.guard.batch_index(t)
 
         def take() -> StepReport:
-            return run.engine.train_step(state.guard.batch_index(t), lr, batch, limits, flags, settle)
+            return run.engine.train_step(number, lr, batch, limits, flags, settle)
 
         report = take() if batch is not None else self._source.reading(t + 1, take)
         if report is None:
@@ -49,7 +61,10 @@ class Updates:
         seconds = time.perf_counter() - begin
         run.watch.phase("idle", t + 1)
         run.watch.took_step(seconds)
-        record = state.took_step(report, lr, seconds, run.engine.metrics())
+        metrics = run.engine.metrics()
+        if run.config.log.batches:
+            metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
+        record = state.took_step(report, lr, seconds, metrics)
         if goes_back:
             self._recovery.go_back(t)
         if compare_due(run.ranks, run.config.dist.compare_every, record.step):

@@ -112,8 +112,10 @@ _DATA = (
         _G, "dataset.dataset_name", "c4_mlperf", "data.pipeline", "data.dataset",
         text="c4_mlperf: blocks over the two folders; else a data set of the hub", convert=values.dataset,
     ),
-    mapped(_G, "dataset.train_dataset_path", values.TRAIN_FOLDER, "data.path", convert=values.train_folder),
-    mapped(_G, "dataset.eval_dataset_path", values.EVAL_FOLDER, "data.eval_path", convert=values.eval_folder),
+    mapped(_G, "dataset.train_dataset_path", values.TRAIN_FOLDER, "data.path", convert=values.train_folder,
+           note=values.folder_note("dataset.train_dataset_path", values.TRAIN_FOLDER)),
+    mapped(_G, "dataset.eval_dataset_path", values.EVAL_FOLDER, "data.eval_path", convert=values.eval_folder,
+           note=values.folder_note("dataset.eval_dataset_path", values.EVAL_FOLDER)),
     mapped(_G, "dataset.dataset_config_name", None, "data.dataset_config", convert=values.dataset_config),
     mapped(
         _G, "dataset.shuffle_buffer_size", 256, "data.buffer",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from mudd_core.config.fields import Scalar
-from mudd_core.config.keys.row import Convert, Value
+from mudd_core.config.keys.row import Convert, Note, Value
 from mudd_core.config.keys.row import Values as Keys
 
 Fields = Mapping[str, Scalar]
@@ -229,6 +229,18 @@ def dataset(keys: Keys) -> Fields:
 
 def _folder(keys: Keys, key: str, field: str) -> Fields:
     return {field: text_of(keys, key) if keys["dataset.dataset_name"] == _BENCHMARK else ""}
+
+
+def folder_note(key: str, default: str) -> Note:
+    """The line about a folder beside a data set of the hub, which the benchmark's program does not read."""
+
+    def note(keys: Keys) -> str:
+        name = keys["dataset.dataset_name"]
+        if name == _BENCHMARK or keys[key] in (None, "", default):
+            return ""
+        return f"{key}={keys[key]}: read only with dataset={_BENCHMARK}, not with {name}"
+
+    return note
 
 
 def train_folder(keys: Keys) -> Fields:

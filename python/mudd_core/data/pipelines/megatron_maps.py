@@ -5,6 +5,7 @@ Window k of T + 1 ids begins at id k T of the documents in their order, so neigh
 
 from __future__ import annotations
 
+import glob
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def window_starts(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any], seq
 def beside(binary: Path, split: str, seq_len: int, seed: int) -> tuple[Path, Path, Path] | None:
     """The maps that GPT-NeoX left beside NAME.bin for this split, length and seed; None if there are none."""
     name = binary.with_suffix("").name
-    for path in sorted(binary.parent.glob(f"{name}*_doc_idx.npy")):
+    for path in sorted(binary.parent.glob(f"{glob.escape(name)}*_doc_idx.npy")):
         found = _NAME.search(path.name)
         kind = path.name[len(name) : found.start()] if found else ""
         if found and int(found[2]) == seq_len and int(found[3]) == seed and kind in ("", f"_{split}"):

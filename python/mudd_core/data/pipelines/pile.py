@@ -74,9 +74,12 @@ class RecordFiles:
 class Groups:
     """Which file and record a sample is: the endless list of files, cut into groups, cut into batches."""
 
-    def __init__(self, counts: list[int], group: int, batch: int, buffer: int, seed: int) -> None:
+    def __init__(
+        self, counts: list[int], group: int, batch: int, buffer: int, seed: int, epochs: int = 0
+    ) -> None:
         n = len(counts)
         self._counts, self._batch, self._buffer, self._seed = counts, batch, buffer, seed
+        self._files_in_all = epochs * n  # 0: without end
         self._size = min(group, 1 << 40) or n
         self._endless = group == 0  # all files of all epochs are one group: nothing is dropped between epochs
         period = n // math.gcd(n, self._size)
@@ -111,14 +114,19 @@ class Groups:
             at = (batch - before) * self._batch + sample % self._batch
             turn, first = rounds * len(self._ends) + group, group * self._size % n
         if self._buffer:
-            at = int(
-                self._order(turn, self.rows if self._endless else sum(self._files(turn, self._size)))[at]
-            )
+            at = int(self._order(turn, self._records(turn))[at])
         file = first
         while at >= self._counts[file]:
             at -= self._counts[file]
             file = (file + 1) % n
         return file, at
+
+    def _records(self, turn: int) -> int:
+        """Records of a group; the last one of data.epochs may have fewer files."""
+        if self._endless:
+            return self.rows
+        left = self._files_in_all - turn * self._size
+        return sum(self._files(turn, min(self._size, left) if left > 0 else self._size))
 
     def _order(self, turn: int, count: int) -> Int64:
         """A reservoir of `buffer` records: a random one leaves for each that comes, then the rest in random order."""
@@ -180,7 +188,14 @@ class PileData(IdData):
         if split == "valid":
             return PileRows(shape, files, None, settings.zero_loss)
         require_batch(sum(files.counts), shape, self.config)
-        groups = Groups(files.counts, settings.files_per_group, shape.batch_size, settings.buffer, shape.seed)
+        groups = Groups(
+            files.counts,
+            settings.files_per_group,
+            shape.batch_size,
+            settings.buffer,
+            shape.seed,
+            settings.epochs,
+        )
         if settings.files_per_group and groups.batches(len(files.counts)) == 0:
             raise UserError(
                 f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of {shape.batch_size}"
