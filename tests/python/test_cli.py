@@ -127,6 +127,15 @@ def test_every_help_is_one_screen(words: str, tmp_path: Path, capsys: pytest.Cap
     assert lines[0].startswith("usage: ")
 
 
+@pytest.mark.parametrize("tool", names.TOOLS)
+def test_help_may_come_first(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", *tool.split()], [*tool.split(), "--help"]):
+        assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert shown == shown[: len(shown) // 2] * 2
+    assert f" {tool} " in shown.splitlines()[0]
+
+
 def test_the_help_of_the_program_names_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out

@@ -26,6 +26,8 @@ def _command(name: str) -> str:
 
 def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
+    if words[:1] == ["help"] and (asked := tool_in(words[1:]))[0]:
+        return asked[0], [*asked[1], "--help"]
     for count in (2, 1):  # "data show" is a command, and "data" another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])

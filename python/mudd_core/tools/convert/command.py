@@ -1,8 +1,8 @@
 """Makes files of one format out of another. They appear when all is written; the same input gives the same bytes.
 
-python3 launch.py data convert --from=openwebtext --to=tf                     # Arrow to train_data_00000.tfrecord
-python3 launch.py data convert --from='tf/*.tfrecord' --to=ar                 # TFRecord to ArrayRecord
-python3 launch.py data convert --from=pile.bin --to=pile                      # .bin/.idx to pile.tfrecord.b0
+python3 launch.py data convert --from=openwebtext --to=tf           # Arrow to train_data_00000.tfrecord
+python3 launch.py data convert --from='tf/*.tfrecord' --to=ar       # TFRecord to ArrayRecord
+python3 launch.py data convert --from=pile.bin --to=pile            # .bin/.idx to pile.tfrecord.b0
 python3 launch.py data convert --from=a.jsonl --to=ids --format=megatron --tokenizer=gpt2
 """
 
@@ -20,6 +20,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.data.access import Access
 from mudd_core.data.formats import only
 from mudd_core.data.listing import data_files
+from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.tools.convert.items import TARGETS, Reading, items
 from mudd_core.tools.convert.writers import (
@@ -57,9 +58,12 @@ def main(words: Sequence[str]) -> int:
         tokenizer = find_tokenizer(asked.tokenizer, 0, Access()).make()
     how = Reading(source, target, asked.column, asked.length, asked.split_valid, tokenizer)
     made = Conversion(Path(asked.target).expanduser().absolute(), how, asked.shards).run(files)
-    print(f"read     {len(files)} files of {source}, {_size(files):,} bytes, SHA-256 {digest(files)}")
+    number = f"{len(files):,} file{'s' * (len(files) != 1)}"
+    print(f"read     {number} of {source}, {_size(files):,} bytes, SHA-256 {digest(files)}")
     for path, count in made.items():
         print(f"written  {path}  {count:,} records, {path.stat().st_size:,} bytes, SHA-256 {digest([path])}")
+        if (index := path.with_suffix(".idx")).exists() and target == "megatron":
+            print(f"         {index}  {index.stat().st_size:,} bytes, SHA-256 {digest([index])}")
     return 0
 
 
@@ -135,8 +139,10 @@ class Conversion:
         numbers = {False: 0, True: 0}  # of files of a split
         totals = {False: 0, True: 0}  # of records of a split
         trains = sum(not _is_validation(path) for path in files)
+        progress = ConsoleProgress()
         try:
-            for path in files:
+            for done, path in enumerate(files):
+                progress("converting", done, len(files))
                 whole = _is_validation(path)
                 for held, item in items(path, self.how):
                     valid = held or whole
@@ -160,6 +166,7 @@ class Conversion:
                 writers.popitem()[1].close()
         if not counts:
             raise UserError("[data convert] --from: expected records, got none")
+        progress.close(f"{sum(counts.values()):,} records converted")
         return counts
 
     def _name(self, path: Path, valid: bool, at: int, of: int) -> str:
