@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from id_cases import VOCAB, config_of, write_indexed, write_records
 from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines.pile import through_reservoir
 
 LENGTH = 5
 ids = st.integers(0, VOCAB - 1)
@@ -107,6 +108,18 @@ def test_a_buffer_gives_every_record_of_a_group_once(
         taken, known = got[at : at + left], [row[0] for row in wanted[:of_group]]
         assert not [name for name in set(taken) if taken.count(name) > known.count(name)]
         wanted, at = wanted[of_group:], at + left
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 99))
+def test_records_leave_a_reservoir_when_their_place_is_taken(size: int, count: int, seed: int) -> None:
+    slots = np.random.default_rng(seed).integers(0, size, count)
+    held, left = list(range(size)), []
+    for number, slot in enumerate(slots):
+        left.append(held[slot])
+        held[slot] = size + number
+    found = through_reservoir(slots, size)
+    assert [part.tolist() for part in found] == [left, held]
 
 
 def windows(documents: list[list[int]], order: list[int]) -> list[list[int]]:

@@ -133,13 +133,24 @@ class Groups:
         if self._kept is None or self._kept[0] != turn:
             draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
             size = min(self._buffer, count)
-            held = np.arange(size)
-            order = np.empty(count, np.int64)
-            for i, slot in enumerate(draw.integers(0, size, count - size)):
-                order[i], held[slot] = held[slot], size + i
-            order[count - size :] = draw.permutation(held)
-            self._kept = (turn, order)
+            left, held = through_reservoir(draw.integers(0, size, count - size), size)
+            self._kept = (turn, np.concatenate([left, draw.permutation(held)]))
         return self._kept[1]
+
+
+def through_reservoir(slots: Int64, size: int) -> tuple[Int64, Int64]:
+    """(records in the order in which they leave, those that stay) where record size + i takes the place slots[i].
+
+    A record leaves when its place is taken the next time, so sorting by place finds it without a loop.
+    """
+    narrow = slots.astype(np.uint16) if size <= 1 << 16 else slots  # which NumPy sorts by digits
+    by_place = np.argsort(narrow, kind="stable")
+    again = slots[by_place[1:]] == slots[by_place[:-1]]
+    left, held = slots.astype(np.int64), np.arange(size, dtype=np.int64)
+    left[by_place[1:][again]] = size + by_place[:-1][again]
+    last = np.append(~again, slots.size > 0)[: slots.size]
+    held[slots[by_place[last]]] = size + by_place[last]
+    return left, held
 
 
 class PileRows(IdRows):
