@@ -13,7 +13,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import Config, check_config, read_config
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import COMMAND, WORKDIR, rows_of
+from mudd_core.config.keys import COMMAND, WORKDIR, Row, rows_of
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of
 
@@ -92,6 +92,31 @@ def test_each_mapped_key_changes_its_fields(name: str) -> None:
     changed = {path for path in new if old.get(path) != new[path]} - {"name", "train.profile"}
     assert changed & set(fields), (name, changed)
     assert all(after.origins[path].word for path in changed)
+
+
+REFUSED = [
+    row for row in rows_of("mu_transformer").values() if row.fate == "refused" and "mesh" not in row.name
+]
+NOTED = [row for row in rows_of("mu_transformer").values() if row.fate == "noted"]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
+def test_a_refused_key_names_itself_and_the_way_out(row: Row) -> None:
+    value = "bfloat16" if isinstance(row.default, str) else "2"
+    with pytest.raises(UserError) as error:
+        resolved(f"--config.{row.name}={value}")
+    text = str(error.value)
+    assert text.startswith(f"[mu_transformer] {row.name}") and row.text in text
+    for taken in row.allowed:
+        assert resolved(f"--config.{row.name}={taken}").config == resolved().config
+
+
+@pytest.mark.parametrize("row", NOTED, ids=lambda row: row.name)
+def test_a_noted_key_is_one_line_and_changes_nothing(row: Row) -> None:
+    value = "false" if isinstance(row.default, bool) else "other"
+    found = resolved(f"--config.{row.name}={value}")
+    assert found.config == resolved().config
+    assert f"--config.{row.name}={value}: {row.text}" in found.notes
 
 
 @pytest.mark.parametrize(

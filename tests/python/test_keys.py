@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import TABLE, Row, rows_of
@@ -159,3 +160,37 @@ def test_settings_of_a_model_lead_back_to_it(words: tuple[str, ...]) -> None:
         settings = TokenFormerJax().original_config(model)
         block = "gpt3" if model.block == "dense" else "tokenformer"
     assert model_of({**settings, "decoder_block": block}) == model
+
+
+def other_value(row: Row) -> str:
+    """A value that is neither the default of a key nor one that it takes."""
+    if isinstance(row.default, bool):
+        return str(not row.default)
+    return "other" if isinstance(row.default, str) else "7"
+
+
+def words_for(row: Row, value: str) -> tuple[str, ...]:
+    return (*(TOKENS if row.name.startswith("ddw_gen") else MUDD), f"{row.name}={value}")
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in rows_of("maxtext").values() if row.fate == "refused"], ids=lambda row: row.name
+)
+def test_a_refused_key_names_itself_and_the_way_out(row: Row) -> None:
+    with pytest.raises(UserError) as error:
+        resolved(words_for(row, other_value(row)))
+    text = str(error.value)
+    assert text.startswith(f"[maxtext] {row.name}=") and text.endswith(f": not supported; {row.text}")
+    for value in (row.default, *row.allowed):
+        resolved(words_for(row, str(value)))
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in rows_of("maxtext").values() if row.fate == "noted"], ids=lambda row: row.name
+)
+def test_a_noted_key_is_one_line_and_changes_nothing(row: Row) -> None:
+    value = "gpu" if row.name == "hardware" else other_value(row)
+    plain, found = resolved(words_for(row, value)[:-1]), resolved(words_for(row, value))
+    assert outcome(found) == outcome(plain)
+    word = f"{row.name}={value}"
+    assert [note for note in found.notes if note.startswith(word)] == [f"{word}: {row.text}"]

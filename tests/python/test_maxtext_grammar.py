@@ -136,7 +136,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
     ("words", "part"),
     [
         (("stepz=5",), "did you mean 'steps'"),
-        (("nothing_like_it=5",), "docs/coming-from/muddformer.md and tokenformer.md have the keys"),
+        (("nothing_like_it=5",), "docs/coming-from/muddformer.md has the keys"),
         (("steps",), "expected key=value"),
         (("steps=5", "steps=6"), "given twice: steps=5 and steps=6"),
         (("steps=5", "train.steps=6"), "given twice: steps=5 and train.steps=6"),

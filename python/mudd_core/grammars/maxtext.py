@@ -16,13 +16,13 @@ from mudd_core.config.keys.maxtext_model import BLOCK, CLASSES
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Origin, Resolved
-from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
+from mudd_core.grammars.table import Applied, Setting, apply, require_taken, with_own_words
 from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
 
 _GRAMMAR, _PREFIX = "maxtext", "M_"
 _PAGES = (
-    "; docs/coming-from/muddformer.md and tokenformer.md have the keys; our fields are section.field=value"
+    "; docs/coming-from/muddformer.md has the keys, and our fields are section.field=value"
 )
 
 
@@ -45,6 +45,8 @@ def resolve(asked: Asked) -> Resolved:
         settings[name] = replace(before, value=value, word=word)
     if "--workdir" not in asked.options and not settings.get(RUN, Setting("")).value:
         raise UserError(f"[{_GRAMMAR}] {RUN}: expected {RUN}=NAME, the folder of the run, got none")
+    for name, setting in settings.items():
+        require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
     _refuse_foreign(settings, yml)
     applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), settings, _of_model)
     _add_model_origins(applied, rows, settings)

@@ -64,19 +64,19 @@ def apply(
     return result
 
 
+def require_taken(grammar: str, row: Row, value: Value) -> None:
+    """UserError with the way out for a value that a key cannot have here."""
+    if any(_equal(value, one) for one in (row.default, *row.allowed)):
+        return
+    if row.fate == "refused":
+        raise UserError(f"[{grammar}] {row.name}={value}: not supported; {row.text}")
+    if row.fate == "pending":
+        raise UserError(f"[{grammar}] {row.name}={value} is not built yet; leave it at {row.default!r}")
+
+
 def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:
     """Lines for the user about a key; UserError where its value is not taken."""
-    at_default = _equal(setting.value, row.default)
-    if (
-        row.fate == "refused"
-        and not at_default
-        and not any(_equal(setting.value, one) for one in row.allowed)
-    ):
-        raise UserError(f"[{grammar}] {row.name}={setting.value}: not supported; {row.text}")
-    if row.fate == "pending" and not at_default:
-        raise UserError(
-            f"[{grammar}] {row.name}={setting.value} is not built yet; leave it at {row.default!r}"
-        )
+    require_taken(grammar, row, setting.value)
     try:
         note = row.note(values) if row.note else ""
     except (ValueError, TypeError) as error:
