@@ -21,9 +21,7 @@ from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
 
 _GRAMMAR, _PREFIX = "maxtext", "M_"
-_PAGES = (
-    "; docs/coming-from/muddformer.md has the keys, and our fields are section.field=value"
-)
+_PAGES = "; docs/coming-from/muddformer.md has the keys, and our fields are section.field=value"
 
 
 def resolve(asked: Asked) -> Resolved:
