@@ -8,19 +8,16 @@ from typing import Any
 import numpy.typing as npt
 
 from mudd_core import _core
-from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
-from mudd_core.dist import Comm
-from mudd_core.dist import alone as alone_rank
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy
-from mudd_core.engine.batch_part import BATCH_SUM, BatchPart, cut_batch
+from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.engine.optimizer_groups import core_groups, optimizer_groups
+from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.engine.state import EngineState
-from mudd_core.engine.trainable import choose_trained
+from mudd_core.engine.training_graphs import TrainingGraphs
 
 Array = npt.NDArray[Any]
 
@@ -35,33 +32,17 @@ class Engine:
     def __init__(self, config: Any, model: Any, batcher: Any = None, parts: tuple[str, ...] = ()) -> None:
         self.config, self.model, self.batcher = config, model, batcher
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
-        train = config.train
-        self._comm: Comm = model.comm or alone_rank()
-        self._part = BatchPart.of(train.batch_size, train.shard_count(), self._comm.rank, self._comm.world)
-        if train.micro_batch_size > 0 and train.shard_count() % self._comm.world:
-            raise UserError(
-                f"[mesh] any_world: {self._comm.world} ranks need train.micro_batch_size=0, because the samples of one "
-                "cannot be cut like those of another"
-            )
-        self.runs, self.shards_per_run = cut_batch(
-            train.batch_size, train.shard_count(), train.micro_batch_size, self._part
-        )
-        self._samples = self._part.samples // self.runs
-        self.model.evaluated_at_once = self._samples
-        if self.runs > 1 and getattr(model.config, "aux_scope", "shard") == "batch":
-            raise UserError(
-                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
-                "take aux_scope=shard for micro-batches"
-            )
+        self._graphs = TrainingGraphs(config, model)
+        self.model.evaluated_at_once = self._graphs.samples
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
-        self._planned = self._plan(self._parts)
-        self._step = self._train_step(self._planned)
+        self._planned = self._graphs.plan(self._parts)
+        self._step = self._graphs.step(self._planned, self.groups)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
         self._steps: dict[tuple[str, ...], Any] = {self._parts: self._step}
         self._aux_loss = 0.0
         self._accuracy: dict[str, float] = {}
-        self._load = expert_load.for_model(model.config, train.batch_size * train.seq_len)
+        self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
         self._state = EngineState(model.store, self._step.moment_planes, self._load)
 
     @property
@@ -69,49 +50,6 @@ class Engine:
         """The model's: a step writes its weights."""
         in_use: InUse = self.model.in_use
         return in_use
-
-    def _plan(self, optional: tuple[str, ...] = (), check_finite: bool = False) -> Any:
-        choose_trained(
-            self.model, self.config.train.trainable
-        )  # a later engine of the model may have chosen others
-        shared = self._comm.world > 1 and not check_finite
-        between_nodes = {"gradient_rows": False} if shared and self._comm.nodes > 1 else {}  # whole tables
-        self.model.store.share_packs(shared)
-        planned = self.model.plan(
-            "train",
-            self._samples,
-            self.config.train.seq_len,
-            shards=self.shards_per_run,
-            optional=optional,
-            runs_per_step=self.runs,
-            recompute=self.config.train.recompute,
-            check_finite=check_finite or self.config.train.debug_nonfinite,
-            gradients=_core.NodeGradients(self._comm.core) if shared else None,
-            **between_nodes,
-        )
-
-        self.model.store.share_packs(False)
-        return planned
-
-    def _train_step(self, planned: Any, moment_planes: list[int] | None = None) -> Any:
-        optim = self.config.optim
-        return _core.TrainStep(
-            planned.executor,
-            *planned.outputs[:2],
-            groups=core_groups(self.groups, self.config),
-            eps=optim.eps,
-            clip=optim.clip,
-            normalize=self.config.loss.normalize,
-            peak_lr=optim.lr,
-            seed=self.config.train.seed,
-            moment_planes=moment_planes or [],
-            aux=planned.aux,
-            metrics=[*planned.metrics, planned.outputs[2]],
-            gradients=planned.gradients,
-            batch_sums=self._comm.world > 1 and getattr(self.model.config, "aux_scope", "shard") == "batch",
-            first_sample=self._part.first,
-            batch_size=self.config.train.batch_size,
-        )
 
     @alone
     def train_step(
@@ -158,7 +96,8 @@ class Engine:
         if parts != self._parts:
             self.settle()  # another step's weights
         if parts not in self._steps:  # another graph over the same weights and moments
-            self._steps[parts] = self._train_step(self._plan(parts), self._step.moment_planes)
+            planned = self._graphs.plan(parts)
+            self._steps[parts] = self._graphs.step(planned, self.groups, self._step.moment_planes)
         return self._steps[parts]
 
     def settle(self) -> None:
@@ -201,12 +140,12 @@ class Engine:
             self.batcher.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
         )
         self.executor.release()  # two of them at once were never asked for
-        planned = self._plan(tuple(optional), check_finite=True)
-        for run in range(self.runs):
-            row = self._part.first + run * self._samples
+        graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
+        for run in range(graphs.runs):
+            row = graphs.part.first + run * graphs.samples
             first = step * self.config.train.batch_size + row
             if given is not None:
-                planned.fill({name: array[row : row + self._samples] for name, array in given.items()})
+                planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
             else:
                 _core.fill_inputs(self.batcher.core, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
@@ -254,15 +193,7 @@ class Engine:
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
-        planned = self.model.plan(
-            "train",
-            self._samples,
-            self.config.train.seq_len,
-            shards=self.shards_per_run,
-            runs_per_step=self.runs,
-            gradient_rows=gradient_rows,
-        )
-        return int(planned.executor.gradient_bytes)
+        return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""

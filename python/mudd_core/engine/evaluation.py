@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.engine.planned import Planned
+
 Array = npt.NDArray[Any]
 
 _MOST = 1024  # logical shards that a graph can have: here each sequence is one
@@ -41,3 +43,17 @@ def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array
             else array[first : first + size]
             for name, array in batch.items()
         }
+
+
+def evaluated(planned: Planned, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+    """Summed nats, counted and guessed targets of a batch that goes through an evaluation graph in pieces."""
+    loss, count, guessed = 0.0, 0, 0
+    for piece in pieces(batch, planned.shape[0]):
+        planned.fill(piece)
+        planned.executor.run()
+        sums, counts, hits = (planned.executor.get(number) for number in planned.outputs)
+        for nats, targets in zip(sums, counts, strict=True):
+            loss += float(nats)
+            count += int(targets)
+        guessed += int(hits[:, 0].sum(dtype=np.float64))
+    return loss, count, guessed

@@ -16,13 +16,11 @@ from mudd_core.dist import Comm
 from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
-from mudd_core.engine.evaluation import piece_size, pieces
+from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, ring_positions
-from mudd_core.engine.planned import Planned, plan_graph
+from mudd_core.engine.planned import Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
-from mudd_core.graph.recording import Recorder, running
-from mudd_core.models import Batch, model_function
 
 Array = npt.NDArray[Any]
 
@@ -66,12 +64,8 @@ class Model:
         self.store = _core.ParamStore(scopes.COMPUTE[precision])
         self._plans: dict[tuple[Any, ...], Planned] = {}
         self._generator: Generator | None = None
-        recorder = Recorder(self.store, training=False, samples=1, shards=1, stored=stored)
-        with running(recorder):
-            model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+        declare_parameters(config, self.store, stored)
         names = self.store.names()
-        if unknown := sorted(set(stored or ()) - set(names)):
-            raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
         trained = tuple(name for name in names if name not in (stored or ()))
         self._trained = () if len(trained) == len(names) else trained  # names; empty: all
         self.comm = comm
@@ -177,16 +171,7 @@ class Model:
         """
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
-        loss, count, guessed = 0.0, 0, 0
-        for piece in pieces(batch, planned.shape[0]):
-            planned.fill(piece)
-            planned.executor.run()
-            sums, counts, hits = (planned.executor.get(number) for number in planned.outputs)
-            for nats, targets in zip(sums, counts, strict=True):
-                loss += float(nats)
-                count += int(targets)
-            guessed += int(hits[:, 0].sum(dtype=np.float64))
-        return loss, count, guessed
+        return evaluated(planned, batch)
 
     def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
         """The graph that evaluates batches of so many sequences."""

@@ -45,6 +45,18 @@ class Planned:
         return loss + (tree_sum(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
 
+def declare_parameters(config: Any, store: Any, stored: Mapping[str, str] | None) -> None:
+    """Have a model declare its parameters in a store; stored: the 16-bit type of each that is kept so.
+
+    KeyError for a name in `stored` that the model does not have.
+    """
+    recorder = Recorder(store, training=False, samples=1, shards=1, stored=stored)
+    with running(recorder):
+        model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+    if unknown := sorted(set(stored or ()) - set(store.names())):
+        raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
+
+
 def plan_graph(
     config: Any,
     store: Any,

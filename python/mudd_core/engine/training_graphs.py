@@ -1,0 +1,97 @@
+"""The graphs that a rank trains with: how its part of a batch is cut into runs of a graph, and the step over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import _core
+from mudd_core.base.errors import UserError
+from mudd_core.dist import Comm
+from mudd_core.dist import alone as alone_rank
+from mudd_core.engine.batch_part import BatchPart, cut_batch
+from mudd_core.engine.optimizer_groups import core_groups
+from mudd_core.engine.planned import Planned
+from mudd_core.engine.trainable import choose_trained
+
+
+class TrainingGraphs:
+    """Training graphs of a model under the config of a run.
+
+    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run.
+    """
+
+    def __init__(self, config: Any, model: Any) -> None:
+        train = config.train
+        self._config, self._model = config, model
+        self.comm: Comm = model.comm or alone_rank()
+        self.part = BatchPart.of(train.batch_size, train.shard_count(), self.comm.rank, self.comm.world)
+        if train.micro_batch_size > 0 and train.shard_count() % self.comm.world:
+            raise UserError(
+                f"[mesh] any_world: {self.comm.world} ranks need train.micro_batch_size=0, because the samples of one "
+                "cannot be cut like those of another"
+            )
+        self.runs, self._shards = cut_batch(
+            train.batch_size, train.shard_count(), train.micro_batch_size, self.part
+        )
+        self.samples = self.part.samples // self.runs
+        self._batch_aux = getattr(model.config, "aux_scope", "shard") == "batch"
+        if self.runs > 1 and self._batch_aux:
+            raise UserError(
+                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
+                "take aux_scope=shard for micro-batches"
+            )
+
+    def plan(self, optional: tuple[str, ...] = (), *, check_finite: bool = False) -> Planned:
+        """The graph with these inputs beside inputs and targets, in memory that the ranks of a node share."""
+        train, store = self._config.train, self._model.store
+        choose_trained(self._model, train.trainable)  # a later engine of the model may have chosen others
+        shared = self.comm.world > 1 and not check_finite
+        between_nodes = {"gradient_rows": False} if shared and self.comm.nodes > 1 else {}  # whole tables
+        store.share_packs(shared)
+        planned: Planned = self._model.plan(
+            "train",
+            self.samples,
+            train.seq_len,
+            shards=self._shards,
+            optional=optional,
+            runs_per_step=self.runs,
+            recompute=train.recompute,
+            check_finite=check_finite or train.debug_nonfinite,
+            gradients=_core.NodeGradients(self.comm.core) if shared else None,
+            **between_nodes,
+        )
+        store.share_packs(False)
+        return planned
+
+    def step(self, planned: Planned, groups: Any, moment_planes: list[int] | None = None) -> Any:
+        """The core's step over a planned graph. groups: of the optimizer; moment_planes: those of another step."""
+        optim, train = self._config.optim, self._config.train
+        return _core.TrainStep(
+            planned.executor,
+            *planned.outputs[:2],
+            groups=core_groups(groups, self._config),
+            eps=optim.eps,
+            clip=optim.clip,
+            normalize=self._config.loss.normalize,
+            peak_lr=optim.lr,
+            seed=train.seed,
+            moment_planes=moment_planes or [],
+            aux=planned.aux,
+            metrics=[*planned.metrics, planned.outputs[2]],
+            gradients=planned.gradients,
+            batch_sums=self.comm.world > 1 and self._batch_aux,
+            first_sample=self.part.first,
+            batch_size=train.batch_size,
+        )
+
+    def gradient_bytes(self, *, gradient_rows: bool) -> int:
+        """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
+        planned = self._model.plan(
+            "train",
+            self.samples,
+            self._config.train.seq_len,
+            shards=self._shards,
+            runs_per_step=self.runs,
+            gradient_rows=gradient_rows,
+        )
+        return int(planned.executor.gradient_bytes)
