@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from id_cases import VOCAB, config_of, write_indexed, write_records
 from mudd_core.data.pipelines import RowShape, prepare
-from mudd_core.data.pipelines.pile import through_reservoir
+from mudd_core.data.pipelines.pile_order import through_reservoir
 
 LENGTH = 5
 ids = st.integers(0, VOCAB - 1)

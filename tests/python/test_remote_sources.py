@@ -16,6 +16,7 @@ from mudd_core.config import StorageConfig
 from mudd_core.data import synthetic
 from mudd_core.data.access import Access
 from mudd_core.data.pipelines import prepare
+from mudd_core.run.trainer import Trainer
 from text_settings import quiet
 
 
@@ -138,3 +139,19 @@ def test_a_tokenizer_at_a_url(storage: Any, tmp_path: Path) -> None:
     storage.pipe_file("/bucket/t/tokenizer.json", data)
     for url in ("memory://bucket/t", "memory://bucket/t/tokenizer.json"):
         assert find_tokenizer(url, 0, access(tmp_path)).data == data
+
+
+def test_a_vocabulary_below_that_of_a_url_is_found_before_text_is_tokenized(
+    storage: Any, tmp_path: Path
+) -> None:
+    goldens = Path(__file__).resolve().parents[1] / "goldens" / "formats"
+    storage.pipe_file("/bucket/tokenizer.json", (goldens / "tokenizer.json").read_bytes())
+    (tmp_path / "a.txt").write_text(synthetic.text(4000, 1))
+    words = (
+        f"data.path={tmp_path}/a.txt",
+        f"data.cache_dir={tmp_path}/cache",
+        "data.tokenizer=memory://bucket",
+    )
+    with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 300, got 299"):
+        Trainer(mc.load_config("tiny.py", [*words, "model.vocab_size=299"]))
+    assert not list(tmp_path.rglob("tokens.h5"))

@@ -7,7 +7,6 @@ records are cut, shorter ones are filled with id 0, which is no target unless da
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
+from mudd_core.data.pipelines.pile_order import Groups
 from mudd_core.data.pipelines.pipeline import RowShape
 from mudd_core.data.pipelines.record_index import record_offsets
 from mudd_core.data.sources import sources_of
@@ -69,88 +69,6 @@ class RecordFiles:
         ids = ids_of(value, self.files[file], record, "input_ids")
         require_ids(ids, self._vocab_size, self.files[file], record)
         return ids
-
-
-class Groups:
-    """Which file and record a sample is: the endless list of files, cut into groups, cut into batches."""
-
-    def __init__(
-        self, counts: list[int], group: int, batch: int, buffer: int, seed: int, epochs: int = 0
-    ) -> None:
-        n = len(counts)
-        self._counts, self._batch, self._buffer, self._seed = counts, batch, buffer, seed
-        self._files_in_all = epochs * n  # 0: without end
-        self._size = min(group, 1 << 40) or n
-        self._endless = group == 0  # all files of all epochs are one group: nothing is dropped between epochs
-        period = n // math.gcd(n, self._size)
-        sizes = [sum(self._files(g, self._size)) // batch for g in range(period)]
-        self._ends = list(accumulate(sizes))
-        self._kept: tuple[int, Int64] | None = None
-        self.rows = sum(counts)
-
-    def _files(self, group: int, size: int) -> list[int]:
-        n = len(self._counts)
-        return [self._counts[(group * self._size + j) % n] for j in range(size)]
-
-    def batches(self, epochs: int) -> int:
-        """Whole batches of a list of files that is repeated so often."""
-        if self._endless:
-            return epochs * self.rows // self._batch
-        whole, rest = divmod(epochs * len(self._counts), self._size)
-        rounds, left = divmod(whole, len(self._ends))
-        done = rounds * self._ends[-1] + (self._ends[left - 1] if left else 0)
-        return done + sum(self._files(whole, rest)) // self._batch
-
-    def place(self, sample: int) -> tuple[int, int]:
-        """(file, record) of a sample."""
-        n = len(self._counts)
-        if self._endless:
-            turn, at = divmod(sample, self.rows)
-            first = 0
-        else:
-            rounds, batch = divmod(sample // self._batch, self._ends[-1])
-            group = bisect_right(self._ends, batch)
-            before = self._ends[group - 1] if group else 0
-            at = (batch - before) * self._batch + sample % self._batch
-            turn, first = rounds * len(self._ends) + group, group * self._size % n
-        if self._buffer:
-            at = int(self._order(turn, self._records(turn))[at])
-        file = first
-        while at >= self._counts[file]:
-            at -= self._counts[file]
-            file = (file + 1) % n
-        return file, at
-
-    def _records(self, turn: int) -> int:
-        """Records of a group; the last one of data.epochs may have fewer files."""
-        if self._endless:
-            return self.rows
-        left = self._files_in_all - turn * self._size
-        return sum(self._files(turn, min(self._size, left) if left > 0 else self._size))
-
-    def _order(self, turn: int, count: int) -> Int64:
-        """A reservoir of `buffer` records: a random one leaves for each that comes, then the rest in random order."""
-        if self._kept is None or self._kept[0] != turn:
-            draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
-            size = min(self._buffer, count)
-            left, held = through_reservoir(draw.integers(0, size, count - size), size)
-            self._kept = (turn, np.concatenate([left, draw.permutation(held)]))
-        return self._kept[1]
-
-
-def through_reservoir(slots: Int64, size: int) -> tuple[Int64, Int64]:
-    """(records in the order in which they leave, those that stay) where record size + i takes the place slots[i].
-
-    A record leaves when its place is taken the next time, so sorting by place finds it without a loop.
-    """
-    narrow = slots.astype(np.uint16) if size <= 1 << 16 else slots  # which NumPy sorts by digits
-    by_place = np.argsort(narrow, kind="stable")
-    again = slots[by_place[1:]] == slots[by_place[:-1]]
-    left, held = slots.astype(np.int64), np.arange(size, dtype=np.int64)
-    left[by_place[1:][again]] = size + by_place[:-1][again]
-    last = np.append(~again, slots.size > 0)[: slots.size]
-    held[slots[by_place[last]]] = size + by_place[last]
-    return left, held
 
 
 class PileRows(IdRows):
