@@ -22,7 +22,8 @@ void bind_run(py::module_& m) {
       "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or "
       "floor.");
   m.def("install_stop_handlers", &mudd::install_stop_handlers,
-        "SIGINT, SIGTERM, SIGUSR1 ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.");
+        "SIGINT, SIGTERM, SIGUSR1, SIGHUP ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves "
+        "at once.");
   m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Gives the signals back to whoever had them.");
   m.def("stop_requested", &mudd::stop_requested, "True if a stop is asked for.");
   m.def("stop_signal", &mudd::stop_signal, "The signal that asked for the stop, or 0.");

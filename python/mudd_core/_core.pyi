@@ -572,7 +572,7 @@ def free_space(path: str) -> int:
     """
 def install_stop_handlers() -> None:
     """
-    SIGINT, SIGTERM, SIGUSR1 ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.
+    SIGINT, SIGTERM, SIGUSR1, SIGHUP ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.
     """
 def isa() -> str:
     """

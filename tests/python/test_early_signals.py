@@ -39,7 +39,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
 def test_a_signal_while_the_program_is_imported_ends_with_75(tmp_path: Path, name: str) -> None:
     launch = str(ROOT / "launch.py")
     code = AT_IMPORT.format(name=name, argv=[launch, "--config=tiny.py"], launch=launch)

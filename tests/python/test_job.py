@@ -178,8 +178,8 @@ time.sleep(60)
 
 
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_term_and_int_reach_every_rank_as_usr1(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_every_stop_signal_reaches_the_ranks_as_usr1(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, WAITING, "--ranks=2", "--max-restarts=3")
     end = time.monotonic() + 30
     while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):

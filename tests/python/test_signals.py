@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def equal(run: TinyRun, wanted: TinyRun) -> bool:
     return run.rows() == wanted.rows() and run.summary()["final_hash"] == wanted.summary()["final_hash"]
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1", "STOP file"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "STOP file"])
 def test_a_stop_saves_the_last_step_and_exits_75(
     name: str, unbroken: TinyRun, tiny_text: Path, memory_path: Path
 ) -> None:
@@ -53,6 +54,44 @@ def test_a_stop_saves_the_last_step_and_exits_75(
 
     assert run.finish() == 0, run.tail
     assert f"resumed from step {newest.step} " in run.output
+    assert equal(run, unbroken)
+
+
+# Runs argv[2:] on a terminal of its own, closes that when the file argv[1] has 13 lines, and ends with the same code.
+TERMINAL = """
+import os, pty, select, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+def lines():
+    return open(sys.argv[1], "rb").read().count(b"\\n") if os.path.exists(sys.argv[1]) else 0
+while lines() < 13:
+    try:
+        if select.select([terminal], [], [], 0.01)[0]:
+            os.read(terminal, 65536)
+    except OSError:
+        pass  # of nohup nothing is on the terminal
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+NOHUP = ("/bin/sh", "-c", 'exec nohup "$@" > /dev/null 2>&1 < /dev/null', "sh")
+
+
+@pytest.mark.parametrize("before", [(), NOHUP], ids=["alone", "nohup"])
+def test_a_closed_terminal_stops_a_run_unless_nohup_ignores_it(
+    before: tuple[str, ...], unbroken: TinyRun, tiny_text: Path, memory_path: Path
+) -> None:
+    program = (sys.executable, "-c", TERMINAL, str(memory_path / "run" / "metrics.jsonl"), *before)
+    run = TinyRun(memory_path / "run", tiny_text, prefix=program)
+    assert run.finish() == (0 if before else STOPPED), run.tail
+    if not before:
+        newest = checkpoint.load_newest(run.checkpoints)
+        assert newest is not None and newest.step == run.summary()["step"] >= 13
+        assert run.summary()["stopped"] == "SIGHUP"
+        run.prefix = ()
+        assert run.finish() == 0, run.tail
     assert equal(run, unbroken)
 
 

@@ -17,7 +17,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> g_stop{0};  // 0 none, -1 without a signal, else the signal
 std::atomic<int> g_save{0};
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 constexpr int kCount = sizeof(kSignals) / sizeof(kSignals[0]);
 struct sigaction g_before[kCount];
 bool g_installed = false;
@@ -33,7 +33,7 @@ void on_signal(int signal) {
     g_save.store(1);
   } else if (int none = 0; g_stop.compare_exchange_strong(none, signal)) {
     say("\nstop requested; a second signal leaves at once\n");
-  } else if (signal != SIGUSR1) {
+  } else if (signal != SIGUSR1 && signal != SIGHUP) {  // of which a shell and its terminal send one each
     _exit(128 + signal);
   }
   errno = saved_errno;
@@ -47,7 +47,11 @@ void install_stop_handlers() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // a file read or write must not fail because somebody asked to stop
-  for (int i = 0; i < kCount; ++i) sigaction(kSignals[i], &action, &g_before[i]);
+  for (int i = 0; i < kCount; ++i) {
+    sigaction(kSignals[i], &action, &g_before[i]);
+    const bool nohup = kSignals[i] == SIGHUP && g_before[i].sa_handler == SIG_IGN;
+    if (nohup) sigaction(SIGHUP, &g_before[i], nullptr);
+  }
   g_installed = true;
 }
 

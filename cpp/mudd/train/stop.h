@@ -1,14 +1,14 @@
 // Requests to stop or to save. Signal handlers only set flags; the training step reads them between
 // micro-batches, so that a long step does not delay the answer (contracts 21).
 //
-// SIGINT, SIGTERM, SIGUSR1 ask for a stop; SIGUSR2 asks for a save. SIGINT or SIGTERM while a stop is
-// already requested exits at once with code 130 or 143: whatever is committed on disk stays intact.
-// Handlers are installed by the command line only; a library must not take signals from its user.
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless nohup ignores it) ask for a stop; SIGUSR2 asks for a save. SIGINT or
+// SIGTERM while a stop is already requested exits at once with code 130 or 143: whatever is committed on disk
+// stays intact. Handlers are installed by the command line only; a library must not take signals from its user.
 #pragma once
 
 namespace mudd {
 
-// Takes the four signals; StateError if they are taken already.
+// Takes the five signals; StateError if they are taken already.
 void install_stop_handlers();
 // Gives the signals back to whoever had them before; nothing happens if they were not taken.
 void remove_stop_handlers();

@@ -23,7 +23,7 @@ from mudd_core.cli.names import CODE_FILE, JOB_OPTIONS
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
 _THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?")
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _ANSWER_SECONDS = 10
 _AGAIN_SECONDS = 2  # until a request to stop is repeated
 _LOOK_SECONDS = 0.5
@@ -164,7 +164,8 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         for number in (*STOPS, signal.SIGUSR2):
-            self._before[number] = signal.signal(number, self._on_signal)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which nohup ignores
+                self._before[number] = signal.signal(number, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, signal.SIGUSR2))
         return self
 
@@ -176,7 +177,7 @@ class _Signals:
     def _on_signal(self, number: int, _: object) -> None:
         passed_on = signal.SIGUSR1 if number in STOPS else signal.SIGUSR2
         if number in STOPS:
-            if self.asked and number != signal.SIGUSR1:
+            if self.asked and number not in (signal.SIGUSR1, signal.SIGHUP):
                 passed_on = signal.SIGTERM
             self.asked = True
         if self.process is not None:
