@@ -61,3 +61,11 @@ def cache(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenCache:
 def copy(cache: TokenCache, tmp_path: Path) -> Path:
     """A cache folder to damage."""
     return Path(shutil.copytree(cache.path, tmp_path / cache.fingerprint))
+
+
+@pytest.fixture
+def hangs_up() -> Iterator[None]:
+    """SIGHUP as a terminal's programs have it, for what the test starts: under nohup they would inherit to ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -14,6 +14,8 @@ from mudd_core.cli.argv import trains
 from mudd_core.run import signals
 from tiny_run import ROOT
 
+pytestmark = pytest.mark.usefixtures("hangs_up")
+
 CONFIG = """
 import os, signal
 from mudd_core.config import Config

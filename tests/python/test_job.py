@@ -18,6 +18,8 @@ from mudd_core.cli.job import Asked, answering, asked, on_hosts
 from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, threads_of
 from tiny_run import ROOT
 
+pytestmark = pytest.mark.usefixtures("hangs_up")
+
 BIG = Machine("/opt/mpi/bin/mpirun", cores=64, threads=64)
 
 

@@ -13,6 +13,7 @@ import pytest
 from mudd_core import checkpoint
 from tiny_run import TinyRun
 
+pytestmark = pytest.mark.usefixtures("hangs_up")
 STEPS = 160
 STOPPED = 75
 
