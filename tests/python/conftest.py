@@ -65,7 +65,7 @@ def copy(cache: TokenCache, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hangs_up() -> Iterator[None]:
-    """SIGHUP as a terminal's programs have it, for what the test starts: under nohup they would inherit to ignore it."""
+    """SIGHUP as a terminal's programs have it, for what the test starts: under nohup they would ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
