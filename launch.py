@@ -1,4 +1,5 @@
-"""The door: `python launch.py --config=small.py`. All else is in python/mudd_core/cli/."""
+#!/usr/bin/env python3
+"""The entry point of a checkout: `./launch.py --config=small.py`. All else is in python/mudd_core/cli/."""
 
 from __future__ import annotations
 
@@ -7,11 +8,17 @@ import signal
 import sys
 from pathlib import Path
 
+# Faults of the process itself, and the two signals that nothing blocks (as mudd_core.cli.NOT_HELD).
+NOT_HELD = {
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
+    signal.SIGTRAP, signal.SIGSYS,
+}  # fmt: skip
+
 
 def main() -> int:
     """Run the command line; under a Python without mudd_core, once more with the checkout's own."""
-    # Held back until the command line has its handlers: a request to stop in between must not kill the process.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))
+    # Blocked until the command line has its handlers: a request to stop in between must not kill the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
     try:
         from mudd_core.cli import main as run
     except ImportError as error:

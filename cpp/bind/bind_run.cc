@@ -22,8 +22,13 @@ void bind_run(py::module_& m) {
       "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or "
       "floor.");
   m.def("install_stop_handlers", &mudd::install_stop_handlers,
-        "SIGINT, SIGTERM, SIGUSR1, SIGHUP ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves "
-        "at once.");
+        "Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once.");
+  const auto list = [](std::span<const int> signals) { return std::vector<int>(signals.begin(), signals.end()); };
+  m.def("stop_signals", [list] { return list(mudd::stop_signals()); }, "The signals that ask for a stop.");
+  m.def(
+      "quit_signals", [list] { return list(mudd::quit_signals()); },
+      "The stop signals that exit at once when a stop is requested already.");
+  m.def("save_signal", &mudd::save_signal, "The signal that asks for a save.");
   m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Gives the signals back to whoever had them.");
   m.def("stop_requested", &mudd::stop_requested, "True if a stop is asked for.");
   m.def("stop_signal", &mudd::stop_signal, "The signal that asked for the stop, or 0.");

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -572,7 +572,7 @@ def free_space(path: str) -> int:
     """
 def install_stop_handlers() -> None:
     """
-    SIGINT, SIGTERM, SIGUSR1, SIGHUP ask for a stop, SIGUSR2 for a save; a second SIGINT or SIGTERM leaves at once.
+    Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once.
     """
 def isa() -> str:
     """
@@ -622,6 +622,10 @@ def philox_key(seed: int, purpose: str) -> typing.Annotated[list[int], "FixedSiz
     """
     The key of the random numbers of a purpose.
     """
+def quit_signals() -> list[int]:
+    """
+    The stop signals that exit at once when a stop is requested already.
+    """
 def random_normal(begin: int, end: int, *, seed: int, purpose: str, stddev: float = 1.0) -> numpy.typing.NDArray[numpy.float32]:
     """
     Elements [begin, end) of the normal tensor of (seed, purpose), float32.
@@ -670,6 +674,10 @@ def sample(logits: typing.Any, *, temperature: float, top_k: int, top_p: float, 
     """
     Token drawn from logits float32 [V]; a pure function of its arguments.
     """
+def save_signal() -> int:
+    """
+    The signal that asks for a save.
+    """
 def set_num_threads(n: int) -> None:
     """
     Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).
@@ -685,6 +693,10 @@ def stop_requested() -> bool:
 def stop_signal() -> int:
     """
     The signal that asked for the stop, or 0.
+    """
+def stop_signals() -> list[int]:
+    """
+    The signals that ask for a stop.
     """
 def table_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, begins: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], buffer: int = 0, seed: int = 0, wraps: bool = True) -> BatchSource:
     """

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,16 @@ def test_it_has_what_every_page_has(page: Path) -> None:
     )
     for theirs, here in documents.others(page.stem):
         assert here and theirs.replace("|", r"\|") in text
+
+
+def test_launch_py_starts_as_the_pages_type_it(tmp_path: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-s", "launch.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert listed.stdout.startswith("100755 ")
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", "./launch.py --help"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "launch.py" in done.stdout

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,12 +30,14 @@ AT_IMPORT = """
 import os, runpy, signal, sys
 class Sender:
     def find_spec(self, name, path=None, target=None):
-        if name == "mudd_core.cli.entry":
-            os.kill(os.getpid(), signal.{name})
+        if name == "mudd_core":
+            {sent}
 sys.meta_path.insert(0, Sender())
 sys.argv = {argv!r}
 runpy.run_path({launch!r}, run_name="__main__")
 """
+KILLED = "os.kill(os.getpid(), signal.{name})"
+MASK = "print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))); os._exit(0)"
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +48,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
 def test_a_signal_while_the_program_is_imported_ends_with_75(tmp_path: Path, name: str) -> None:
     launch = str(ROOT / "launch.py")
-    code = AT_IMPORT.format(name=name, argv=[launch, "--config=tiny.py"], launch=launch)
+    code = AT_IMPORT.format(sent=KILLED.format(name=name), argv=[launch, "--config=tiny.py"], launch=launch)
     done = run(tmp_path, "-c", code)
     assert done.returncode == 75, done.stderr
     assert f"stopped by {name} before anything was written" in done.stdout
@@ -62,9 +66,26 @@ def test_a_signal_while_the_config_file_runs_ends_with_75(
     assert [path.name for path in tmp_path.iterdir()] == ["early.py"]
 
 
+def test_launch_py_blocks_every_signal_that_ends_a_process_before_it_imports_the_package(
+    tmp_path: Path,
+) -> None:
+    launch = str(ROOT / "launch.py")
+    done = run(tmp_path, "-c", AT_IMPORT.format(sent=MASK, argv=[launch], launch=launch))
+    blocked = set(json.loads(done.stdout))
+    assert blocked == {int(one) for one in signal.valid_signals() - cli.NOT_HELD}
+    assert {signal.SIGALRM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGRTMAX} <= blocked
+    assert not {signal.SIGSEGV, signal.SIGABRT} & blocked
+
+
+def test_every_signal_is_let_through_to_the_command(tmp_path: Path) -> None:
+    (tmp_path / "mask.py").write_text(f"import os, signal\n{MASK}\n")
+    done = run(tmp_path, str(ROOT / "launch.py"), "--config=mask.py", "--plan")
+    assert done.stdout == "[]\n"
+
+
 def test_other_commands_end_by_the_signal_as_any_program(tmp_path: Path) -> None:
     launch = str(ROOT / "launch.py")
-    code = AT_IMPORT.format(name="SIGTERM", argv=[launch, "--help"], launch=launch)
+    code = AT_IMPORT.format(sent=KILLED.format(name="SIGTERM"), argv=[launch, "--help"], launch=launch)
     assert run(tmp_path, "-c", code).returncode == -15
 
 

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -17,10 +19,15 @@ static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> g_stop{0};  // 0 none, -1 without a signal, else the signal
 std::atomic<int> g_save{0};
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-constexpr int kCount = sizeof(kSignals) / sizeof(kSignals[0]);
+// The signals of a stop, those that quit first. A shell and its terminal send one SIGHUP each.
+constexpr std::array kStops = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr std::span<const int> kQuits = std::span(kStops).first(2);
+constexpr int kSave = SIGUSR2;
+constexpr int kCount = kStops.size() + 1;
 struct sigaction g_before[kCount];
 bool g_installed = false;
+
+int signal_at(int i) { return i + 1 < kCount ? kStops[i] : kSave; }
 
 void say(const char* text) {
   const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
@@ -29,17 +36,21 @@ void say(const char* text) {
 
 void on_signal(int signal) {
   const int saved_errno = errno;
-  if (signal == SIGUSR2) {
+  if (signal == kSave) {
     g_save.store(1);
   } else if (int none = 0; g_stop.compare_exchange_strong(none, signal)) {
     say("\nstop requested; a second signal leaves at once\n");
-  } else if (signal != SIGUSR1 && signal != SIGHUP) {  // of which a shell and its terminal send one each
+  } else if (std::ranges::find(kQuits, signal) != kQuits.end()) {
     _exit(128 + signal);
   }
   errno = saved_errno;
 }
 
 }  // namespace
+
+std::span<const int> stop_signals() { return kStops; }
+std::span<const int> quit_signals() { return kQuits; }
+int save_signal() { return kSave; }
 
 void install_stop_handlers() {
   if (g_installed) throw StateError("[stop] signals: the handlers are installed already");
@@ -48,8 +59,8 @@ void install_stop_handlers() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // a file read or write must not fail because somebody asked to stop
   for (int i = 0; i < kCount; ++i) {
-    sigaction(kSignals[i], &action, &g_before[i]);
-    const bool nohup = kSignals[i] == SIGHUP && g_before[i].sa_handler == SIG_IGN;
+    sigaction(signal_at(i), &action, &g_before[i]);
+    const bool nohup = signal_at(i) == SIGHUP && g_before[i].sa_handler == SIG_IGN;
     if (nohup) sigaction(SIGHUP, &g_before[i], nullptr);
   }
   g_installed = true;
@@ -57,7 +68,7 @@ void install_stop_handlers() {
 
 void remove_stop_handlers() {
   if (!g_installed) return;
-  for (int i = 0; i < kCount; ++i) sigaction(kSignals[i], &g_before[i], nullptr);
+  for (int i = 0; i < kCount; ++i) sigaction(signal_at(i), &g_before[i], nullptr);
   g_installed = false;
 }
 

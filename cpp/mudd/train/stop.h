@@ -6,9 +6,18 @@
 // stays intact. Handlers are installed by the command line only; a library must not take signals from its user.
 #pragma once
 
+#include <span>
+
 namespace mudd {
 
-// Takes the five signals; StateError if they are taken already.
+// The signals that ask for a stop.
+std::span<const int> stop_signals();
+// Those of them that exit at once while a stop is requested.
+std::span<const int> quit_signals();
+// The signal that asks for a save.
+int save_signal();
+
+// Takes all of these signals; StateError if they are taken already.
 void install_stop_handlers();
 // Gives the signals back to whoever had them before; nothing happens if they were not taken.
 void remove_stop_handlers();

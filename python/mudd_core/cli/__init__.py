@@ -9,13 +9,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# Faults of the process itself, and the two signals that nothing blocks.
+NOT_HELD = {
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
+    signal.SIGTRAP, signal.SIGSYS,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Without arguments the process's own, whose signals it takes."""
-    if arguments is None:  # held back while the rest is imported, until the handlers are in
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if arguments is None:  # blocked while the rest is imported, until the handlers are installed
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
     from mudd_core.cli.entry import main as run
 
     return run(arguments)

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError, is_full_disk
 from mudd_core.base.surroundings import is_rank, require_one_process
-from mudd_core.cli import STOP_SIGNALS
 from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
@@ -64,15 +63,18 @@ def _signals_given_back() -> Iterator[None]:
 
 def _take_signals(words: Sequence[str]) -> None:
     """Let signals through again: to the handlers if the command trains, before its config file runs."""
-    if starts_ranks(words):
-        return  # a job has handlers of its own
+    blocked = set[int]()
     try:
-        if trains(words):
+        if starts_ranks(words):
+            from mudd_core.cli import job
+
+            blocked = job.SIGNALS  # until the job has its own handlers
+        elif trains(words):
             from mudd_core.run import signals
 
             signals.take_for_good()
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - blocked)
 
 
 def _fill_closed_streams() -> None:

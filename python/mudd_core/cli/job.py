@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
@@ -23,7 +24,7 @@ from mudd_core.cli.names import CODE_FILE, JOB_OPTIONS
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
 _THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?")
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+SIGNALS = {*_core.stop_signals(), _core.save_signal()}
 _ANSWER_SECONDS = 10
 _AGAIN_SECONDS = 2  # until a request to stop is repeated
 _LOOK_SECONDS = 0.5
@@ -163,10 +164,10 @@ class _Signals:
         self._before: dict[int, Callable[..., object] | int | None] = {}
 
     def __enter__(self) -> _Signals:
-        for number in (*STOPS, signal.SIGUSR2):
+        for number in SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which nohup ignores
                 self._before[number] = signal.signal(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, signal.SIGUSR2))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -175,9 +176,10 @@ class _Signals:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
-        passed_on = signal.SIGUSR1 if number in STOPS else signal.SIGUSR2
-        if number in STOPS:
-            if self.asked and number not in (signal.SIGUSR1, signal.SIGHUP):
+        passed_on = signal.Signals(_core.save_signal())
+        if number != passed_on:
+            passed_on = signal.SIGUSR1
+            if self.asked and number in _core.quit_signals():
                 passed_on = signal.SIGTERM
             self.asked = True
         if self.process is not None:

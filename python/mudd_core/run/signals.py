@@ -20,7 +20,7 @@ _taken = False  # the command line has installed its handlers
 
 @contextlib.contextmanager
 def handlers() -> Iterator[None]:
-    """Take SIGINT, SIGTERM, SIGHUP, SIGUSR1 (stop) and SIGUSR2 (save) while the block runs."""
+    """Handle the signals of _core.stop_signals() and save_signal() while the block runs."""
     global _taken
     _core.clear_requests()
     _core.install_stop_handlers()

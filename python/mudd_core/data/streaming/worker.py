@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_regular
 from mudd_core.data.formats.format import text_of
@@ -153,9 +154,8 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
 
 def main() -> None:
     """The process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (*_core.stop_signals(), _core.save_signal()):
+        signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     try:
