@@ -240,7 +240,7 @@ def test_a_missing_package_names_its_extra(
     path = tmp_path / f"a.{ending}"
     path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[seeds\]'"):
+    with pytest.raises(UserError, match=r"run setup seeds"):
         list(documents(path))
 
 

@@ -91,7 +91,7 @@ def test_a_path_beside_a_data_set_is_refused() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[hub\]'"):
+    with pytest.raises(UserError, match=r"run setup hub"):
         with_dataset(settings("c4"), LOCAL)
 
 

@@ -64,5 +64,5 @@ def test_a_checkout_of_the_original_is_imported_as_there(tmp_path: Path) -> None
 def test_a_missing_ml_collections_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(DICT)
     monkeypatch.setitem(sys.modules, "ml_collections", None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[seeds\]'"):
+    with pytest.raises(UserError, match=r"run setup seeds"):
         resolved(config=str(tmp_path / "mine.py"))

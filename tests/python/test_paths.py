@@ -57,7 +57,7 @@ def test_a_bucket_without_its_package_exits_with_2_and_names_the_extra_and_the_m
     monkeypatch.chdir(tmp_path)
     assert main(BUCKETS[name]) == 2
     told = capsys.readouterr().err
-    assert "pip install 'mudd-core[cloud]'" in told and "storage.map=PREFIX=FOLDER" in told
+    assert "run setup cloud" in told and "storage.map=PREFIX=FOLDER" in told
     assert not list(tmp_path.iterdir())
 
 

@@ -329,6 +329,6 @@ def test_a_missing_package_names_the_command(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[seeds\]'"):
+    with pytest.raises(UserError, match=r"run setup seeds"):
         command.main(flags(source, tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -139,7 +139,7 @@ def test_a_tracker_that_is_not_installed_is_2_before_anything_is_written(
 ) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"pip install 'mudd-core\[wandb\]'"):
+    with pytest.raises(UserError, match=r"run setup wandb"):
         fake_runs.make(tmp_path / "run", None, "log.wandb=offline")
     assert not (tmp_path / "run").exists()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import UserError
@@ -21,8 +24,22 @@ EXTRAS = {
 }
 
 
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def install_command(package: str) -> str:
+    """The shell command that installs a package for the running Python: `./run setup EXTRA` in a checkout's .venv.
+
+    Never an extra of this package by name: it is on no registry, and its name there belongs to nobody.
+    """
+    script, extra = _CHECKOUT / "run", EXTRAS.get(package)
+    if extra is None or not script.is_file() or Path(sys.prefix).resolve() != _CHECKOUT / ".venv":
+        return f"pip install {package}"
+    return f"{'./run' if Path.cwd() == _CHECKOUT else shlex.quote(str(script))} setup {extra}"
+
+
 def needed(module: str, argument: str, purpose: str) -> Any:
-    """The module, imported. UserError with the pip command where it is not installed.
+    """The module, imported. UserError with the command that installs it where it is not installed.
 
     argument: [place] name of the field that asks for it. purpose: what it does, as in `to read Parquet files`.
     """
@@ -30,8 +47,7 @@ def needed(module: str, argument: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        extra = EXTRAS.get(package)
-        command = f"pip install 'mudd-core[{extra}]'" if extra else f"pip install {package}"
+        command = install_command(package)
         if error.name is not None and error.name.partition(".")[0] != package:
             raise UserError(
                 f"{argument}: expected the package {package} {purpose}, got one that cannot be imported ({error}); "

@@ -1,5 +1,5 @@
 """Writes small files of every format with the stock libraries, and what is in them. Run once, in any environment with
-`pip install 'mudd-core[seeds,hub]' tfrecord torch==2.13.0`; the versions are in expected.json.
+`./run setup seeds hub` and `pip install tfrecord torch==2.13.0`; the versions are in expected.json.
 """
 
 from __future__ import annotations
