@@ -120,7 +120,7 @@ def fake_assembly(
             tokenizer=object(),
             engine=engine,
             facts={"data": "fake", **facts},
-            n_targets=60,
+            validated_slots=60,
             bytes_per_target=2.0,
             flops_per_token=1e3,
             peak=Peak(lambda: 1e12),

@@ -279,7 +279,7 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = FakeEngine(w=np.full(5, np.nan, np.float32))
-    with make(tmp_path, engine) as trainer:
+    with make(tmp_path, engine, "train.save=false") as trainer:  # such weights are never saved
         trainer.fit()
 
     def refuse(name: str) -> None:

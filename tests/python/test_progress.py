@@ -43,6 +43,8 @@ def test_step_line_says_everything() -> None:
     ):
         assert part in line
     assert "nan" in fit(step_fields({**ROW, "loss": math.nan}, 300, math.nan))
+    assert "ppl inf" in fit(step_fields({**ROW, "loss": 800.0}, 300, 1.0))
+    assert "ETA 0s" in fit(step_fields(ROW, 12, 13.0))  # the last step
 
 
 class Terminal(io.StringIO):

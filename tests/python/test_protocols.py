@@ -14,7 +14,7 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, load_config
 from mudd_core.config.protocols import protocol_faults, protocol_of
-from mudd_core.run.protocols import batches_of, mean_loss, whole_split
+from mudd_core.run.protocols import batches_of, mean_loss, validated_slots, whole_split
 from mudd_core.run.trainer import Trainer
 from tiny_run import CONFIG
 
@@ -54,6 +54,29 @@ def test_which_batches_a_protocol_reads() -> None:
     assert [len(batches("features", rows)) for rows in (4, 5, 6)] == [2, 2, 3]  # no part-batch
     assert len(batches("pile", 20, max_batches=3)) == 3
     assert len(batches("text", 20, max_batches=3, batch_size=4)) == 3
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "evaluation", "documents", "expected"),
+    [
+        ("text", {}, 0, 4),
+        ("text", {"max_batches": 1}, 0, 1),
+        ("text", {"documents": 3}, 6, 2),  # half of the documents: half of the rows
+        ("text", {"documents": 3}, 0, 4),  # how many there are is unknown
+        ("pile", {"documents": 3}, 0, 2),
+        ("pile", {"documents": 3, "max_batches": 1}, 0, 1),
+        ("pack", {}, 0, 3),
+    ],
+)
+def test_the_slots_of_a_validation_count_the_batches_that_it_takes(
+    pipeline: str, evaluation: dict[str, int], documents: int, expected: int
+) -> None:
+    config = Config(
+        train=TrainConfig(batch_size=2, seq_len=3),
+        data=DataConfig(pipeline=pipeline),
+        eval=EvalConfig(**evaluation),
+    )
+    assert validated_slots(config, 7, documents) == expected * 2 * 3
 
 
 @pytest.mark.parametrize("pipeline", ["text", "pile", "rows"])
@@ -97,3 +120,12 @@ def test_a_run_validates_the_first_documents_of_its_text(tiny_text: Path) -> Non
     whole = Trainer(load_config(str(CONFIG), data)).validate()
     some = Trainer(load_config(str(CONFIG), [*data, "eval.documents=2"])).validate()
     assert 0 < some.targets < whole.targets and some.val_loss != whole.val_loss
+
+
+def test_a_run_estimates_the_validation_that_it_takes(tiny_text: Path) -> None:
+    data = (f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}")
+    config = load_config(str(CONFIG), [*data, "eval.max_batches=1", "train.steps=2"])
+    with Trainer(config) as trainer:
+        trainer.step()
+        slots = trainer._run.components.validated_slots
+    assert slots == config.train.batch_size * config.train.seq_len

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program
 from mudd_core.cli.log_text import copied_output
@@ -123,7 +124,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
             f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
             f"--workdir starts a new one\n{ending(summary, store.path, request)}"
         )
-        return 0
+        return _code(summary, ranks.first)
     if request.resolved is not None:
         progress.say(origin_text(request.resolved))
     progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
@@ -154,7 +155,21 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
         _show_sample(trainer, config)
         print(ending(summary, store.path, request))
     ranks.barrier()  # the first rank has read weights that all share
-    return 0
+    return _code(summary, ranks.first)
+
+
+def _code(summary: Summary, prints: bool) -> int:
+    """Return the exit code of a finished run: 76, and why on standard error, if its last validation is not finite."""
+    if summary.val_loss is not None and math.isfinite(summary.val_loss):
+        return 0
+    if prints:
+        print(
+            f"error: [train] validation loss of step {summary.step}: expected a finite number, got "
+            f"{summary.val_loss if summary.val_loss is not None else 'none'}; a lower optim.lr or another seed may "
+            "train; held-out rows without targets have no loss",
+            file=sys.stderr,
+        )
+    return DivergedError.exit_code
 
 
 def _saved(config: Config, summary: Summary) -> str:

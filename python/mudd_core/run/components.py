@@ -17,6 +17,7 @@ from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
 from mudd_core.run.identity import seal_fact
 from mudd_core.run.peak import TRIES, Peak
+from mudd_core.run.protocols import validated_slots
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, Engine
 from mudd_core.run.rows import row_shape, training_rows, validation_batches
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class Components:
     """What the loop works on.
 
-    facts: what the weights depend on besides the config; compared on resume. n_targets: slots of a whole validation.
+    facts: what the weights depend on besides the config; compared on resume. validated_slots: of a validation.
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
     user when a run begins or goes on. documents: of training and validation, zeros if unknown.
@@ -41,7 +42,7 @@ class Components:
     tokenizer: Any
     engine: Engine
     facts: dict[str, Any]
-    n_targets: int
+    validated_slots: int
     bytes_per_target: float
     flops_per_token: float
     peak: Peak
@@ -151,7 +152,7 @@ def assemble(
         tokenizer=None,
         engine=engine,
         facts={},
-        n_targets=0,
+        validated_slots=0,
         bytes_per_target=0.0,
         flops_per_token=engine.flops_per_token(),
         peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
@@ -215,7 +216,9 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
             **seal_fact(text),
             "vocab_size": components.model.config.vocab_size,
         },
-        n_targets=text.rows("valid", row_shape(config)).rows * config.train.seq_len,
+        validated_slots=validated_slots(
+            config, text.rows("valid", row_shape(config)).rows, text.documents[1]
+        ),
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),

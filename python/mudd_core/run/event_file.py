@@ -9,6 +9,7 @@ step 2 (varint), file_version 3 (text), summary 5 {value 1 {tag 1 (text), simple
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -21,6 +22,14 @@ from mudd_core.base.regular_files import open_to_append
 
 _SESSION_START = 1
 _STRING = 7  # DT_STRING
+
+
+def _float32(value: float) -> bytes:
+    """Pack a number as float32; one beyond its range as an infinity of its sign."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
 
 
 class EventFile:
@@ -37,8 +46,7 @@ class EventFile:
     def scalars(self, step: int, values: dict[str, float]) -> None:
         """One value for each tag at this step."""
         summary = b"".join(
-            block(1, block(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
-            for tag, value in values.items()
+            block(1, block(1, tag.encode()) + b"\x15" + _float32(value)) for tag, value in values.items()
         )
         self._write(step, block(5, summary))
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from mudd_core.run.records import perplexity
+
 ESSENTIAL = (
     4  # fields of the progress line that a narrow terminal shows before all others: step, loss, tok/s, ETA
 )
@@ -81,21 +83,20 @@ class Clock:
 
 
 def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list[str]:
-    """Return the fields of a training row's progress line, the most important first."""
+    """Return the fields of a training row's progress line, the most important first; ETA is 0 after the last step."""
     loss = row["loss"]
-    perplexity = math.exp(min(loss, 700.0)) if math.isfinite(loss) else math.nan
     alarms = row.get("expert_alarms", [])
     more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
     return [
         f"step {row['step']:>{len(str(steps))}}/{steps}",
         f"loss {loss:.4f}",
         f"{row['tokens_per_second']:,.0f} tok/s",
-        f"ETA {duration(seconds_left)}",
+        f"ETA {duration(seconds_left if row['step'] != steps else 0)}",
         *([f"alarm: {', '.join(alarms[:2])}{more}"] if alarms else []),
         f"{100 * row['peak_share']:.0f}% of peak",
         f"grad {row['grad_norm']:.3g}",
         f"lr {row['lr']:.2e}",
-        f"ppl {perplexity:.4g}",
+        f"ppl {perplexity(loss):.4g}",
     ]
 
 

@@ -78,6 +78,20 @@ def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Itera
     return batches
 
 
+def validated_slots(config: Config, rows: int, documents: int) -> int:
+    """Return how many slots (rows times T) a validation of so many held-out rows and documents computes.
+
+    eval.documents of joined text is an estimate by the mean length of a document. documents: 0 if unknown.
+    """
+    protocol, size, limit = protocol_of(config), batch_size(config), config.eval.documents
+    if limit and _row_is_document(protocol):
+        rows = min(rows, limit)
+    elif limit and protocol == "text" and documents:
+        rows = min(rows, math.ceil(rows * limit / documents))
+    count = _batches(protocol, rows, size)
+    return min(count, config.eval.max_batches or count) * size * config.train.seq_len
+
+
 def _row_is_document(protocol: str) -> bool:
     return protocol in ("pile", "pack", "rows", "features")
 

@@ -14,6 +14,14 @@ DATA_FACT = "data"  # name of the token cache's fingerprint among the facts of a
 SEAL_FACT = "data_seal"  # and of its seal
 
 
+def perplexity(loss: float) -> float:
+    """Return e to the loss: inf where a float cannot hold it, NaN for NaN."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
 class StepReport(Protocol):
     """What the engine returns for one update."""
 
@@ -125,7 +133,7 @@ class StepRecord:
     @property
     def perplexity(self) -> float:
         """e to the loss."""
-        return math.exp(min(self.loss, 700.0)) if math.isfinite(self.loss) else math.nan
+        return perplexity(self.loss)
 
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
@@ -157,7 +165,7 @@ class Validation:
     @property
     def val_ppl(self) -> float:
         """e to the loss."""
-        return math.exp(min(self.val_loss, 700.0)) if math.isfinite(self.val_loss) else math.nan
+        return perplexity(self.val_loss)
 
     @property
     def text(self) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
+from mudd_core.base.errors import DivergedError
+from mudd_core.checkpoint import StatePart, dtypes
 from mudd_core.config import Difference
 from mudd_core.run import data_place
 from mudd_core.run.grow import start_from
@@ -48,7 +52,10 @@ class Saves:
             self.save()
 
     def save(self) -> bool:
-        """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be."""
+        """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be.
+
+        Raise DivergedError, on every rank, if a weight or moment is not finite: set_parameter may have written it.
+        """
         run, state = self._run, self._run.state
         state.guard.refuse_spoilt()
         if run.store is None or not run.config.train.save:
@@ -58,6 +65,7 @@ class Saves:
         if state.save_due():
             guard.anchor = state.step_done
         parts = run.engine.state_parts()
+        run.ranks.together(lambda: require_finite(parts))
         with run.watch.saving(state.step_done, sum(part.array.nbytes for part in parts)):
             place = data_place.place_of(run.engine.batcher, guard.batch_index(state.step_done))
             saved = run.store.save(state.step_done, parts, {**state.state(), **place}, spare=guard.anchor)
@@ -68,3 +76,22 @@ class Saves:
         state.saved(time.perf_counter() - begin)
         run.log.saved(state.step_done)
         return True
+
+
+def require_finite(parts: list[StatePart]) -> None:
+    """Raise DivergedError with the name, place and value of the first number of a state that is not finite."""
+    for part in parts:
+        if part.array.dtype.kind in "iu":  # counts, and the words of a bf16 moment, which each update checks
+            continue
+        values = dtypes.as_float32(part.array).reshape(-1)
+        # A sum is NaN or infinite if an element is, and takes no memory; it may also overflow, so look then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(values, dtype=np.float32)):
+                continue
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise DivergedError(
+                f"[save] '{part.name}': expected finite numbers, got {values[bad[0]]} at element "
+                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the weight again, or make "
+                "a new Trainer, which resumes from the last checkpoint"
+            )

@@ -31,7 +31,7 @@ class RunState:
         self._begin = time.perf_counter()
         self._train_seconds = 0.0
         self._logged_at = (0, 0.0)
-        ratio = components.n_targets / max(1, self._tokens_per_step)
+        ratio = components.validated_slots / max(1, self._tokens_per_step)
         tokens = config.eval.every_tokens
         every = max(1, round(tokens / self._tokens_per_step)) if tokens else train.eval_every
         self.clock = Clock(train.steps, every, train.save_every, ratio, 0 if tokens else train.period_start)
@@ -84,9 +84,9 @@ class RunState:
         self._logged_at = (record.step, self._train_seconds)
 
     def validated(self, result: Validation) -> None:
-        """Keep the last validation and its time."""
+        """Keep the last validation and its time; a loss that is not finite is never the best."""
         self.last_validation = result
-        if self._best is None or result.val_loss < self._best[0]:
+        if math.isfinite(result.val_loss) and (self._best is None or result.val_loss < self._best[0]):
             self._best = result.val_loss, result.step
         self.clock.took("eval", result.seconds)
 

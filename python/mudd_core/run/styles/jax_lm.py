@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from mudd_core.run.records import StepRecord, Validation
+from mudd_core.run.records import StepRecord, Validation, perplexity
 from mudd_core.run.styles.style import RunFacts, Style
 
 _FIXED = 50  # what the original's ETA divides by, whatever the period of its lines
@@ -74,11 +74,11 @@ class JaxLmStyle(Style):
     def tracked(self, record: StepRecord) -> dict[str, float]:
         """The values of a line."""
         loss = record.loss if math.isnan(self._shown) else self._shown
-        return {"loss": loss, "ppl": _exp(loss), "epoch": float((record.step - 1) // self._per_epoch)}
+        return {"loss": loss, "ppl": perplexity(loss), "epoch": float((record.step - 1) // self._per_epoch)}
 
     def eval_tracked(self, result: Validation) -> dict[str, float]:
         """The values of a validation."""
-        return {"eval_loss": result.val_loss, "eval_ppl": _exp(result.val_loss)}
+        return {"eval_loss": result.val_loss, "eval_ppl": perplexity(result.val_loss)}
 
 
 def clock(seconds: int) -> str:
@@ -86,9 +86,5 @@ def clock(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def _exp(loss: float) -> float:
-    return math.exp(min(loss, 700.0))
-
-
 def _shown(loss: float) -> str:
-    return f"loss: {loss:.4f} ppl: {_exp(loss):.2f}"
+    return f"loss: {loss:.4f} ppl: {perplexity(loss):.2f}"
