@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import fsspec
 import pytest
 
 import mudd_core as mc
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import StorageConfig
 from mudd_core.data import synthetic
 from mudd_core.data.access import Access
@@ -27,6 +29,13 @@ def storage() -> Iterator[Any]:
     files.pseudo_dirs[:] = [""]
     yield files
     files.store.clear()
+
+
+class Broken(io.BytesIO):
+    """A remote file whose connection is lost."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise ConnectionResetError(errno.ECONNRESET, "connection reset")
 
 
 def access(root: Path, **more: Any) -> Access:
@@ -104,6 +113,23 @@ def test_a_copy_that_was_broken_off_is_made_whole(
     folder = access(tmp_path, again=True).local("memory://bucket", "[data.path]")
     assert names(folder) == ["a.txt", "b.txt", "c.txt"]
     assert not list(Path(folder).glob("*.part*"))
+
+
+@pytest.mark.parametrize("fault", ["read", "write"])
+def test_an_error_names_the_operation_that_failed(
+    storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    storage.pipe_file("/bucket/a.txt", b"a" * 99)
+    if fault == "read":
+        monkeypatch.setattr(type(storage), "open", lambda *_, **__: Broken())
+        with pytest.raises(UserError, match=r"'memory://bucket/a\.txt' cannot be read: .*connection reset"):
+            access(tmp_path).local("memory://bucket/a.txt", "[data.path]")
+        return
+    (tmp_path / "sources").write_text("a file where the folder is needed")
+    with pytest.raises(
+        SaveError, match=r"'memory://bucket/a\.txt' cannot be written: (Not a directory|File exists)"
+    ):
+        access(tmp_path).local("memory://bucket/a.txt", "[data.path]")
 
 
 def test_a_name_that_leads_out_is_refused(

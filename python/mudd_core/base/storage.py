@@ -79,10 +79,10 @@ def file_system(url: str, argument: str) -> tuple[Any, str]:
     return found, str(path)
 
 
-def unreachable(url: str, argument: str, error: BaseException) -> UserError:
-    """The refusal of a storage that does not answer, or not as it should."""
+def unreachable(url: str, argument: str, error: BaseException, failed: str = "reached") -> UserError:
+    """The refusal of a storage that does not answer, or not as it should. failed: the operation, as a participle."""
     reason = str(error) or type(error).__name__
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         if secret := os.environ.get(name):
             reason = reason.replace(secret, "***")
-    return UserError(f"{argument}: '{url}' cannot be reached: {reason[:300]}; {_MOUNT} (extra cloud)")
+    return UserError(f"{argument}: '{url}' cannot be {failed}: {reason[:300]}; {_MOUNT} (extra cloud)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mudd_core.base.regular_files import write_text
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 
 _MAGIC = "*?["
+_BLOCK = 1 << 20  # bytes
 
 
 def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -> str:
@@ -31,10 +32,10 @@ def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -
         return str(folder / note["path"])
     files, base = _listed(url, argument)
     known = {} if note is None else note["files"]
-    for name, (_, mark) in files.items():
-        if known.get(name) != mark or not (folder / name).is_file():
-            _note_file(folder).unlink(missing_ok=True)  # until all are here
     try:
+        for name, (_, mark) in files.items():
+            if known.get(name) != mark or not (folder / name).is_file():
+                _note_file(folder).unlink(missing_ok=True)  # until all are here
         _fetch(url, argument, folder, files, known)
         for name in known.keys() - files.keys():
             (folder / name).unlink(missing_ok=True)
@@ -111,16 +112,26 @@ def _fetch(
         part = target.with_name(f"{target.name}.part-{os.getpid()}")
         try:
             with part.open("wb") as out:
-                source = _opened(files, path, url, argument)
-                with source:
-                    shutil.copyfileobj(source, out, 1 << 20)
+                for block in _blocks(files, path, f"{url}/{name}" if len(wanted) > 1 else url, argument):
+                    out.write(block)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
 
 
-def _opened(files: Any, path: str, url: str, argument: str) -> Any:
+def _blocks(files: Any, path: str, url: str, argument: str) -> Iterator[bytes]:
+    """The content of a file in the storage; UserError where it cannot be read."""
     try:
-        return files.open(path, "rb")
+        source = files.open(path, "rb")
     except Exception as error:
         raise unreachable(url, argument, error) from None
+    with source:
+        while block := _read(source, url, argument):
+            yield block
+
+
+def _read(source: Any, url: str, argument: str) -> bytes:
+    try:
+        return bytes(source.read(_BLOCK))
+    except Exception as error:
+        raise unreachable(url, argument, error, "read") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, member
-from mudd_core.base.regular_files import read_text
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config, from_dict
 from mudd_core.run.records import DATA_FACT, Summary
 
@@ -16,13 +16,19 @@ from mudd_core.run.records import DATA_FACT, Summary
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
     try:
-        value = json.loads(read_text(path, links=False))
+        return object_in(read_bytes(path, links=False), str(path))
     except OSError as error:
         raise UserError(f"[workdir] {path}: {error.strerror}") from error
+
+
+def object_in(data: bytes, name: str) -> dict[str, Any]:
+    """A JSON object in UTF-8; FormatError with the name of the file if it is none."""
+    try:
+        value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise FormatError(str(path), 0, f"not JSON ({error})") from error
+        raise FormatError(name, 0, f"not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise FormatError(str(path), 0, "expected a JSON object")
+        raise FormatError(name, 0, "expected a JSON object")
     return value
 
 

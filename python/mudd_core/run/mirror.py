@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core import checkpoint
-from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.base.storage import file_system, unreachable
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.storage import unreachable
 from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder
-from mudd_core.checkpoint.verify import verify_sealed
+from mudd_core.run.fetch import Fetch, remember
+from mudd_core.run.remote_files import RemoteFiles
 
 _OWN = (".lock", ".lease", "STOP")  # of this machine alone
 _FOLDERS = ("tensorboard", "plugins")
+_PROBE = ".probe-"  # a start that is killed leaves one behind
 _WHAT = "[workdir] path"
 
 
@@ -25,12 +25,11 @@ class Mirror:
     def __init__(self, url: str, folder: Path, *, writes: bool = True) -> None:
         """Connect and, if this process writes, try it; UserError where that cannot be."""
         self.url, self._folder = url.rstrip("/"), folder
-        self._files, path = file_system(self.url, _WHAT)
-        self._root = path.rstrip("/")
+        self._files = RemoteFiles(self.url, _WHAT)
         self._uploaded: dict[int, bytes] = {}  # manifests of the steps there
         self._sizes: dict[str, tuple[int, int]] = {}  # of logs, when they were uploaded
         try:
-            names = self._names("")
+            names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:
             raise unreachable(url, _WHAT, error) from None
         if names and "config.json" not in names:
@@ -42,97 +41,26 @@ class Mirror:
             self._try_write()
 
     def _try_write(self) -> None:
-        probe = f".probe-{new_id()}"
+        probe = f"{_PROBE}{new_id()}"
         try:
-            self._put_bytes(b"", probe)
-            self._files.rm_file(self._at(probe))
+            self._files.write(b"", probe)
+            self._files.remove(probe)
         except Exception as error:
             raise UserError(f"{_WHAT}: '{self.url}' cannot be written: {error}") from None
 
-    def _at(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
-
-    def _names(self, name: str) -> list[str]:
-        """Last parts of the names in a folder there; empty where there is none."""
-        self._files.invalidate_cache()
-        try:
-            found = self._files.ls(self._at(name), detail=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [
-            entry.rstrip("/").rpartition("/")[2] for entry in found if entry.rstrip("/") != self._at(name)
-        ]
-
-    def _put_bytes(self, data: bytes, name: str) -> None:
-        self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
-        self._files.pipe_file(self._at(name), data)
-
-    def _put(self, file: Path, name: str) -> None:
-        self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(file), self._at(name))
-
-    # ---- at a start ---------------------------------------------------------------------------------------
-
     def fetch(self, say: Callable[[str], None]) -> None:
-        """Bring here what the storage has and this machine lacks: the run's identity, steps newer than ours, logs.
-
-        UserError where both hold runs and these are not one. A step that does not verify is passed over.
-        """
+        """Bring here what the storage has and this machine lacks, as one transaction (run/fetch.py)."""
+        remember(self._folder, self.url)
         try:
-            self._fetch(say)
-        except (UserError, FormatError, SaveError):
-            raise
+            steps = self._remote_steps()
         except Exception as error:
             raise unreachable(self.url, _WHAT, error) from None
-
-    def _fetch(self, say: Callable[[str], None]) -> None:
-        if "config.json" not in self._names(""):
-            return
-        theirs = (
-            json.loads(self._files.cat_file(self._at("run.json"))) if "run.json" in self._names("") else {}
-        )
-        ours = self._folder / "run.json"
-        if ours.is_file() and theirs and json.loads(ours.read_bytes()).get("run_id") != theirs.get("run_id"):
-            raise UserError(
-                f"{_WHAT}: '{self.url}' holds another run than {self._folder}; give another --workdir"
-            )
-        local = checkpoint.list_steps(self._folder / "checkpoints")
-        newest = max(local, default=-1)
-        for step in self._remote_steps():
-            self._uploaded[step] = b""  # the next push removes it unless it is here then
-        newer = [step for step in sorted(self._remote_steps(), reverse=True) if step > newest]
-        fetched = [step for step in newer if self._fetch_step(step, say)]
-        if fetched or not (self._folder / "config.json").is_file():
-            for name in self._names(""):
-                if name not in ("checkpoints", *_FOLDERS, *_OWN) and not name.startswith("."):
-                    self._files.get_file(self._at(name), str(self._folder / name))
+        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes those that are not here then
+        Fetch(self.url, self._files, self._folder, (*_FOLDERS, *_OWN)).run(steps, say)
 
     def _remote_steps(self) -> list[int]:
-        names = self._names("checkpoints")
+        names = self._files.names("checkpoints")
         return [int(name[5:]) for name in names if name.startswith("step-") and name[5:].isdecimal()]
-
-    def _fetch_step(self, step: int, say: Callable[[str], None]) -> bool:
-        there = f"checkpoints/step-{step}"
-        names = self._names(there)
-        if MANIFEST not in names:  # an upload that was broken off
-            return False
-        final = step_folder(self._folder / "checkpoints", step)
-        work = final.with_name(f"{final.name}.tmp-{new_id()}")
-        work.mkdir(parents=True)
-        try:
-            for name in names:
-                self._files.get_file(self._at(f"{there}/{name}"), str(work / name))
-            verify_sealed(work)
-            work.rename(final)
-        except FormatError as error:
-            say(f"warning: step {step} of {self.url} passed over: {error.reason}")
-            return False
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        say(f"fetched step {step} from {self.url}")
-        return True
-
-    # ---- behind a save ------------------------------------------------------------------------------------
 
     def push(self) -> None:
         """Bring the storage up to the local files: steps that it lacks, then steps that are gone, then the logs."""
@@ -155,16 +83,16 @@ class Mirror:
         if self._uploaded.get(step) == manifest:
             return
         there = f"checkpoints/step-{step}"
-        names = self._names(there)
+        names = self._files.names(there)
         if MANIFEST in names:
-            if self._files.cat_file(self._at(f"{there}/{MANIFEST}")) == manifest:
+            if self._files.read(f"{there}/{MANIFEST}") == manifest:
                 self._uploaded[step] = manifest
                 return
-            self._files.rm_file(self._at(f"{there}/{MANIFEST}"))  # from here on it is no step
+            self._files.remove(f"{there}/{MANIFEST}")  # from here on it is no step
         for file in sorted(here.iterdir()):
             if file.name != MANIFEST:
-                self._put(file, f"{there}/{file.name}")
-        self._put_bytes(manifest, f"{there}/{MANIFEST}")
+                self._files.send(file, f"{there}/{file.name}")
+        self._files.write(manifest, f"{there}/{MANIFEST}")
         self._uploaded[step] = manifest
 
     def drop_missing(self) -> str:
@@ -179,10 +107,10 @@ class Mirror:
         """Each manifest goes first."""
         for step in sorted(self._uploaded.keys() - set(checkpoint.list_steps(self._folder / "checkpoints"))):
             there = f"checkpoints/step-{step}"
-            if MANIFEST in self._names(there):
-                self._files.rm_file(self._at(f"{there}/{MANIFEST}"))
-            if self._names(there):
-                self._files.rm(self._at(there), recursive=True)
+            if MANIFEST in self._files.names(there):
+                self._files.remove(f"{there}/{MANIFEST}")
+            if self._files.names(there):
+                self._files.remove_folder(there)
             del self._uploaded[step]
 
     def _push_logs(self) -> None:
@@ -196,7 +124,7 @@ class Mirror:
             found = os.stat(file)
             mark = (found.st_size, found.st_mtime_ns)
             if self._sizes.get(name) != mark:
-                self._put(file, name)
+                self._files.send(file, name)
                 self._sizes[name] = mark
 
     def push_logs(self) -> None:
@@ -205,14 +133,3 @@ class Mirror:
             self._push_logs()
         except Exception as error:
             raise SaveError(f"[save] {self.url}: {str(error) or type(error).__name__}") from error
-
-
-def remembered(folder: Path, url: str) -> None:
-    """Note whose copy a folder is; UserError where it is that of another URL (gs://b/run and s3://b/run)."""
-    note = folder / "remote.json"
-    if note.is_file():
-        known = json.loads(note.read_bytes()).get("url")
-        if known != url:
-            raise UserError(f"{_WHAT}: {folder} is the copy of '{known}', not of '{url}'; move it away")
-        return
-    note.write_text(json.dumps({"url": url}) + "\n")

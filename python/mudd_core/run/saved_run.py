@@ -40,15 +40,23 @@ def mounts_in(words: Sequence[str]) -> str:
 
 
 def _fetched(asked: str, path: Path, mounts: str) -> None:
-    """Bring here the newest step of a run that is at a URL."""
-    from mudd_core.run.mirror import Mirror, remembered
+    """Bring here the newest step of a run that is at a URL; a run that holds the folder has it already."""
+    from mudd_core.run.fetch import finish_fetch
+    from mudd_core.run.mirror import Mirror
+    from mudd_core.run.workdir import STAGED, InUseError, Workdir
 
     url = mapped(asked, mounts)
-    if is_url(url):
-        mirror = Mirror(url, path.absolute(), writes=False)
-        path.mkdir(parents=True, exist_ok=True)
-        remembered(path, mirror.url)
-        mirror.fetch(lambda text: print(text, file=sys.stderr))
+    if not is_url(url) and not (path / STAGED).is_dir():
+        return
+    mirror = Mirror(url, path.absolute(), writes=False) if is_url(url) else None
+    try:
+        with Workdir(path) as held:
+            finish_fetch(held.path)
+            if mirror is not None:
+                mirror.fetch(lambda text: print(text, file=sys.stderr))
+    except InUseError:
+        if not (path / "config.json").is_file():
+            raise
 
 
 def named_run(

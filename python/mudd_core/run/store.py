@@ -22,12 +22,13 @@ from mudd_core.config import (
 )
 from mudd_core.config.fields import replace_path
 from mudd_core.run.config_source import ConfigSource
+from mudd_core.run.fetch import finish_fetch
 from mudd_core.run.files import finished_summary, read_facts, read_saved_config
 from mudd_core.run.identity import identity
 from mudd_core.run.logs import Logs
 from mudd_core.run.longer import extended
 from mudd_core.run.metrics import Row, read_rows
-from mudd_core.run.mirror import Mirror, remembered
+from mudd_core.run.mirror import Mirror
 from mudd_core.run.records import Summary, Validation
 from mudd_core.run.saved_state import Saver, load_newest
 from mudd_core.run.take_over import locked
@@ -45,13 +46,13 @@ class RunStore:
         self.ended = False  # all that was done is saved: a later store of this process may take over
         self._mirror = Mirror(remote, Path(path).absolute()) if remote else None
         self.dir = locked(path, self)
-        if self._mirror is not None:
-            try:
-                remembered(self.path, self._mirror.url)
+        try:
+            finish_fetch(self.path)
+            if self._mirror is not None:
                 self._mirror.fetch(print)
-            except BaseException:
-                self.dir.close()
-                raise
+        except BaseException:
+            self.dir.close()
+            raise
         self.config: Config | None = None
         self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
         self.run_id = ""

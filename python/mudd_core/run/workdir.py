@@ -29,6 +29,7 @@ from mudd_core.base.regular_files import kind_of, open_regular
 from mudd_core.run.lease import Lease, content, is_alive
 from mudd_core.run.metrics import plain
 
+STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/fetch.py)
 # Kinds of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
@@ -42,10 +43,11 @@ _KINDS = {
         "remote.json",
         "summary.json",
     ],
-    stat.S_IFDIR: ["checkpoints", "tensorboard"],
+    stat.S_IFDIR: ["checkpoints", "tensorboard", "plugins", STAGED, UNFINISHED],
 }
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
-_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt", "remote.json"}
+_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt", "remote.json", "remote.json.tmp"}
+_OWN_NAMES |= {UNFINISHED}
 
 
 class InUseError(UserError):
@@ -105,7 +107,7 @@ class Workdir:
             )
 
     def _refuse_foreign(self) -> None:
-        if not self.path.is_dir() or self.config_file.exists():
+        if not self.path.is_dir() or self.config_file.exists() or (self.path / STAGED).is_dir():
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
         if others:
