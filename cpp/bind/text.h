@@ -1,4 +1,4 @@
-// Text from Python. Included before everything else in all files of the extension modules (python.cmake).
+// Text from Python. All files of the extension modules include it first (python.cmake).
 #pragma once
 
 #include <pybind11/cast.h>

@@ -11,7 +11,13 @@ find_package(pybind11 2.12 REQUIRED CONFIG)
 function(mudd_module name)
   pybind11_add_module(${name} NO_EXTRAS ${ARGN})
   target_include_directories(${name} PRIVATE cpp)
-  target_compile_options(${name} PRIVATE -O1 -include ${PROJECT_SOURCE_DIR}/cpp/bind/text.h)
+  target_compile_options(${name} PRIVATE -O1)
+  list(LENGTH ARGN sources)
+  if(sources GREATER 4 AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    target_precompile_headers(${name} PRIVATE cpp/bind/precompiled.h)  # text.h first, in every file
+  else()  # making a precompiled header takes longer than it saves
+    target_compile_options(${name} PRIVATE -include ${PROJECT_SOURCE_DIR}/cpp/bind/text.h)
+  endif()
   # An HDF5 outside of the loader's path is found by the installed module too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   set_property(GLOBAL APPEND PROPERTY MUDD_MODULES ${name})

@@ -1,0 +1,9 @@
+// Headers that the files of the extension modules share. text.h must come before all others (see there).
+#pragma once
+
+#include "text.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
