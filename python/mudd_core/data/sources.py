@@ -10,6 +10,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
 from mudd_core.data.formats import Format, only
+from mudd_core.data.formats.packed import lacks_checksum
 from mudd_core.data.listing import data_files
 
 
@@ -48,9 +49,16 @@ def sources_of(settings: DataConfig) -> Sources:
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
-    warnings: tuple[str, ...] = ()
+    one = only((*train, *valid), settings.format)
+    warnings = []
     if both:
-        warnings = (
-            f"{len(both)} of the validation files train the run too, {both[0]} first; see data.eval_match",
+        warnings.append(
+            f"{len(both)} of the validation files train the run too, {both[0]} first; see data.eval_match"
         )
-    return Sources(train, valid, only((*train, *valid), settings.format), warnings)
+    unchecked = [path for path in (*train, *valid) if one.name == "jsonl" and lacks_checksum(path)]
+    if unchecked:
+        more = f" and {len(unchecked) - 1} more files have" if len(unchecked) > 1 else " has"
+        warnings.append(
+            f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
+        )
+    return Sources(train, valid, one, tuple(warnings))

@@ -13,14 +13,15 @@ from mudd_core.base.framing import varint
 from mudd_core.base.packages import needed
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.riegeli import BLOCK_BYTES, record_chunks
 from mudd_core.data.formats.tfrecord import example_of
 
 # The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
-_BLOCK = 1 << 16
 _INDEX_MARK = varint(
     0x71930E704FDAE05E
 )  # the last block says where the index is; the package takes its lack for 0 records
+_FOOT = 2  # chunks after those of the records: the index, and where it is
 _AT_ONCE = 64  # records
 _PLACE = re.compile(r"at byte (\d+)")
 
@@ -29,9 +30,9 @@ def open_file(path: Path) -> Any:
     """The reader of the package. FormatError for a damaged file."""
     module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
     with BoundedFile(path) as file:  # the package says little of what it cannot open
-        if file.size < _BLOCK or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
+        if file.size < BLOCK_BYTES or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
             raise file.fault(0, "expected an ArrayRecord file, got other bytes or a file that was cut")
-        last = max(0, file.size - _BLOCK)
+        last = max(0, file.size - BLOCK_BYTES)
         if _INDEX_MARK not in file.read(last, file.size - last, "the last block"):
             raise file.fault(last, "the last block has no index: the file was cut or its writer did not end")
     try:
@@ -40,11 +41,26 @@ def open_file(path: Path) -> Any:
         raise _damaged(path, error) from None
 
 
+def counted(reader: Any, path: Path) -> int:
+    """The number of records. FormatError unless the index and the chunks agree on it.
+
+    The package reads a file with a damaged index as one without records.
+    """
+    with BoundedFile(path) as file:
+        counts = [chunk.count for chunk in record_chunks(file)]
+    by_chunks = sum(counts[:-_FOOT])
+    by_index = int(reader.num_records())
+    if len(counts) < _FOOT or by_chunks != by_index:
+        reason = f"the index names {by_index} records and the chunks have {by_chunks}: the file is damaged"
+        raise FormatError(str(path), 0, reason)
+    return by_index
+
+
 def payloads(path: Path) -> Iterator[bytes]:
     """The records of a file in order."""
     reader = open_file(path)
     try:
-        count = reader.num_records()
+        count = counted(reader, path)
         for first in range(0, count, _AT_ONCE):
             yield from reader.read(list(range(first, min(first + _AT_ONCE, count))))
     except (RuntimeError, IndexError) as error:

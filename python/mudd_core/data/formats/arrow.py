@@ -40,7 +40,7 @@ def batches(reader: Any, path: Path, groups: list[int] | None = None) -> Iterato
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The rows of a file."""
-    return records_of(path, columns, open_file, lambda reader: batches(reader, path))
+    return records_of(path, columns, open_file, lambda reader, _: batches(reader, path))
 
 
 FORMAT = Format("arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records)

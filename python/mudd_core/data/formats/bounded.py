@@ -11,6 +11,20 @@ from typing import BinaryIO
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary, open_regular
 
+LONGEST_RECORD = 64 << 20  # bytes of a line or record, decompressed
+_EXPANSION = 200  # bytes of one compressed byte: text reaches 3 to 20
+_FREE = 16 << 20  # bytes that a small file may have in any case
+
+
+def expansion_fault(packed: int, unpacked: int) -> str | None:
+    """What is wrong with this many compressed bytes that became so many; None if the ratio is one of text."""
+    if unpacked <= _FREE + _EXPANSION * packed:
+        return None
+    return (
+        f"{packed:,} compressed bytes became more than {_FREE >> 20} MiB and {_EXPANSION} times their number: "
+        "no text expands like that"
+    )
+
 
 def opened(path: Path) -> BinaryIO:
     """A regular file of `data.path` to read; UserError if it cannot be opened."""

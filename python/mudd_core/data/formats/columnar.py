@@ -21,6 +21,8 @@ def damage_found(path: Path) -> Iterator[None]:
     """Raise FormatError, in one line, for whatever pyarrow raises."""
     try:
         yield
+    except FormatError:
+        raise
     except Exception as error:
         text = " ".join(str(error).split())
         reason = f"pyarrow cannot read it: {type(error).__name__}: {text[:200]}"
@@ -39,13 +41,13 @@ def records_of(
     path: Path,
     columns: Columns,
     open_file: Callable[[Path, CappedFile], tuple[Any, list[str]]],
-    batches: Callable[[Any], Iterator[Any]],
+    batches: Callable[[Any, CappedFile], Iterator[Any]],
 ) -> Iterator[Record]:
     """The rows of a file. open_file: gives its reader and the names of its columns; batches: reads from the reader."""
     with CappedFile(path) as file:
         reader, names = open_file(path, file)
         require_columns(path, columns, names)
-        yield from rows(batches(reader), columns, path)
+        yield from rows(batches(reader, file), columns, path)
 
 
 def rows(batches: Iterator[Any], columns: Columns, path: Path) -> Iterator[Record]:

@@ -2,98 +2,33 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError
-from mudd_core.base.packages import needed
-from mudd_core.data.formats.bounded import opened
+from mudd_core.data.formats.bounded import LONGEST_RECORD, opened
 from mudd_core.data.formats.format import Columns, Format, Record, Value, require_columns
-
-LONGEST_LINE = 256 << 20  # bytes, after decompression
-_ZSTD_INPUT = 1 << 10  # bytes at a time: a block of four bytes may become 128 KiB
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-
-
-class _Zstd(io.RawIOBase):
-    """Frames of zstd, decompressed as they are read. EOFError if the last one is cut."""
-
-    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
-        super().__init__()
-        self._file, self._decompressor = file, decompressor
-        self._frame, self._rest, self._ready = decompressor.decompressobj(), b"", memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, out: Any) -> int:
-        while not self._ready:
-            if self._frame.eof:
-                self._rest = self._frame.unused_data
-            data = self._rest or self._file.read(_ZSTD_INPUT)
-            self._rest = b""
-            if not data:
-                if not self._frame.eof:
-                    raise EOFError("the file ends within a frame of zstd")
-                return 0
-            if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
-            self._ready = memoryview(self._frame.decompress(data))
-        count = min(len(out), len(self._ready))
-        out[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-
-def is_packed(path: Path) -> bool:
-    """Whether a file is compressed, so that its lines can be read in order alone."""
-    with opened(path) as file:
-        head = file.read(4)
-    return head.startswith(_GZIP) or head == _ZSTD
-
-
-def _unpacked(path: Path, file: BinaryIO) -> BinaryIO:
-    """The bytes of the lines; UserError if zstandard is missing."""
-    head = file.read(4)
-    file.seek(0)
-    if head.startswith(_GZIP):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if head == _ZSTD:
-        zstandard = needed("zstandard", f"[data] {path}", "to read files compressed by zstd")
-        return cast(
-            BinaryIO, io.BufferedReader(_Zstd(file, zstandard.ZstdDecompressor(max_window_size=1 << 27)))
-        )
-    return file
+from mudd_core.data.formats.packed import damage_of_packing, unpacked
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with opened(path) as file, _unpacked(path, file) as lines:
-        try:
-            while line := lines.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
-                    raise FormatError(str(path), 0, f"a line has more than {LONGEST_LINE} bytes")
-                yield line
-        except (EOFError, zlib.error) as error:
-            raise _damaged(path, error) from None
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise _damaged(path, error) from None
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":
-                raise
-            raise _damaged(path, error) from None
+    offset = 0
+    with opened(path) as file, unpacked(path, file) as lines, damage_of_packing(path):
+        while line := lines.readline(LONGEST_RECORD + 1):
+            require_length(len(line), path, offset)
+            yield line
+            offset += len(line)
 
 
-def _damaged(path: Path, error: Exception) -> FormatError:
-    return FormatError(str(path), 0, f"the compressed data are damaged: {error}")
+def require_length(length: int, path: Path, offset: int) -> None:
+    """FormatError for a line that is longer than a record may be."""
+    if length > LONGEST_RECORD:
+        reason = f"a line has more than {LONGEST_RECORD >> 20} MiB; split its document into several"
+        raise FormatError(str(path), offset, reason)
 
 
 def _object(line: bytes, path: Path, number: int, offset: int) -> dict[str, Any]:

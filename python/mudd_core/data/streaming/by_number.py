@@ -90,7 +90,7 @@ def _places_of_frames(path: Path) -> Int64:
 
 def _places_of_array(path: Path) -> Int64:
     reader = arrayrecord.open_file(path)
-    count = int(reader.num_records())
+    count = arrayrecord.counted(reader, path)
     reader.close()
     return np.stack([np.arange(count), np.zeros(count)], axis=1).astype(np.int64)
 
@@ -145,9 +145,9 @@ class _Lines:
         ]
 
     def _value(self, at: int, size: int, number: int) -> Value | None:
-        if size > jsonl.LONGEST_LINE:
-            raise self._file.fault(0, f"a line has more than {jsonl.LONGEST_LINE} bytes")
-        line, path = self._file.read(at, size, "a line"), self._file.path
+        path = self._file.path
+        jsonl.require_length(size, path, at)
+        line = self._file.read(at, size, "a line")
         return jsonl.record_of(line, (self._column,), path, number, at).get(self._column)
 
 
@@ -194,7 +194,7 @@ class _Groups:
         self._file, _ = parquet.open_file(self._path, self._stream)
 
     def _batches(self, group: int) -> Iterator[Any]:
-        return parquet.batches(self._file, (self._column,), self._path, [group])
+        return parquet.batches(self._file, self._stream, (self._column,), self._path, [group])
 
     def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
         found: list[Value | None] = [None] * len(places)

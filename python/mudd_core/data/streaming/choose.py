@@ -5,7 +5,8 @@ from __future__ import annotations
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.streaming import stream_faults
-from mudd_core.data.formats import arrow, jsonl
+from mudd_core.data.formats import arrow
+from mudd_core.data.formats.packed import is_packed
 from mudd_core.data.pipelines.documents import DocumentSource, TextFiles
 
 AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
@@ -42,7 +43,7 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
 
 def _order_fault(texts: TextFiles) -> str:
     """Why documents of these files cannot be read by number; empty if they can."""
-    if packed := texts.named == "jsonl" and [file for file in texts.files if jsonl.is_packed(file)]:
+    if packed := texts.named == "jsonl" and [file for file in texts.files if is_packed(file)]:
         return f"{packed[0].name} is compressed, so its documents can only be read in order"
     streams = texts.named == "arrow" and [file for file in texts.files if not arrow.is_indexed(file)]
     return (
