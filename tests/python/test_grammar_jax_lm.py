@@ -16,6 +16,7 @@ from mudd_core.config import GPT2Config, read_config
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import WORKDIR, rows_of
 from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
+from mudd_core.config.protocols import protocol_of
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of, resolve
@@ -50,6 +51,7 @@ def test_the_defaults_are_the_originals() -> None:
     assert (config.train.log_every, config.train.eval_every, config.train.save_every) == (100, 5000, 5000)
     assert (config.data.path, config.data.pipeline) == ("dataset/wikitext.train**", "features")
     assert (config.data.eval_path, config.loss.normalize) == ("dataset/wikitext.test**", "all_slots")
+    assert protocol_of(config) == "features"
     assert config.log.wandb == "off" and found.workdir == "artifacts/" and found.style == "jax_lm"
     assert resolved(workdir="runs/x").workdir == "runs/x"
 

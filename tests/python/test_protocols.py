@@ -14,6 +14,7 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, load_config
 from mudd_core.config.protocols import protocol_faults, protocol_of
+from mudd_core.config.saved import config_hash, from_dict, merge_for_resume, to_dict
 from mudd_core.run.protocols import batches_of, mean_loss, validated_slots, whole_split
 from mudd_core.run.trainer import Trainer
 from tiny_run import CONFIG
@@ -89,6 +90,7 @@ def test_the_first_documents_alone_are_validated(pipeline: str) -> None:
 def test_means_of_the_protocols() -> None:
     sums = [(6.0, 3), (4.0, 1)]
     assert mean_loss("text", sums, slots=4) == mean_loss("pack", sums, slots=4) == 10 / 4
+    assert mean_loss("counted", sums, slots=4) == 10 / 4
     assert mean_loss("features", sums, slots=4) == (6 / 4 + 4 / 4) / 2
     assert mean_loss("rows", sums, slots=4) == pytest.approx(((6 + 4) / 8) / ((3 + 1) / 8))
     assert np.isnan(mean_loss("rows", [(0.0, 0)], slots=4)) and np.isnan(mean_loss("text", [], slots=4))
@@ -106,6 +108,26 @@ def test_a_protocol_of_another_pipeline_is_refused() -> None:
         assert protocol_faults(replace(config, eval=EvalConfig(protocol=protocol))) == []
     with pytest.raises(UserError, match=r"eval\.protocol: expected auto or text, .* got pack"):
         load_config("tiny.py", ["eval.protocol=pack"])
+
+
+def test_the_mean_of_features_is_over_counted_targets_unless_it_is_asked_for() -> None:
+    config = Config(data=DataConfig(pipeline="features"))
+    slots = replace(config, eval=EvalConfig(protocol="features"))
+    assert (protocol_of(config), protocol_of(slots)) == ("counted", "features")
+    assert protocol_faults(config) == protocol_faults(slots) == []
+
+
+def test_saved_runs_of_features_keep_their_division() -> None:
+    config = Config(data=DataConfig(pipeline="features"))
+    old = to_dict(config)
+    assert old["eval"]["protocol"] == "counted"
+    assert from_dict(old).eval.protocol == "counted" and config_hash(from_dict(old)) == config_hash(config)
+    old["eval"]["protocol"] = "auto"  # as earlier versions wrote it
+    saved = from_dict(old)
+    assert protocol_of(saved) == "features"
+    assert merge_for_resume(saved, config) == (saved, [])
+    with pytest.raises(UserError, match=r"eval\.protocol: saved 'features', asked 'counted'"):
+        merge_for_resume(saved, replace(config, eval=EvalConfig(protocol="counted")))
 
 
 def test_validate_takes_the_whole_split_of_rows() -> None:

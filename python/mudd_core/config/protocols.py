@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from mudd_core.config.schema import Config
 
+OWN_DIVISION = "features"  # the protocol of the original program of the pipeline of this name
 _PROTOCOLS = {
     "text": "text",
     "pile": "pile",
     "megatron": "pile",
     "pack": "pack",
     "rows": "rows",
-    "features": "features",
+    "features": "counted",
     "blocks": "blocks",
     "synthetic": "pile",
 }
 
 
 def protocol_of(config: Config) -> str:
-    """The protocol in force: that of data.pipeline; pile for a reader of the user's own."""
-    return _PROTOCOLS.get(config.data.pipeline, "pile")
+    """The protocol in force: what eval.protocol names, else that of data.pipeline; pile for a reader of the user's."""
+    asked = config.eval.protocol
+    return _PROTOCOLS.get(config.data.pipeline, "pile") if asked == "auto" else asked
 
 
 def protocol_faults(config: Config) -> list[str]:
     """A message if eval.protocol is that of another pipeline."""
-    asked, known = config.eval.protocol, protocol_of(config)
-    if asked in ("auto", known):
+    pipeline, asked = config.data.pipeline, config.eval.protocol
+    known = ["auto", _PROTOCOLS.get(pipeline, "pile"), *([OWN_DIVISION] if pipeline == OWN_DIVISION else [])]
+    if asked in known:
         return []
-    return [
-        f"eval.protocol: expected auto or {known}, the protocol of data.pipeline={config.data.pipeline}, got {asked}"
-    ]
+    names = f"{', '.join(known[:-1])} or {known[-1]}"
+    return [f"eval.protocol: expected {names}, those of data.pipeline={pipeline}, got {asked}"]

@@ -12,6 +12,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.protocols import OWN_DIVISION, protocol_of
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
 
@@ -19,8 +20,11 @@ RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Nested plain values; `model` carries its family."""
-    return dataclasses.asdict(config)
+    """Nested plain values; `model` carries its family, and a protocol that `auto` chose differently once its name."""
+    values = dataclasses.asdict(config)
+    if config.data.pipeline == OWN_DIVISION:
+        values["eval"]["protocol"] = protocol_of(config)
+    return values
 
 
 def to_json(config: Config) -> str:
@@ -36,6 +40,8 @@ def config_hash(config: Config) -> str:
     kept = {info.path: info.value for info in walk(config) if info.hashed}
     # 1 and 1.0 are the same number to a float field
     kinds = {info.path: info.kind for info in walk(config)}
+    if config.data.pipeline == OWN_DIVISION:  # what `auto` means changed, and decides no training
+        kept.pop("eval.protocol", None)
     plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -61,9 +67,14 @@ def _build(cls: type, raw: Any, path: str) -> Any:
 
 
 def from_dict(raw: Any) -> Config:
-    """The config of `to_dict`; absent fields keep their default, unknown ones are refused."""
+    """The config of `to_dict`; absent fields keep their default, unknown ones are refused.
+
+    `auto` of a run with data.pipeline=features, which `to_dict` names today, was the original program's division.
+    """
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
+    if config.data.pipeline == OWN_DIVISION and config.eval.protocol == "auto":
+        return replace_path(config, "eval.protocol", OWN_DIVISION)
     return config
 
 
@@ -88,6 +99,8 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
     for path in [*new, *(name for name in old if name not in new)]:
         left = old[path].value if path in old else None
         right = new[path].value if path in new else None
+        if path == "eval.protocol" and right == "auto":  # that of the run
+            continue
         if left != right:
             found.append(Difference(path, left, right, (new.get(path) or old[path]).free_on_resume))
     return found

@@ -38,7 +38,7 @@ def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
     """Nats per target of a validation by the sums of its batches; NaN without targets. slots: rows times T of a batch.
 
     rows: the means over batches of loss and of weight, then their ratio. features: the mean over batches of their
-    losses over all slots. The others: all nats over all targets.
+    losses over all slots. Every other protocol: all nats over all targets.
     """
     if not sums:
         return math.nan
@@ -93,7 +93,7 @@ def validated_slots(config: Config, rows: int, documents: int) -> int:
 
 
 def _row_is_document(protocol: str) -> bool:
-    return protocol in ("pile", "pack", "rows", "features")
+    return protocol in ("pile", "pack", "rows", "counted", "features")
 
 
 def _batches(protocol: str, rows: int, size: int) -> int:
@@ -101,7 +101,7 @@ def _batches(protocol: str, rows: int, size: int) -> int:
     whole = -(-rows // size)
     if protocol == "pack":  # batches k with k B < N - B, as TokenFormer's program stops
         whole = -(-(rows - size) // size)
-    elif protocol == "features":  # the last part-batch is dropped
+    elif protocol in ("counted", "features"):  # the last part-batch is dropped
         whole = rows // size
     return max(1, whole)
 

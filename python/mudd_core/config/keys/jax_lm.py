@@ -53,7 +53,8 @@ def _precision(values: Values) -> dict[str, Scalar]:
 
 def _train_files(values: Values) -> dict[str, Scalar]:
     path = str(values["train_dataset_paths"])
-    return {"data.path": path, "data.pipeline": "features", "data.format": "parquet"}
+    rows = {"data.pipeline": "features", "data.format": "parquet", "eval.protocol": "features"}
+    return {"data.path": path, **rows}
 
 
 def _seed_note(values: Values) -> str:
@@ -74,7 +75,8 @@ ROWS: tuple[Row, ...] = (
         convert=lambda values: {},
     ),
     mapped(
-        _G, "train_dataset_paths", "dataset/wikitext.train**", "data.path", "data.pipeline", convert=_train_files
+        _G, "train_dataset_paths", "dataset/wikitext.train**", "data.path", "data.pipeline", "eval.protocol",
+        convert=_train_files,
     ),
     mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
     mapped(_G, "batch_size", 16, "train.batch_size", text="for validation too"),
