@@ -21,6 +21,10 @@ from reference import torch_models as tm
 from small_models import CASES, make, make_batch
 
 
+def whole_text(ids: Any) -> dict[str, Any]:
+    return {"inputs": ids, "targets": ids}
+
+
 @pytest.mark.parametrize("name", ["mudd", "mudd_norms"])
 def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, cfg, params = make(name)
@@ -37,7 +41,7 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
     wide = {key: torch.tensor(np.asarray(value, np.float64)) for key, value in params.items()}
     for batch in ids:
         tm.model_logits(wide, tm.make_batch(batch), cfg)
-    got = mix_weights.measure(model, ids)
+    got = mix_weights.measure(model, [whole_text(one) for one in ids])
     assert got.tokens == 36
     for layer, made in seen.items():
         every = np.concatenate(made)
@@ -53,10 +57,27 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
         assert np.isnan(got.mean[layer, : 4 - count]).all()
 
 
+@pytest.mark.parametrize("mark", ["targets", "segments", "key_mask"])
+def test_padding_is_no_text(mark: str) -> None:
+    model, cfg, _ = make("mudd")
+    ids = make_batch(cfg.vocab_size, 2, 9, seed=3)["inputs"]
+    whole = mix_weights.measure(model, [whole_text(ids[:1]), whole_text(ids[1:, :4])])
+    text = np.ones_like(ids)
+    text[1, 4:] = 0
+    targets = np.where(
+        (text == 1) | (mark == "key_mask"), ids, -1
+    )  # a masked target can be text, and the reverse
+    batch = {"inputs": ids, "targets": targets} | ({} if mark == "targets" else {mark: text})
+    got = mix_weights.measure(model, [batch])
+    assert got.tokens == whole.tokens == 13
+    np.testing.assert_allclose(got.mean, whole.mean, atol=1e-6)
+    np.testing.assert_allclose(got.std, whole.std, atol=1e-6)
+
+
 def test_static_and_sparse_models_have_their_places() -> None:
     ours, _ = CASES["mudd"]
     sparse = dataclasses.replace(ours, mix="static", streams="kvr", dilation=2, period=1)
-    got = mix_weights.measure(Model(sparse), [np.zeros((1, 4), np.int32)])
+    got = mix_weights.measure(Model(sparse), [whole_text(np.zeros((1, 4), np.int32))])
     assert got.static.shape == (3, 3, 4)
     assert got.static[1].tolist()[0] == pytest.approx([0, np.nan, 1, np.nan], nan_ok=True)
     assert not got.std[~np.isnan(got.std)].any()

@@ -9,7 +9,7 @@ mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynami
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,16 +67,29 @@ def _parser() -> ToolArguments:
     return parser
 
 
-def _some(batches: Iterable[Any], windows: int) -> Iterable[Array]:
+def _some(batches: Iterable[Mapping[str, Array]], windows: int) -> Iterator[Mapping[str, Array]]:
     for batch in batches:
         if windows <= 0:
             return
-        yield batch["inputs"][:windows]
+        yield {name: array[:windows] for name, array in batch.items()}
         windows -= len(batch["inputs"])
 
 
-def measure(model: Any, batches: Iterable[Array]) -> Weights:
-    """Weights of a model of the family over token ids [B, T] of each batch; UserError for other families."""
+def _is_text(batch: Mapping[str, Array]) -> Array:
+    """Which positions [B, T] of a batch hold text: those of no padding, by its most direct mark."""
+    for part in ("key_mask", "segments"):
+        if part in batch:
+            marked: Array = batch[part] != 0
+            return marked
+    counted: Array = batch["targets"] >= 0
+    return counted
+
+
+def measure(model: Any, batches: Iterable[Mapping[str, Array]]) -> Weights:
+    """Weights of a model of the family over the text of batches; UserError for other families.
+
+    A batch has `inputs` and `targets` [B, T] and may have `key_mask` or `segments`: padding counts nowhere.
+    """
     config = model.config
     if config.family != "muddformer" or config.mix == "none":
         raise UserError("[weights] model: expected a MUDDFormer with mixtures of earlier states")
@@ -89,11 +102,12 @@ def measure(model: Any, batches: Iterable[Array]) -> Weights:
             place = _place(config, layer)
             static[place] = model.parameters[f"blocks.{layer}.mix.bias"]
             total[place] = squares[place] = 0.0
-    for ids in batches:
-        tokens += ids.size
-        for layer, made in (_dynamic(model, ids) if config.mix == "dynamic" else {}).items():
+    for batch in batches:
+        text = _is_text(batch)
+        tokens += int(text.sum())
+        for layer, made in (_dynamic(model, batch["inputs"]) if config.mix == "dynamic" else {}).items():
             place = _place(config, layer)
-            z = made.reshape(-1, *static[place].shape).astype(np.float64)
+            z = made[text].reshape(-1, *static[place].shape).astype(np.float64)
             total[place] += z.sum(0)
             squares[place] += (z * z).sum(0)
     if not tokens:
