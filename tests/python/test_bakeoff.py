@@ -19,6 +19,7 @@ from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
 from mudd_core.tools.bakeoff.presets import PRESETS, base, comparison
 from mudd_core.tools.bakeoff.result import mean_and_interval, verdict
+from mudd_core.tools.bakeoff.students_t import quantile
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB = 300
@@ -67,10 +68,32 @@ def test_every_preset_makes_a_comparison() -> None:
         comparison("families", ["gpt3"], "flops", 4096, SMALL, VOCAB)
 
 
+# Two-sided 95 % quantiles of textbooks.
+STUDENTS = {1: 12.7062, 2: 4.3027, 5: 2.5706, 15: 2.1314, 16: 2.1199, 30: 2.0423, 120: 1.9799, 10**6: 1.95997}
+
+
+@pytest.mark.parametrize("degrees", STUDENTS)
+def test_quantiles_of_students_t_have_no_last_row(degrees: int) -> None:
+    assert quantile(0.975, degrees) == pytest.approx(STUDENTS[degrees], abs=6e-5)
+
+
+def test_seventeen_seeds_have_the_interval_of_sixteen_degrees() -> None:
+    values = [float(i) for i in range(17)]
+    _, interval = mean_and_interval(values)
+    assert interval == pytest.approx(2.119905 * 5.0497525 / 17**0.5, rel=1e-6)
+
+
+def test_quantiles_grow_with_the_probability_and_fall_with_the_degrees() -> None:
+    assert quantile(0.5, 7) < 1e-9
+    assert quantile(0.75, 1) == pytest.approx(1.0, rel=1e-12)  # the Cauchy distribution
+    found = [quantile(0.975, degrees) for degrees in range(1, 200)]
+    assert found == sorted(found, reverse=True) and found[-1] > 1.9599639845
+
+
 def test_intervals_are_students() -> None:
     # By hand: deviations -1, 0, 1; s = 1; t(2) = 4.303; 4.303 / sqrt(3)
     mean, interval = mean_and_interval([1.0, 2.0, 3.0])
-    assert mean == 2.0 and interval == pytest.approx(2.4843, abs=1e-4)
+    assert mean == 2.0 and interval == pytest.approx(2.4841377, abs=1e-6)
     assert mean_and_interval([5.0]) == (5.0, None)
     assert verdict(-0.1, 0.05).startswith("better") and verdict(0.1, 0.05).startswith("worse")
     assert verdict(0.04, 0.05) == "no difference seen" and "no verdict" in verdict(-1.0, None)

@@ -13,25 +13,7 @@ from mudd_core.run.components import resolved_model
 from mudd_core.run.metrics import read_rows
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of
-
-# Two-sided 95 % quantiles of Student's t by degrees of freedom (tables in any textbook); the normal's beyond.
-_T95 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-)
+from mudd_core.tools.bakeoff.students_t import quantile
 
 
 @dataclass(frozen=True)
@@ -52,7 +34,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
     if n < 2:
         return mean, None
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    return mean, (_T95[n - 2] if n - 2 < len(_T95) else 1.96) * spread / math.sqrt(n)
+    return mean, quantile(0.975, n - 1) * spread / math.sqrt(n)
 
 
 def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 20) -> list[Point]:
