@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError
 from mudd_core.base.members import build
 from mudd_core.checkpoint import load_weights, manifest, manifest_reader, whole_parts
+from mudd_core.config import check_config
 from mudd_core.run import config_source
-from mudd_core.run.files import read_object
+from mudd_core.run.fetch import remember
+from mudd_core.run.files import finished_summary, read_facts, read_object, read_saved_config
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.records import Summary, Validation
 from mudd_core.run.store import RunStore
@@ -184,3 +187,85 @@ def test_a_damaged_result_of_a_scaling_run(tmp_path: Path) -> None:
         (tmp_path / "done.txt").write_text(text)
         with pytest.raises(FormatError, match=r"done\.txt at byte 0: expected a config's hash and a loss"):
             run_once(config_of(), tmp_path)
+
+
+SHAPES = [
+    "[]",
+    "{}",
+    "null",
+    '"x"',
+    "3",
+    "1e999",
+    "[" * 200_000,
+    "1" + "0" * 5000,
+    "",
+    "{",
+    '{"a": 1} x',
+    "\x00",
+]
+WRONG = [[], {}, None, "x", True, -1, 1.5, 10**400, [[[]]]]
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "config.json": lambda run: check_config(read_saved_config(run)),
+    "run.json": lambda run: config_source.of_facts(read_facts(run)),
+    "summary.json": lambda run: finished_summary(run / "summary.json", config_of()),
+    "remote.json": lambda run: remember(run, "memory://b/run"),
+}
+
+
+def no_internal_error(read: Callable[[Path], object], path: Path, message: str) -> None:
+    """It works, or its error has the exit code of bad input or of damage."""
+    try:
+        read(path)
+    except Exception as error:
+        code = getattr(error, "exit_code", 70)
+        assert code in (2, 65), f"{message}: {type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_shape_of_a_json_file_is_an_internal_error(stopped: Path, name: str) -> None:
+    file = stopped / name
+    (stopped / "remote.json").write_text('{"url": "memory://b/run"}')
+    members = json.loads(file.read_text())
+    inner = [
+        f"{outer}.{name}" for outer, value in members.items() if isinstance(value, dict) for name in value
+    ]
+    for number, path in enumerate([*members, *inner]):
+        outer, _, field = path.partition(".")
+        for wrong in (WRONG[number % len(WRONG)],) if field else WRONG:
+            changed = {**members, outer: {**members[outer], field: wrong} if field else wrong}
+            file.write_text(json.dumps(changed))
+            no_internal_error(READERS[name], stopped, f"{name}: {path} of {str(wrong)[:20]}")
+    for text in SHAPES:
+        file.write_text(text)
+        no_internal_error(READERS[name], stopped, f"{name} of {text[:20]}")
+        no_internal_error(lambda path: make(path).close(), stopped, f"{name} of {text[:20]}")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"url": 3}', "null", "[" * 200_000])
+def test_members_of_remote_json(text: str, tmp_path: Path) -> None:
+    (tmp_path / "remote.json").write_text(text)
+    with pytest.raises(
+        FormatError, match=r"remote\.json at byte 0: (member 'url'|expected a JSON object|not JSON)"
+    ):
+        remember(tmp_path, "memory://b/run")
+
+
+def test_members_of_a_saved_config(stopped: Path) -> None:
+    good = json.loads((stopped / "config.json").read_text())
+    for path, wrong, expected in (
+        ("train.steps", "x", "a whole number"),
+        ("train.steps", 10**400, "at most 64 bits"),
+        ("optim.lr", [], "a number"),
+        ("data.path", None, "a text"),
+    ):
+        section, _, field = path.partition(".")
+        changed = {**good, section: {**good[section], field: wrong}}
+        (stopped / "config.json").write_text(json.dumps(changed))
+        with pytest.raises(
+            FormatError, match=rf"config\.json at byte 0: member {path}: expected .*{expected}"
+        ):
+            read_saved_config(stopped)
+    (stopped / "config.json").write_text("{}")
+    resume_fails(stopped, r"config\.json at byte 0: member 'model' is missing")

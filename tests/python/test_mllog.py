@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core.base.errors import SaveError
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.run.mllog import NAME, TOKEN, BenchmarkLog
 from mudd_core.run.records import StepRecord, Summary, Validation
@@ -139,6 +139,57 @@ def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "log.txt"))
     whole_log(tmp_path)
     assert (tmp_path / "log.txt").is_file() and not (tmp_path / NAME).exists()
+
+
+def test_a_named_file_keeps_earlier_runs_and_a_resume_cuts_its_own_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, first = tmp_path / "log.txt", tmp_path / "first"
+    monkeypatch.setenv("COMPLIANCE_FILE", str(log))
+    whole_log(tmp_path)
+    earlier = log.read_bytes()
+    with log.open("ab") as file:
+        file.write(b":::M")  # torn by a kill
+    stopped = Run(tmp_path).steps(1, 3, 1.7)
+    stopped.log.close()
+    assert log.read_bytes().startswith(earlier + b":::M\n" + TOKEN.encode())
+    again = Run(tmp_path, step=2).steps(3, 4, 1.7)
+    again.log.ended(summary(4))
+    again.log.close()
+    data = log.read_bytes()
+    assert data.startswith(earlier + b":::M\n" + TOKEN.encode())
+    monkeypatch.delenv("COMPLIANCE_FILE")
+    first.mkdir()
+    whole_log(first)
+
+    def keys(data: bytes) -> list[str]:
+        return [json.loads(line.removeprefix(TOKEN.encode()))["key"] for line in data.splitlines()]
+
+    assert keys(data[len(earlier) + 5 :]) == keys((first / NAME).read_bytes())
+
+
+def test_a_resume_takes_no_lines_of_another_run_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.txt"
+    monkeypatch.setenv("COMPLIANCE_FILE", str(log))
+    whole_log(tmp_path)
+    other = log.read_bytes().replace(b'"key": "seed", "value": 0', b'"key": "seed", "value": 7')
+    assert other != log.read_bytes()
+    log.write_bytes(other)
+    Run(tmp_path, step=2).steps(3, 4, 1.7).log.close()
+    assert log.read_bytes().startswith(other) and len(log.read_bytes()) > len(other)
+
+
+@pytest.mark.parametrize("text", ["mine", "mine\n", TOKEN + "{}\nmine\n", "\n\nmine"])
+def test_a_file_of_something_else_is_refused_and_kept(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.txt").write_text(text)
+    monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "notes.txt"))
+    with pytest.raises(UserError, match=r"\[mllog\] .*expected a new file or a log of :::MLLOG lines"):
+        BenchmarkLog(CONFIG, tmp_path, print)
+    assert (tmp_path / "notes.txt").read_text() == text
 
 
 @pytest.fixture(scope="module")

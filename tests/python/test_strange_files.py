@@ -17,13 +17,15 @@ from mudd_core.base import regular_files
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
+from mudd_core.run import trace
 from mudd_core.run.files import read_saved_config
 from mudd_core.run.metrics import read_rows
 from mudd_core.run.workdir import Workdir
 from text_settings import Settings, quiet
 
 FILES = [".lock", ".lease", "config.json", "run.json", "metrics.jsonl", "events.jsonl", "summary.json"]
-FOLDERS = ["checkpoints", "tensorboard"]
+FILES += ["log.txt", "remote.json", "mlperf_compliance.log"]
+FOLDERS = ["checkpoints", "tensorboard", ".fetch"]
 
 
 def link(path: Path) -> None:
@@ -82,6 +84,35 @@ def test_a_run_refuses_what_is_not_its_file(run: Path, name: str, kind: str) -> 
         make(run)
     assert (run.parent / "elsewhere" / "file").read_text() == "precious"
     assert list((run.parent / "elsewhere" / "folder").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_refuses_a_file_with_another_name_elsewhere(run: Path, name: str) -> None:
+    """A write to a hard link would reach the file of the other name."""
+    (run / name).unlink(missing_ok=True)
+    (run / name).hardlink_to(run.parent / "elsewhere" / "file")
+    with pytest.raises(
+        UserError, match=rf"{name}: expected a regular file, got one with 2 hard links; move it"
+    ):
+        make(run)
+    with pytest.raises(OSError, match="expected a regular file, got one with 2 hard links"):
+        regular_files.open_to_append(run / name)
+    assert regular_files.read_text(run / name, links=False) == "precious"
+
+
+def test_a_trace_is_not_written_through_a_link(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "plugins").mkdir()
+    link(run / "plugins" / "profile")
+    with pytest.raises(UserError, match="plugins/profile: expected a folder, got a link"):
+        make(run)
+    (run / "plugins" / "profile").unlink()
+    said: list[str] = []
+    window = trace.Trace("0:2", run, None, said.append)
+    (run / "plugins").rmdir()
+    (run / "plugins").symlink_to(run.parent / "elsewhere" / "folder")  # after the check
+    window._open()
+    assert "expected a folder, got a link; there is no trace" in said[0]
+    assert not any((run.parent / "elsewhere" / "folder").iterdir())
 
 
 def test_folders_and_files_in_each_others_place_are_refused(run: Path) -> None:

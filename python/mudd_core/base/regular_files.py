@@ -1,7 +1,8 @@
 """How Python opens files here: regular files only, at once, and links only where they may be followed.
 
 A FIFO, a socket or a device in place of a file is an OSError instead of a wait without end. Files of a work directory
-are opened with links=False, so that a link in it never makes a run read, cut or extend a file elsewhere.
+are opened with links=False, so that a link in it never makes a run read, cut or extend a file elsewhere. A file with
+several hard links is refused there too, where it is opened to be written.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ def kind_of(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
+def shown_kind(found: os.stat_result) -> str:
+    """What a file is, in words; of a regular file with further names, how many it has."""
+    many = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return f"one with {found.st_nlink} hard links" if many else kind_of(found.st_mode)
+
+
 def open_regular(path: AnyPath, flags: int = os.O_RDONLY, *, links: bool = True, mode: int = 0o644) -> int:
     """A descriptor of a regular file; OSError for anything else. Cut the file yourself: O_TRUNC would do it unseen."""
     follow = 0 if links else os.O_NOFOLLOW
@@ -37,11 +44,12 @@ def open_regular(path: AnyPath, flags: int = os.O_RDONLY, *, links: bool = True,
         file = os.open(path, flags | _ALWAYS | follow, mode)
     except OSError as error:
         raise _explained(error, path, links) from None
-    found = os.fstat(file).st_mode
-    if stat.S_ISREG(found):
+    found = os.fstat(file)
+    writes = flags & os.O_ACCMODE != os.O_RDONLY
+    if stat.S_ISREG(found.st_mode) and not (writes and not links and found.st_nlink > 1):
         return file
     os.close(file)
-    raise OSError(errno.EINVAL, f"expected a regular file, got {kind_of(found)}", path)
+    raise OSError(errno.EINVAL, f"expected a regular file, got {shown_kind(found)}", path)
 
 
 def _explained(error: OSError, path: AnyPath, links: bool) -> OSError:

@@ -50,15 +50,18 @@ class _Tee:
                     print(f"warning: {self._path}: {error.strerror}; the run goes on", file=sys.stderr)
 
     def close(self) -> None:
-        """Copy what is left of the last line."""
+        """Copy what is left of the last line; SaveError where the system cannot write what it took."""
         if self._line:
             self._append(self._line + "\n")
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise SaveError(f"[save] {self._path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def copied_output(path: Path) -> Iterator[None]:
-    """Inside, standard output also goes to the end of this file; SaveError where it cannot be opened."""
+    """Inside, standard output also goes to the end of this file; SaveError where it cannot be opened or closed."""
     before = sys.stdout
     try:
         tee = _Tee(before, path)
@@ -67,6 +70,10 @@ def copied_output(path: Path) -> Iterator[None]:
     sys.stdout = tee
     try:
         yield
-    finally:
+    except BaseException:
         sys.stdout = before
-        tee.close()
+        with contextlib.suppress(SaveError):  # the error that is on its way counts
+            tee.close()
+        raise
+    sys.stdout = before
+    tee.close()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 def train(request: Request, ranks: Ranks | None = None) -> int:
     """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
     from mudd_core.run import signals
+    from mudd_core.run.logs import require_metrics_file
     from mudd_core.run.rank_cores import widen
     from mudd_core.run.ranks import Ranks
     from mudd_core.run.tracker import require_tracker
@@ -41,6 +42,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     config, world = request.required_config(), ranks.world
     ranks.together(lambda: mesh_of(config, world))
     ranks.together(lambda: require_tracker(config.log))
+    ranks.together(lambda: require_metrics_file(config.log, request.workdir) if ranks.first else None)
     if world == 1 and (note := widen(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     if ranks.first:
@@ -55,9 +57,13 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     store = _store(request, ranks)
     try:
         with copied_output(store.path / "log.txt") if ranks.first else contextlib.nullcontext():
-            return _train(request, store, ranks)
-    finally:
-        store.close()
+            code = _train(request, store, ranks)
+    except BaseException:
+        with contextlib.suppress(SaveError):  # the error that is on its way counts
+            store.close()
+        raise
+    store.close()
+    return code
 
 
 def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:

@@ -36,9 +36,12 @@ def mesh_of(config: Config, world: int) -> Mesh:
     return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
 
 
-def _field_fault(info: FieldInfo) -> str | None:
-    value = info.value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[info.kind]
+_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def type_fault(info: FieldInfo) -> str | None:
+    """What is wrong with the type of a field's value, if anything is."""
+    value, wanted = info.value, _WANTED[info.kind]
     if info.kind is float:
         right = isinstance(value, int | float) and not isinstance(value, bool)
     else:
@@ -47,6 +50,13 @@ def _field_fault(info: FieldInfo) -> str | None:
         return f"{info.path}: expected {wanted}, got {value!r}"
     if isinstance(value, int) and value.bit_length() > 1000:  # no float holds it, and nobody wants to read it
         return f"{info.path}: expected {wanted} of at most 64 bits, got one of {value.bit_length()}"
+    return None
+
+
+def _field_fault(info: FieldInfo) -> str | None:
+    if fault := type_fault(info):
+        return fault
+    value = info.value
     if isinstance(value, float) and not math.isfinite(value):
         return f"{info.path}: expected a finite number, got {value!r}"
     if info.choices and value not in info.choices:

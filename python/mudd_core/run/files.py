@@ -10,6 +10,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config, from_dict
+from mudd_core.config.check import type_fault
+from mudd_core.config.fields import walk
 from mudd_core.run.records import DATA_FACT, Summary
 
 
@@ -44,11 +46,19 @@ def read_facts(workdir: Path) -> dict[str, Any]:
 
 
 def read_saved_config(workdir: Path) -> Config:
-    """The config saved with a run; UserError where the folder holds none."""
+    """The config saved with a run; UserError where the folder holds none, FormatError for one of other types."""
     file = workdir / "config.json"
     if not file.is_file():
         raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
-    return from_dict(read_object(file))
+    raw = read_object(file)
+    member(raw, "model", dict, file)
+    try:
+        config = from_dict(raw)
+    except (TypeError, ArithmeticError) as error:
+        raise FormatError(str(file), 0, f"not a config ({error})") from error
+    if fault := next(filter(None, map(type_fault, walk(config))), None):
+        raise FormatError(str(file), 0, f"member {fault}")
+    return config
 
 
 def finished_summary(file: Path, config: Config) -> Summary | None:

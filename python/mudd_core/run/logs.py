@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import open_binary
+from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.config import LogConfig
 from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row
 
@@ -26,6 +27,7 @@ class Logs:
         self._board: Board | None = None
         self._events: LineFile | None = None
         self._warned: set[str] = set()
+        self._sync_failed = False
 
     def open(self, step: int, log: LogConfig) -> None:
         """SaveError where one of them cannot be written."""
@@ -69,21 +71,25 @@ class Logs:
         try:
             yield
         except OSError as error:
-            if name not in self._warned:
-                self._warned.add(name)
-                with contextlib.suppress(OSError):  # the same disk may hold the output
-                    print(
-                        f"warning: {self._folder / name}: {error.strerror}; the run goes on", file=sys.stderr
-                    )
+            self._warn(name, f"{self._folder / name}: {error.strerror}; the run goes on")
+
+    def _warn(self, name: str, text: str) -> None:
+        """A warning for each name."""
+        if name not in self._warned:
+            self._warned.add(name)
+            with contextlib.suppress(OSError):  # the same disk may hold the output
+                print(f"warning: {text}", file=sys.stderr)
 
     def sync(self) -> None:
         """Make every row of metrics.jsonl survive a power cut; SaveError where that fails."""
         assert self._metrics is not None and self._board is not None
-        try:
-            self._metrics.sync()
-            self._board.flush()
-        except OSError as error:
-            raise SaveError(f"[save] {error}") from error
+        self._sync_failed = True
+        for name, write in (("metrics.jsonl", self._metrics.sync), ("tensorboard", self._board.flush)):
+            try:
+                write()
+            except OSError as error:
+                raise SaveError(f"[save] {self._folder / name}: {error.strerror}") from error
+        self._sync_failed = False
 
     def close_rows(self) -> None:
         """Close the files that `open` opens again at another step."""
@@ -92,34 +98,51 @@ class Logs:
                 log.close()
 
     def close(self) -> None:
-        """Close all; a log that cannot be written any more is a warning."""
+        """Close all; SaveError where one of them cannot be written any more, a warning if `sync` has failed before."""
         logs = {
             "metrics.jsonl": self._metrics,
             "tensorboard": self._board,
             "events.jsonl": self._events,
             "log.metrics_file": self._copy,
         }
+        failed: dict[str, str] = {}
         for name, log in logs.items():
-            if log is not None:
-                with self._going_on(name):
+            try:
+                if log is not None:
                     log.close()
+            except OSError as error:
+                failed[name] = f"{self._folder / name}: {error.strerror}"
+        if failed and not self._sync_failed:
+            raise SaveError(f"[save] {'; '.join(failed.values())}")
+        for name, text in failed.items():
+            self._warn(name, text)
 
 
-def require_metrics_file(log: LogConfig) -> None:
-    """SaveError if log.metrics_file cannot be written; UserError for a file of something else."""
+def require_metrics_file(log: LogConfig, workdir: str | Path | None = None) -> None:
+    """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
+
+    workdir: the folder that the run will make; the file may be in it.
+    """
     if not log.metrics_file:
         return
     path = local(log.metrics_file, "[log] metrics_file")
-    is_new = not path.exists()
+    if (
+        workdir is not None
+        and path.absolute().parent == Path(workdir).absolute()
+        and not path.parent.exists()
+    ):
+        return
+    is_new = not os.path.lexists(path)
     try:
         if not is_new:
-            with open_binary(path) as file:
+            with open_binary(path, links=False) as file:
                 begin = file.read(1)
             if begin not in (b"", b"{"):
                 raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
-        with open(path, "ab"):
-            pass
+        open_to_append(path).close()
         if is_new:
             path.unlink()
     except OSError as error:
-        raise SaveError(f"[log] metrics_file: cannot write {path}: {error.strerror}") from error
+        raise SaveError(
+            f"[log] metrics_file: cannot write {path}: {error.strerror}; name another file"
+        ) from error

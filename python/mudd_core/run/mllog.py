@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.regular_files import open_to_append, read_bytes
 from mudd_core.config import Config
 from mudd_core.run.metrics import plain
@@ -29,15 +29,17 @@ _Line = dict[str, Any]
 class BenchmarkLog:
     """The events of one run in their order; one run_stop, whatever happens. samples_count counts tokens.
 
-    say: prints a line. workdir: of the file; the variable COMPLIANCE_FILE names another one. A file that cannot be
-    opened is a SaveError at once; a disk that is full later costs no line: they wait in memory, and `close` asks again.
+    say: prints a line. workdir: of the file; the variable COMPLIANCE_FILE names another one, which may have earlier
+    runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content a
+    UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
     """
 
     def __init__(self, config: Config, workdir: Path, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         named = os.environ.get("COMPLIANCE_FILE")
         self._path = Path(named) if named else workdir / NAME
-        self._require_writable()
+        self._own_file = not named  # of this run alone
+        self._require_log()
         self._waiting: list[_Line] = []
         self._file: Any = None
         self._unwritten = b""
@@ -48,8 +50,10 @@ class BenchmarkLog:
 
     def started(self, documents: tuple[int, int], step: int = 0, ranks: int = 1) -> None:
         """The first update comes next. documents: of training and validation. step: that a run goes on from."""
-        kept = self._kept(step) if step else []
-        self._open(kept)
+        data = self._read()
+        begin = self._begin_of_run(data, step)
+        kept = self._kept(data[begin:], step) if step else []
+        self._open(data, begin, kept)
         self._step = step
         self._running = any(line["key"] == "run_start" for line in kept)
         if not self._running:
@@ -157,42 +161,81 @@ class BenchmarkLog:
         while self._unwritten:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
-    def _require_writable(self) -> None:
-        """SaveError before anything is trained; leaves no file behind."""
+    def _require_log(self) -> None:
+        """SaveError for a file that cannot be written, UserError for one of something else; leaves no file behind."""
         new = not os.path.lexists(self._path)
         try:
-            open_to_append(self._path, buffering=0).close()
+            foreign = not all(_is_ours(line) for line in self._read().split(b"\n"))
+            if not foreign:
+                open_to_append(self._path, buffering=0).close()
             if new:
                 self._path.unlink()
         except OSError as error:
             raise SaveError(
                 f"[mllog] {self._path}: {error.strerror}; COMPLIANCE_FILE names another file"
             ) from error
+        if foreign:
+            raise UserError(
+                f"[mllog] {self._path}: expected a new file or a log of {TOKEN.strip()} lines, got other text; "
+                "COMPLIANCE_FILE names another file"
+            )
 
-    def _open(self, kept: list[_Line]) -> None:
+    def _read(self) -> bytes:
+        return read_bytes(self._path) if os.path.lexists(self._path) else b""
+
+    def _open(self, data: bytes, begin: int, kept: list[_Line]) -> None:
+        """Open the file, whose content is `data`; from `begin` on it has the lines that are kept."""
         try:
-            text = "".join(TOKEN + json.dumps(line) + "\n" for line in kept)
-            _core.replace_file(str(self._path), text.encode())
+            if begin < len(data):
+                text = "".join(TOKEN + json.dumps(line) + "\n" for line in kept)
+                _core.replace_file(str(self._path), data[:begin] + text.encode())
+            elif data and not data.endswith(b"\n"):
+                self._unwritten = b"\n"  # behind a torn line
             self._file = open_to_append(self._path, buffering=0)
             weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
         except OSError as error:
             raise SaveError(f"[mllog] {self._path}: {error.strerror}") from error
 
-    def _kept(self, step: int) -> list[_Line]:
+    def _begin_of_run(self, data: bytes, step: int) -> int:
+        """Offset of this run's lines in a file that may have other runs: the end for a start or behind another run."""
+        if self._own_file:
+            return 0
+        begin, at = len(data), 0
+        settings: dict[str, object] = {}
+        for raw in data.splitlines(keepends=True):
+            line = _line_of(raw)
+            if line and line["key"] == "cache_clear":
+                begin, settings = at, {}
+            if line:
+                settings[line["key"]] = line.get("value")
+            at += len(raw)
+        ours = {"config_filename": self._config.name, "seed": self._config.train.seed}
+        same = all(settings.get(name) == value for name, value in ours.items())
+        return begin if step and same else len(data)
+
+    def _kept(self, data: bytes, step: int) -> list[_Line]:
         """The lines of an earlier part of the run up to the step that it goes on from."""
-        if not os.path.lexists(self._path):
-            return []
         most = step * self._config.train.batch_size * self._config.train.seq_len
-        lines = []
-        for raw in read_bytes(self._path).decode("utf-8", "replace").split("\n"):
-            try:
-                line = json.loads(raw.removeprefix(TOKEN)) if raw.startswith(TOKEN) else None
-                if line and line["key"] != "run_stop" and line["metadata"].get("samples_count", 0) <= most:
-                    lines.append(line)
-            except (ValueError, KeyError, AttributeError, TypeError):
-                continue  # torn
+        found = [line for line in map(_line_of, data.splitlines()) if line and line["key"] != "run_stop"]
+        lines = [line for line in found if line["metadata"].get("samples_count", 0) <= most]
         while lines and lines[-1]["key"] in _OF_EVALUATION:  # broken off: it is made again
             lines.pop()
         while lines and lines[-1]["key"] == "block_start" and lines[-1]["metadata"]["samples_count"] == most:
             lines.pop()  # written again behind the next update
         return lines
+
+
+def _is_ours(raw: bytes) -> bool:
+    """Whether a line may be one of the log; a torn one too."""
+    token = TOKEN.encode()
+    return raw.startswith(token) or token.startswith(raw)
+
+
+def _line_of(raw: bytes) -> _Line | None:
+    """The event in a line; None for a torn one."""
+    try:
+        line = json.loads(raw.decode("utf-8").removeprefix(TOKEN))
+        count = line["metadata"].get("samples_count", 0)
+        return line if isinstance(line["key"], str) and isinstance(count, int) else None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None

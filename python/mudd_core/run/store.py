@@ -242,7 +242,7 @@ class RunStore:
         self.ended = True
 
     def close(self) -> None:
-        """Close the logs and release the lock; a log that cannot be written any more is a warning."""
+        """Close the logs and release the lock; SaveError where a log cannot be written any more."""
         try:
             self._logs.close()
             self._mirror_last_lines()

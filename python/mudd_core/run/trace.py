@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mudd_core.base.errors import SaveError
+from mudd_core.base.regular_files import open_to_append
 from mudd_core.config.train import profile_window
+from mudd_core.run.workdir import TRACES
 
 NAME = "host.trace.json.gz"
 MOST_BYTES = 64 << 20  # of the file
@@ -81,10 +84,13 @@ class Trace:
         if self._text is not None:
             return
         assert self._folder is not None
-        self._path = self._folder / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S") / NAME
+        self._path = self._folder / TRACES[-1] / time.strftime("%Y_%m_%d_%H_%M_%S") / NAME
         with self._failing():
+            for folder in (self._folder / name for name in TRACES):
+                if folder.is_symlink():  # made after the check of the work directory
+                    raise OSError(errno.ELOOP, "expected a folder, got a link", str(folder))
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._part, "wb")  # noqa: SIM115
+            self._file = open_to_append(self._part)
             self._text = gzip.GzipFile(filename="", mode="wb", fileobj=self._file, mtime=0)
             names = {"name": "thread_name", "ph": "M", **_TRACK, "args": {"name": "training loop"}}
             self._text.write(b'{"traceEvents":[\n' + json.dumps(names).encode())

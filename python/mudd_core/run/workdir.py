@@ -18,6 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,9 +26,10 @@ from typing import Any
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import kind_of, open_regular
+from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.lease import Lease, content, is_alive
 from mudd_core.run.metrics import plain
+from mudd_core.run.mllog import NAME as BENCHMARK_LOG
 
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/fetch.py)
 # Kinds of the entries that a run reads or writes.
@@ -42,9 +44,11 @@ _KINDS = {
         "log.txt",
         "remote.json",
         "summary.json",
+        BENCHMARK_LOG,
     ],
-    stat.S_IFDIR: ["checkpoints", "tensorboard", "plugins", STAGED, UNFINISHED],
+    stat.S_IFDIR: ["checkpoints", "tensorboard", STAGED, UNFINISHED],
 }
+TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
 _OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt", "remote.json", "remote.json.tmp"}
 _OWN_NAMES |= {UNFINISHED}
@@ -94,17 +98,25 @@ class Workdir:
         """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
         for wanted, names in _KINDS.items():
             for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    found = (self.path / name).lstat().st_mode
-                    if stat.S_IFMT(found) != wanted:
-                        raise UserError(
-                            f"[workdir] {self.path / name}: expected {kind_of(wanted)}, got {kind_of(found)}; "
-                            "move it away, or give another --workdir"
-                        )
+                self._refuse(name, partial(_is_no, wanted), kind_of(wanted))
+        for name in _KINDS[stat.S_IFREG]:  # a write would reach the file of the other name
+            self._refuse(name, lambda found: found.st_nlink > 1, kind_of(stat.S_IFREG))
+        for name in TRACES:
+            self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
         if (self.path / "STOP").is_dir():
             raise UserError(
                 f"[workdir] {self.path / 'STOP'}: expected a file or nothing, got a folder; remove it"
             )
+
+    def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
+        """UserError for an entry that is there and strange."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = (self.path / name).lstat()
+            if strange(found):
+                raise UserError(
+                    f"[workdir] {self.path / name}: expected {wanted}, got {shown_kind(found)}; move it away, or give "
+                    "another --workdir"
+                )
 
     def _refuse_foreign(self) -> None:
         if not self.path.is_dir() or self.config_file.exists() or (self.path / STAGED).is_dir():
@@ -212,6 +224,10 @@ class Workdir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_no(kind: int, found: os.stat_result) -> bool:
+    return stat.S_IFMT(found.st_mode) != kind
 
 
 def _nothing() -> None:
