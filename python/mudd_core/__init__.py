@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mudd_core import data as data
     from mudd_core import interop as interop
     from mudd_core import nn as nn
     from mudd_core import ops as ops
@@ -67,7 +68,7 @@ _HOME = {
     "precision": "graph.scopes",
     "set_num_threads": "_core",
 }
-_MODULES = ("interop", "nn", "ops")
+_MODULES = ("data", "interop", "nn", "ops")
 
 
 def __getattr__(name: str) -> Any:

@@ -74,7 +74,7 @@ def from_dict(raw: Any) -> Config:
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
     if config.data.pipeline == OWN_DIVISION and config.eval.protocol == "auto":
-        return replace_path(config, "eval.protocol", OWN_DIVISION)
+        return dataclasses.replace(config, eval=dataclasses.replace(config.eval, protocol=OWN_DIVISION))
     return config
 
 
