@@ -359,6 +359,16 @@ def test_every_public_name_resolves_and_others_do_not() -> None:
         mudd_core.Trainr  # noqa: B018
 
 
+REGISTER = """
+import mudd_core as mc
+mc.data.register("notes", lambda path: ["a note"])
+"""
+
+
+def test_a_plain_import_brings_the_function_that_registers_readers() -> None:
+    subprocess.run([sys.executable, "-c", REGISTER], check=True)
+
+
 WAITING = """
 import os
 from mudd_core import _core

@@ -30,6 +30,7 @@ from mudd_core.config import (
 from mudd_core.dist import Comm, launched
 from mudd_core.run.rank_cores import widen
 from mudd_core.run.ranks import Ranks, everybodys, exit_code, known_to_all
+from mudd_core.run.registrations import replay
 
 ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 
@@ -123,7 +124,10 @@ def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
 
 
 def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
-    """What the arguments ask for: rank 0 runs the config file, the others take its result as JSON."""
+    """What the arguments ask for: rank 0 runs the config file, the others take its result as JSON.
+
+    They run a file that registers readers or schemes too, for these alone.
+    """
     _agree(words, ranks)
 
     request = Request()
@@ -137,12 +141,16 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
             "words": request.words,
             "options": request.options,
             "typed": request.typed,
+            "file": "" if request.source is None else request.source.file,
+            "registers": [] if request.source is None else request.source.registers,
         }
 
     sent = ranks.from_first(read)
     if not ranks.first:
         request = Request(sent["command"], from_dict(sent["config"]), sent["words"], sent["options"])
         request.typed = sent["typed"]
+        if sent["registers"]:
+            replay(Path(sent["file"]), sent["registers"])
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
     note = _common_isa(ranks, same=config.dist.isa == "same")

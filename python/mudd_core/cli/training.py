@@ -192,9 +192,15 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     from mudd_core.run import longer
     from mudd_core.run.config_source import changed_file, of_facts
     from mudd_core.run.files import read_saved_config
+    from mudd_core.run.registrations import require_registered
 
     note, store.source = "", request.source
-    if file := changed_file(of_facts(store.saved_facts()), request.source):
+    saved_source = of_facts(store.saved_facts())
+    if saved_source is not None:
+        require_registered(saved_source.registers, saved_source.file)
+        if request.source is not None:  # an earlier command of this process may have run the file
+            request.source.registers = sorted({*request.source.registers, *saved_source.registers})
+    if file := changed_file(saved_source, request.source):
         note = (
             f"{file} has changed since the run was started; what it gives is compared with the saved config"
         )

@@ -94,6 +94,11 @@ def _told(error: BaseException) -> str:
     return "".join(lines).rstrip()
 
 
+def run_for_effect(path: str | Path) -> None:
+    """Run a Python config file for what it registers; what it returns is dropped."""
+    _run_file(find_config(path))
+
+
 def file_result(file: Path) -> object:
     """What get_config() of a Python file returns: a Config, or what an original program takes."""
     files_read.append(file)

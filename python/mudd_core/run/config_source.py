@@ -16,16 +16,26 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config, find_config
 from mudd_core.config.load import files_read
+from mudd_core.run.registrations import registrations, replay
 
 MEMBER = "config_source"  # of run.json
 
 
 @dataclass
 class ConfigSource:
-    """Overrides, and SHA-256 by path of the config file (first) and of the files that it read or imported."""
+    """Overrides, and SHA-256 by path of the config file (first) and of the files that it read or imported.
+
+    registers: readers and schemes that exist only once the config file has run.
+    """
 
     words: list[str]
     files: dict[str, str] = field(default_factory=dict)
+    registers: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> str:
+        """The config file; empty for none."""
+        return next(iter(self.files), "")
 
     def to_dict(self) -> dict[str, Any]:
         """What run.json holds."""
@@ -40,15 +50,19 @@ def of_facts(facts: dict[str, Any]) -> ConfigSource | None:
     words = raw.get("words")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return None
-    return ConfigSource(words, {str(k): str(v) for k, v in raw["files"].items()})
+    names = raw.get("registers", [])
+    if not isinstance(names, list):
+        return None
+    return ConfigSource(words, {str(k): str(v) for k, v in raw["files"].items()}, list(map(str, names)))
 
 
 @contextmanager
 def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
     """Notes the files that are read as configs, and the user's modules that they import, while the block runs."""
     source, modules = ConfigSource(list(words)), set(sys.modules)
-    first = len(files_read)
+    first, known = len(files_read), registrations()
     yield source
+    source.registers = sorted(registrations() - known)
     paths = [*files_read[first:], *_own_modules(modules)]
     source.files = {str(path): _hash(path) for path in map(Path.resolve, paths)}
 
@@ -86,7 +100,10 @@ def resumed(file: str, words: Sequence[str], workdir: Path | None) -> tuple[Conf
         return None
     folders = [workdir] if workdir else sorted(entry.parent for entry in Path("runs").glob("*/run.json"))
     found = [known for folder in folders if (known := _known(folder, path, words, named=workdir is not None))]
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    replay(path, found[0][1].registers)
+    return found[0]
 
 
 def _known(

@@ -20,6 +20,8 @@ from mudd_core.config import (
     split_words,
 )
 from mudd_core.engine.batch_part import cut_batch
+from mudd_core.run.config_source import of_facts
+from mudd_core.run.registrations import replay, require_registered
 
 
 def work_directory(asked: str | None, name: str, mounts: str = "") -> Path:
@@ -80,7 +82,18 @@ def named_run(
             find_config(file)  # it is not needed, but a wrong name is a mistake
         path = work_directory(workdir, "", mounts_in(words))
         _fetched(workdir, path, mounts_in(words))
+        if file is not None:
+            _registered_by(find_config(file), path)
     return _saved_with(path, words, config, known, first), path
+
+
+def _registered_by(file: Path, path: Path) -> None:
+    """Run the config file that the command names, where the run at `path` was started by it and needs it."""
+    from mudd_core.run.files import read_facts
+
+    source = of_facts(read_facts(path)) if (path / "run.json").is_file() else None
+    if source is not None and source.file == str(file.resolve()):
+        replay(file, source.registers)
 
 
 def _saved_with(
@@ -117,6 +130,8 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
     from mudd_core.run.stored_types import types_of
 
     facts = read_facts(path)
+    if (source := of_facts(facts)) is not None:
+        require_registered(source.registers, source.file)
     _core.set_num_threads(config.train.threads)
     text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):

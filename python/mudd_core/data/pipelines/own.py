@@ -40,6 +40,11 @@ def register(name: str, reader: Reader) -> None:
     _registered[name] = reader
 
 
+def registered() -> list[str]:
+    """The names given to `register` in this process."""
+    return list(_registered)
+
+
 def find_reader(name: str) -> Reader | None:
     """The reader that data.pipeline names, None if it names none; UserError for a file without it."""
     if name in _registered:
