@@ -33,6 +33,13 @@ void bind_base(py::module_& m) {
       "isa", [] { return std::string(mudd::name_of(mudd::active_isa())); },
       "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
   m.def(
+      "check_levels",
+      [] {
+        if (const char* cap = std::getenv("MUDD_MAX_ISA"); cap != nullptr && *cap != '\0') mudd::parse_isa(cap);
+        mudd::emulated_level();
+      },
+      "ValueError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level; chooses none.");
+  m.def(
       "detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
       "Instruction-set level of this CPU.");
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");

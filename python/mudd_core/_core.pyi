@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -529,6 +529,10 @@ class TrainStep:
 def bf16_peak_gflops(threads: int, tries: int = 20) -> float:
     """
     The same for bf16 operands and fp32 sums, by the units that the active level has for them.
+    """
+def check_levels() -> None:
+    """
+    ValueError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level; chooses none.
     """
 def clear_requests() -> None:
     """

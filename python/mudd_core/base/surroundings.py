@@ -22,13 +22,18 @@ PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
+def launcher_number(text: str) -> int:
+    """A whole number that a launcher may set; -1 for any other text."""
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
+
+
 def started_processes() -> tuple[str, int]:
     """How many processes a launcher has started, and the variable that says so; 1 where there is none."""
     # mpirun inside a Slurm job may start fewer than the job's slots: its own number counts.
-    names = [name for name in reversed(PROCESS_COUNTS) if os.environ.get(name, "").isdecimal()]
-    for name in names:
-        if name == "OMPI_COMM_WORLD_SIZE" or int(os.environ[name]) > 1:
-            return name, int(os.environ[name])
+    for name in reversed(PROCESS_COUNTS):
+        count = launcher_number(os.environ.get(name, ""))
+        if count > 1 or (count >= 0 and name == "OMPI_COMM_WORLD_SIZE"):
+            return name, count
     return "", 1
 
 
@@ -46,6 +51,18 @@ def require_one_process(what: str = "training") -> None:
             "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, where this is "
             f"the only one: env -u {name} <the command>"
         )
+
+
+def require_levels() -> None:
+    """UserError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level."""
+    if not os.environ.keys() & {"MUDD_MAX_ISA", "MUDD_EMULATE"}:
+        return
+    from mudd_core import _core
+
+    try:
+        _core.check_levels()
+    except ValueError as error:
+        raise UserError(f"{error}; or unset the variable") from None
 
 
 def environment_text(precision: str) -> str:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError, is_full_disk
-from mudd_core.base.surroundings import is_rank, require_one_process
+from mudd_core.base.surroundings import is_rank, require_levels, require_one_process
 from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
@@ -108,19 +109,15 @@ def _run(words: Sequence[str]) -> int:
 
                 return rank.main(words)
             require_one_process(tool or "training")
+        require_levels()
         if tool is not None:
             return int(importlib.import_module(TOOLS[tool][0]).main(rest))
         request = parse(words)
         if not words or request.options.keys() & {"--help", "--version"}:
             print(_information(request, words))
             return 0
-        from mudd_core import _core
         from mudd_core.cli import commands
 
-        try:
-            _core.isa()
-        except ValueError as error:  # MUDD_MAX_ISA or MUDD_EMULATE is no level
-            raise UserError(str(error)) from None
         return commands.run(request)
     except SystemExit as end:  # of argparse, behind a tool's help
         return int(end.code or 0)
@@ -133,6 +130,8 @@ def _run(words: Sequence[str]) -> int:
         _tell(f"error: not enough memory ({error})")
         return 2
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            error = _too_long(error)
         code = getattr(error, "exit_code", None)
         if is_full_disk(error):
             code = SaveError.exit_code
@@ -143,6 +142,15 @@ def _run(words: Sequence[str]) -> int:
             _tell(traceback.format_exc())
         _tell(f"error: {error}")
         return int(code)
+
+
+def _too_long(error: OSError) -> UserError:
+    """The error of a path that no file can have."""
+    path = str(error.filename)
+    return UserError(
+        f"[arguments] expected names of at most 255 bytes and paths of at most 4095, got '{path[:40]}...' of "
+        f"{len(os.fsencode(path))}; shorten the argument or the value that names it"
+    )
 
 
 def _check_text(words: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
+from mudd_core.base.surroundings import require_levels
 from mudd_core.cli.argv import parse
 from mudd_core.cli.names import CODE_FILE
 from mudd_core.cli.request import Request
@@ -178,9 +179,8 @@ def _common_isa(ranks: Ranks, *, same: bool) -> str:
     """Hold all ranks to the lowest level among them, before the first kernel is chosen; a note if they differ."""
 
     def level() -> int:
+        require_levels()
         cap = os.environ.get("MUDD_MAX_ISA") or ISA_LEVELS[-1]
-        if cap not in ISA_LEVELS:
-            raise UserError(f"[MUDD_MAX_ISA] expected one of {', '.join(ISA_LEVELS)}, got '{cap}'")
         return min(ISA_LEVELS.index(cap), ISA_LEVELS.index(_core.detected_isa()))
 
     own = ranks.together(level)

@@ -8,12 +8,11 @@ import sys
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_number
 from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
 
 # Set by Open MPI's mpirun, by PMIx (srun --mpi=pmix), by PMI.
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
-# How many processes a launcher says it started.
-_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 # Windows of a node below this much shared memory are not worth having.
 _LEAST_SHARED = 128 << 20
 _LAST_PATIENCE = 2.0  # seconds, for ranks that end without close()
@@ -61,9 +60,9 @@ def launched(
 
 def _check_world(world: int) -> None:
     """Refuse processes that do not know of each other: each would train alone and write the same files."""
-    for name in _COUNTS:
+    for name in PROCESS_COUNTS:
         count = os.environ.get(name, "")
-        if world == 1 and count.isdecimal() and int(count) > 1:
+        if world == 1 and launcher_number(count) > 1:
             raise UserError(
                 f"[ranks] {name}={count}, but MPI knows of one process; start with mpirun or srun --mpi=pmix "
                 f"(docs/cluster.md), or unset {name} to train in one process"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,28 +11,32 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 
 MIB = 1 << 20
+PROC = Path("/proc")
 
 
-def _status(field: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+def _fields(file: str) -> dict[str, int]:
+    """Bytes by field in a file of /proc; empty where /proc is not mounted."""
+    try:
+        lines = (PROC / file).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    parts = [line.split() for line in lines]
+    return {part[0].rstrip(":"): int(part[1]) * 1024 for part in parts if part[2:] == ["kB"]}
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now."""
-    return _status("VmRSS")
+    """Resident memory of this process now; the largest that it has had where /proc is not mounted."""
+    return _fields("self/status").get("VmRSS") or peak_resident_bytes()
 
 
 def file_bytes() -> int:
     """Resident memory that is mapped from files now: programs and libraries, which processes of a machine share."""
-    return _status("RssFile")
+    return _fields("self/status").get("RssFile", 0)
 
 
 def peak_resident_bytes() -> int:
     """Largest resident memory this process has had."""
-    return _status("VmHWM")
+    return _fields("self/status").get("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _number(path: Path) -> int | None:
@@ -73,11 +79,13 @@ def _group_folders(root: Path, groups: str) -> list[tuple[Path, str, str]]:
 
 def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None) -> tuple[int, str]:
     """(bytes this process may still take, what sets the limit): free memory or the tightest control group."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
-    best = (int(fields["MemAvailable"].split()[0]) * 1024, "free memory")
+    free = _fields("meminfo").get("MemAvailable")
+    if free is None:  # pages without the file cache: too few rather than too many
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    best = (free, "free memory")
     if groups is None:
         try:
-            groups = Path("/proc/self/cgroup").read_text(encoding="ascii")
+            groups = (PROC / "self/cgroup").read_text(encoding="ascii")
         except OSError:
             groups = ""
     for folder, limit_name, usage_name in _group_folders(root, groups):

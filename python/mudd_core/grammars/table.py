@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mudd_core.base.bounded_yaml import MOST_BITS
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.fields import Scalar, replace_path, walk
@@ -51,6 +53,7 @@ def apply(
         if row.name not in settings:
             continue
         setting = settings[row.name]
+        _require_number(grammar, row, setting.value)
         result.notes += _judged(grammar, row, setting, values)
         if row.fate != "mapped" or passed(row):
             continue
@@ -62,6 +65,16 @@ def apply(
             word = " ".join(filter(None, (before.word if before else "", setting.word)))
             result.origins[path] = Origin(first.get(path), setting.file, word)
     return result
+
+
+def _require_number(grammar: str, row: Row, value: Value) -> None:
+    """UserError for a number that no field holds: infinity, NaN, a whole number of more than MOST_BITS bits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"[{grammar}] {row.name}: expected a finite number, got {value!r}")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise UserError(
+            f"[{grammar}] {row.name}: expected a number of at most {MOST_BITS} bits, got a larger one"
+        )
 
 
 def require_taken(grammar: str, row: Row, value: Value) -> None:
@@ -79,7 +92,7 @@ def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value
     require_taken(grammar, row, setting.value)
     try:
         note = row.note(values) if row.note else ""
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise _refusal(grammar, row, values, error) from error
     if row.fate == "noted" and setting.word and not any(_equal(setting.value, one) for one in row.allowed):
         return [f"{setting.word}: {row.text}"]
@@ -103,7 +116,7 @@ def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[s
     try:
         if row.convert is not None:
             return row.convert(values)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise _refusal(grammar, row, values, error) from error
     value, fields = values[row.name], [name for name in row.fields if name not in _NO_FIELDS]
     if value is None or not fields:

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mudd_core.base.bounded_yaml import parse_yaml, read_yaml
 from mudd_core.base.errors import UserError
-from mudd_core.base.regular_files import read_text
 from mudd_core.config import config_folders
 from mudd_core.config.keys import Value
 from mudd_core.config.keys.maxtext import BASE_FILE
@@ -60,7 +60,8 @@ def find_yml(name: str) -> Path:
 
 def _below_configs(rest: Path) -> Path | None:
     for folder in config_folders():
-        for path in [folder / rest, *sorted(folder.glob(f"*/{rest.as_posix()}"))]:
+        below = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        for path in (folder / rest, *(entry / rest for entry in below)):
             if path.is_file():
                 return path
     return None
@@ -95,17 +96,11 @@ def read_yml(name: str) -> Yml:
 
 def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
     """(the keys of a file, those that it has twice); the last value holds, as in MaxText."""
-    import yaml
-
-    try:
-        text = read_text(path)
-        found, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"[maxtext] {path}: {error}") from error
+    twice = list[str]()
+    found, _ = read_yaml("[maxtext]", path, twice=twice)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise UserError(f"[maxtext] {path}: expected key: value, a line each")
-    written = [] if node is None else [key.value for key, _ in node.value]
-    return {key: _number(value) for key, value in found.items()}, [k for k in found if written.count(k) > 1]
+    return {key: _number(value) for key, value in found.items()}, [key for key in found if key in twice]
 
 
 def _number(value: Value) -> Value:
@@ -143,10 +138,7 @@ def typed_value(name: str, value: Value, default: Value, text: str) -> Value:
         if not number.is_integer():
             raise refusal("a whole number")
         return int(text) if text.lstrip("+-").isdecimal() else int(number)
-    import yaml
-
-    try:
-        found: Value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise refusal("a value as in a yml file") from error
-    return found
+    found = parse_yaml(f"[maxtext] {name}", text)
+    if found is None or isinstance(found, bool | int | float | str | list):
+        return found
+    raise refusal("one value or a list")

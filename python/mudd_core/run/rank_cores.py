@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.launcher_cores import ASKED_BINDING, BY_MPIRUN, bound_by_default, cores_of_launcher
+from mudd_core.base.surroundings import launcher_number
 
 Place = tuple[str, Sequence[int]]  # host and cores
 
@@ -42,13 +44,26 @@ def widen(
     if not bound_by_default(environment):
         return _too_narrow(asked, len(here), environment[ASKED_BINDING])
     cores = cores_of_launcher() if parent is None else sorted(parent)
-    ranks, rank = int(environment[BY_MPIRUN]), int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])
+    ranks, rank = _rank_of_host(environment)
     named = environment.get("OMP_NUM_THREADS", "")
-    wanted = asked or (int(named) if named.isdecimal() else 0) or max(1, len(cores) // ranks)
+    wanted = asked or max(0, launcher_number(named)) or max(1, len(cores) // ranks)
     if len(here) < wanted and set(here) < set(cores):
         fits = wanted * ranks <= len(cores)
         os.sched_setaffinity(0, cores[rank * wanted : (rank + 1) * wanted] if fits else cores)
     return ""
+
+
+def _rank_of_host(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(ranks of this host, number of this one among them); UserError for values that mpirun never sets."""
+    name = "OMPI_COMM_WORLD_LOCAL_RANK"
+    texts = environment[BY_MPIRUN], environment.get(name, "")
+    ranks, rank = map(launcher_number, texts)
+    if 0 <= rank < ranks:
+        return ranks, rank
+    raise UserError(
+        f"[launch] {BY_MPIRUN}, {name}: expected the numbers that mpirun sets, got '{texts[0]}' and '{texts[1]}'; "
+        f"to train in one process: env -u {BY_MPIRUN} -u {name} <the command>"
+    )
 
 
 def _too_narrow(asked: int, cores: int, policy: str) -> str:

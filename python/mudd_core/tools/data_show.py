@@ -13,12 +13,14 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import load_config
 from mudd_core.config.tool_arguments import ToolArguments
 
+_LAST_STEP = 2**31 - 1
+
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
-    if asked.step < 1:
-        raise UserError(f"[data show] --step: expected 1 or more, got {asked.step}")
+    if not 1 <= asked.step <= _LAST_STEP:
+        raise UserError(f"[data show] --step: expected 1 to {_LAST_STEP}, got {asked.step}")
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.rows import training_rows
 

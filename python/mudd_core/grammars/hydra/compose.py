@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import UserError
 from mudd_core.config.keys.hydra import ROWS
 from mudd_core.config.suggest import nearest
-from mudd_core.grammars.hydra.files import Folders, HydraFile, read_file
+from mudd_core.grammars.hydra.files import Folders, HydraFile, config_error, read_file
 from mudd_core.grammars.hydra.tree import deep_copy, delete_at, known_paths, merge, put_at, value_at
 from mudd_core.grammars.hydra.values import Node
 from mudd_core.grammars.hydra.words import HydraWord
@@ -52,7 +52,7 @@ class _Composer:
         """Merge a config with all that its defaults list names."""
         path = self.folders.find(group, name)
         if str(path) in self._open:
-            raise FormatError(str(path), 0, "its defaults list leads back to itself")
+            raise config_error(path, "its defaults list leads back to itself")
         self._open.append(str(path))
         file = read_file(path)
         entries = [self._entry(file, line, group) for line in file.defaults]
@@ -104,14 +104,16 @@ class _Composer:
             at = line.removeprefix("/") if line.startswith("/") or not parent else f"{parent}/{line}"
             return _Entry("", at)
         if not isinstance(line, dict) or len(line) != 1:
-            raise FormatError(str(file.path), 0, f"defaults: expected '- group: option', got {line!r}")
+            raise config_error(file.path, f"defaults: expected '- group: option', got {line!r}")
         ((key, option),) = line.items()
         if not (option is None or isinstance(option, str)):
-            raise FormatError(str(file.path), 0, f"defaults: {key}: expected one option, got {option!r}")
-        *flags, name = key.split()
+            raise config_error(file.path, f"defaults: {key}: expected one option, got {option!r}")
+        *flags, name = key.split() or [""]
+        if not name:
+            raise config_error(file.path, f"defaults: expected '- group: option', got {line!r}")
         if "@" in name or not set(flags) <= {"override", "optional"}:
-            raise FormatError(
-                str(file.path), 0, f"defaults: '{key}' is not built; expected group, optional or override"
+            raise config_error(
+                file.path, f"defaults: '{key}' is not built; expected group, optional or override"
             )
         group = name.removeprefix("/") if name.startswith("/") or not parent else f"{parent}/{name}"
         if "override" in flags:

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.regular_files import read_text
+from mudd_core.base.bounded_yaml import read_yaml
+from mudd_core.base.errors import UserError
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.hydra.values import Node
 
 _HEADER = re.compile(r"#\s*@package\s+([\w.]+)\s*$")
-_DEEPEST = 64
-FLOAT_TAG = "tag:yaml.org,2002:float"
-FLOAT_TEXT = re.compile(
-    r"[-+]?(?:(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*(?:[eE][-+]?[0-9]+)"
-    r"|\.[0-9_]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML whose 1e-5 is a number and whose dates are strings; a key given twice is an error."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set[str]()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key_node.value}' is given twice", key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_implicit_resolver(FLOAT_TAG, FLOAT_TEXT, list("-+0123456789."))
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, found) for tag, found in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclass(frozen=True)
@@ -55,42 +25,34 @@ class HydraFile:
     package: str | None = None
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Node], str]:
-    """The mapping in a file, and its text; FormatError where it is no YAML, or no mapping."""
-    try:
-        text = read_text(path)
-        found = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = str(getattr(error, "problem", None) or error)
-        place = f" (line {mark.line + 1})" if mark else ""
-        raise FormatError(str(path), mark.index if mark else 0, f"{reason}{place}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"[hydra] {path}: {error}") from None
+def config_error(path: Path, reason: str) -> UserError:
+    """The error of a config file."""
+    return UserError(f"[hydra] {path}: {reason}")
+
+
+def _read(path: Path) -> tuple[dict[str, Node], str]:
+    """The mapping in a file, and its text."""
+    found, text = read_yaml("[hydra]", path)
     if found is None:
         found = {}
     if not isinstance(found, dict):
-        raise FormatError(str(path), 0, f"expected keys with values, got {type(found).__name__}")
-    return {str(key): _node(value, path, 1) for key, value in found.items()}, text
+        raise config_error(path, f"expected keys with values, got {type(found).__name__}")
+    return {str(key): _node(value) for key, value in found.items()}, text
 
 
-def _node(value: Any, path: Path, depth: int) -> Node:
-    if depth > _DEEPEST:
-        raise FormatError(str(path), 0, f"more than {_DEEPEST} levels")
+def _node(value: object) -> Node:
+    """A value whose aliases are written out, and whose keys are strings."""
     if isinstance(value, dict):
-        return {str(key): _node(child, path, depth + 1) for key, child in value.items()}
+        return {str(key): _node(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_node(child, path, depth + 1) for child in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise FormatError(
-        str(path), 0, f"expected numbers, strings, lists and objects, got {type(value).__name__}"
-    )
+        return [_node(child) for child in value]
+    assert value is None or isinstance(value, bool | int | float | str)  # all that read_yaml makes
+    return value
 
 
 def read_file(path: Path) -> HydraFile:
     """A config file with its defaults list taken out."""
-    content, text = read_yaml(path)
+    content, text = _read(path)
     package = None
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
@@ -99,7 +61,7 @@ def read_file(path: Path) -> HydraFile:
             package = found.group(1)
     defaults = content.pop("defaults", [])
     if not isinstance(defaults, list):
-        raise FormatError(str(path), 0, "defaults: expected a list")
+        raise config_error(path, "defaults: expected a list")
     return HydraFile(path, defaults, content, package)
 
 

@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
+from mudd_core.base.bounded_yaml import MOST_BITS
 from mudd_core.base.errors import UserError
 from mudd_core.config.suggest import nearest
-from mudd_core.grammars.hydra.values import Node, closing, parse_choices
+from mudd_core.grammars.hydra.values import DEEPEST, Node, closing, parse_choices
 
 _PATH = re.compile(r"\.*[^.\[\]:{}$,\s]+(\.[^.\[\]:{}$,\s]+|\[[^\[\]]+\])*")
 _RESOLVER = re.compile(r"\s*([A-Za-z_][\w.]*):")
 MISSING = "???"
+_MOST_STEPS = 20_000  # values and interpolations of a whole tree
+_MOST_LETTERS = 65_536  # of a resolved string
 
 
 def _number(name: str, value: Node) -> int | float:
@@ -27,7 +30,10 @@ def _batch_size(per_device: Node) -> Node:
 
 
 def _multiply(left: Node, right: Node) -> Node:
-    return _number("multiply", left) * _number("multiply", right)
+    number = _number("multiply", left) * _number("multiply", right)
+    if isinstance(number, int) and number.bit_length() > MOST_BITS:
+        raise ValueError(f"multiply: expected a number of at most {MOST_BITS} bits, got a larger one")
+    return number
 
 
 def _int_div(left: Node, right: Node) -> Node:
@@ -62,9 +68,11 @@ class _Resolver:
     def __init__(self, tree: dict[str, Node]) -> None:
         self._tree = tree
         self._open: list[tuple[str, ...]] = []  # paths that are being resolved, to find a circle
+        self._steps = self._depth = 0
 
     def node(self, node: Node, path: tuple[str, ...]) -> Node:
         """A node with all below it."""
+        self._count(path)
         if isinstance(node, dict):
             return {key: self.node(child, (*path, str(key))) for key, child in node.items()}
         if isinstance(node, list):
@@ -75,6 +83,15 @@ class _Resolver:
             )
         return self._text(node, path) if isinstance(node, str) else node
 
+    def _count(self, path: tuple[str, ...]) -> None:
+        """UserError once the whole tree takes more steps than a config needs: values that double."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise UserError(
+                f"[hydra] {'.'.join(path)}: expected at most {_MOST_STEPS} values with interpolations written out, "
+                "got more"
+            )
+
     def _text(self, text: str, path: tuple[str, ...]) -> Node:
         if "${" not in text:
             return text
@@ -84,10 +101,11 @@ class _Resolver:
         self._open.append(path)
         try:
             return self._parts(text, path)
-        except ValueError as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(f"[hydra] {'.'.join(path)}: {text}: {error}") from None
+        except UserError:
+            raise
+        except (ValueError, ArithmeticError) as error:
+            shown = text if len(text) <= 200 else f"{text[:200]}..."
+            raise UserError(f"[hydra] {'.'.join(path)}: {shown}: {error}") from None
         finally:
             self._open.pop()
 
@@ -103,12 +121,21 @@ class _Resolver:
                 at = begin + 2
                 continue
             end = closing(text, begin)
-            value = self._interpolation(text[begin + 2 : end - 1], path)
+            if self._depth == DEEPEST:
+                raise ValueError(f"expected at most {DEEPEST} interpolations in one another, got more")
+            self._depth += 1
+            try:
+                self._count(path)
+                value = self._interpolation(text[begin + 2 : end - 1], path)
+            finally:
+                self._depth -= 1
             if begin == 0 and end == len(text):
                 return value
             if isinstance(value, dict | list):
                 raise ValueError("a list or an object cannot be a part of a string")
             parts.append(str(value))
+            if sum(map(len, parts)) > _MOST_LETTERS:
+                raise ValueError(f"expected a string of at most {_MOST_LETTERS} letters, got more")
             at = end
         return "".join(parts) + text[at:]
 

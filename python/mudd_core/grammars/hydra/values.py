@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 Node = None | bool | int | float | str | list["Node"] | dict[str, "Node"]
 
+DEEPEST = 64  # lists, objects and interpolations in one another
+_MOST_DIGITS = 40
 _INT = re.compile(r"[+-]?(0|[1-9](_?[0-9])*)")
 _FLOAT = re.compile(
     r"[+-]?((([0-9](_?[0-9])*)\.([0-9](_?[0-9])*)?|\.[0-9](_?[0-9])*)(e[+-]?[0-9](_?[0-9])*)?"
@@ -26,10 +28,16 @@ def typed(text: str) -> Node:
     if word in ("true", "false"):
         return word == "true"
     if _INT.fullmatch(text):
-        return int(text)
+        return _whole(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"expected a number of at most {_MOST_DIGITS} characters, got {len(text)}")
+    return int(text)
 
 
 def parse_choices(text: str) -> list[Node]:
@@ -47,7 +55,7 @@ class _Reader:
     """Reads elements one after another from a text."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._at, self._depth = text, 0, 0
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -94,17 +102,22 @@ class _Reader:
         mark = self._peek()
         if mark in ("'", '"'):
             return self._quoted(mark)
-        if mark == "[":
-            self._at += 1
-            return self.elements("]")
-        if mark == "{":
-            self._at += 1
-            return self._object()
+        if mark in ("[", "{"):
+            return self._nested(mark)
         if call := _CALL.match(self._text, self._at):
             raise ValueError(
                 f"Hydra's functions ({call.group()}...)) are not built; write the values themselves"
             )
         return self._bare(end, ",")
+
+    def _nested(self, mark: str) -> Node:
+        if self._depth == DEEPEST:
+            raise ValueError(f"expected at most {DEEPEST} levels of lists and objects, got more")
+        self._at += 1
+        self._depth += 1
+        found: Node = self.elements("]") if mark == "[" else self._object()
+        self._depth -= 1
+        return found
 
     def _object(self) -> Node:
         found: dict[str, Node] = {}
@@ -175,6 +188,8 @@ def closing(text: str, at: int) -> int:
     while i < len(text):
         if text.startswith("${", i) or (text[i] == "{" and depth):
             depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"expected at most {DEEPEST} interpolations in one another, got more")
             i += 2 if text[i] == "$" else 1
             continue
         if text[i] == "}":

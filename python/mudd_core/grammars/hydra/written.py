@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
+from mudd_core.base.bounded_yaml import FLOAT_TAG, FLOAT_TEXT
 from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra.compose import Composed
-from mudd_core.grammars.hydra.files import FLOAT_TAG, FLOAT_TEXT, Folders
+from mudd_core.grammars.hydra.files import Folders
 from mudd_core.grammars.hydra.values import Node
 
 
