@@ -19,7 +19,7 @@ from mudd_core import interop
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.cli import main
 from mudd_core.config import TransformerPPConfig
-from mudd_core.interop import export_command, import_command
+from mudd_core.interop import export_command, export_folder, import_command
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
@@ -33,7 +33,7 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
     words = [f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=2", "train.batch_size=2",
              "train.seq_len=16"]  # fmt: skip
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
-    assert ("resid_pdrop of 0.1 is left out" in capsys.readouterr().err) == (name == "gpt2")
+    assert "is left out" not in capsys.readouterr().err
     with pytest.raises(UserError, match="holds checkpoints already"):
         import_command.main([str(tmp_path / "hf"), f"--workdir={run}"])
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'same'}"]) == 0
@@ -97,7 +97,7 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
         "hf",
         mc.Model(TransformerPPConfig(vocab_size=300, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)),
     )
-    export_command.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    export_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
     words = ["import", str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}"]
     large = tmp_path / "large.json"
     vocab = {"a": 0, "</s>": 300}
@@ -140,8 +140,8 @@ def test_an_export_that_fails_at_any_file_call_leaves_nothing(tmp_path: Path) ->
     for nth in range(1, 99):
         with faults(fail_at=(nth, errno.ENOSPC)) as files:
             try:
-                export_command.write_folder(
-                    tmp_path / "to" / "out", {}, weights, shard_bytes=0, tokenizer=tmp_path / "tokenizer.json"
+                export_folder.write_folder(
+                    tmp_path / "to" / "out", {}, weights, shard_bytes=0, files={"tokenizer.json": b"{}"}
                 )
             except SaveError as error:
                 assert "No space left" in str(error)

@@ -18,7 +18,7 @@ from mudd_core.cli import main
 from mudd_core.config import GPT2Config, MixtralConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
-from mudd_core.interop.export_command import write_folder
+from mudd_core.interop.export_folder import write_folder
 from reference import muddformer_originals as mudd
 from reference import tokenformer_originals as tokenformer
 from test_interop_maxtext import BASELINE, baseline_shapes
@@ -69,7 +69,7 @@ HOSTILE = [0, -1, 3, 2**40, 10**400, 0.5, math.nan, math.inf, 1e308, "twelve", "
 def original(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """(system, settings, weights) of an original program that load."""
     if name in OURS:
-        more = {"n_expert": 3} if name == "mixtral" else {}
+        more = {"n_expert": 3, "aux_scope": "batch"} if name == "mixtral" else {}
         return ("hf", *export_original("hf", Model(OURS[name](**SIZES, **more))))
     system, settings, shapes = CASES[name]
     return system, settings, {key: np.zeros(shape, np.float32) for key, shape in shapes.items()}

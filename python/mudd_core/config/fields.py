@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,14 @@ def opt(
     free: bool = False,
     later: bool = False,
     flags: tuple[str, ...] = (),
+    effect: str = "logits",
 ) -> Any:
     """Declare a config field: its default and what help, checks and resume need.
 
     text: its meaning, one sentence. unit: what the number counts. low, high: inclusive bounds. choices: the accepted
     strings. free: the field may change on resume. later: the field is newer than some saved runs, so the config hash
     leaves it out while it has its default. flags: names beside its own that the command line takes (`--<flag> VALUE`).
+    effect: what a model's field decides: logits, training (losses or gradients alone) or start (initial weights alone).
     """
     return dataclasses.field(
         default=default,
@@ -43,6 +45,7 @@ def opt(
             "free_on_resume": free,
             "later": later,
             "flags": flags,
+            "effect": effect,
         },
     )
 
@@ -96,6 +99,12 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
             flags=meta.get("flags", ()),
             hashed=not (meta.get("free_on_resume") or (meta.get("later") and value == field.default)),
         )
+
+
+def with_defaults(section: Any, names: Iterable[str]) -> Any:
+    """A copy of the config with these fields at their defaults."""
+    declared = {field.name: field.default for field in dataclasses.fields(section)}
+    return dataclasses.replace(section, **{name: declared[name] for name in names})
 
 
 def replace_path(section: Any, path: str, value: Scalar) -> Any:

@@ -65,6 +65,20 @@ class SentencePieceTokenizer:
         self._begin = [self.bos_id] if special.begins and self.bos_id is not None else []
         self._end = [self.eos_id] if special.ends else []
 
+    @property
+    def data(self) -> bytes:
+        """Content of the model's file."""
+        return bytes(self._model.serialized_model_proto())
+
+    @property
+    def template(self) -> tuple[bool, bool]:
+        """Whether the template of its program adds the begin and the end of a document."""
+        return bool(self._begin), bool(self._end)
+
+    def piece(self, token: int) -> str:
+        """Name of an id."""
+        return str(self._model.id_to_piece(token))
+
     def _one(self, named: int | None, own: int) -> int | None:
         if named is None:
             return own if own >= 0 else None

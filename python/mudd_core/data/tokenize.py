@@ -112,6 +112,15 @@ class JsonTokenizer(_ByteVocabulary):
         self._needs_trial = not has_own_form(content)
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
 
+    @property
+    def data(self) -> bytes:
+        """Content of the tokenizer.json."""
+        return self._data
+
+    def names(self) -> dict[int, str]:
+        """Token of each id."""
+        return {i: token for token, i in vocabulary(check_tokenizer_json(self._data, self._file)).items()}
+
     def _loaded(self) -> Any:
         if self._library is None:
             import tokenizers  # heavy: only when text is encoded

@@ -22,6 +22,7 @@ from mudd_core.checkpoint.weights import load_weights
 from mudd_core.config.check import model_faults
 from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, to_ours, to_theirs
+from mudd_core.interop.lost_fields import lost_fields
 from mudd_core.interop.system import Original, System
 
 __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
@@ -74,7 +75,11 @@ def load_original(
 
 
 def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str, Array]]:
-    """(settings, weights by name) of a model as the original program has them; the reverse of load_original."""
+    """(settings, weights by name) of a model as the original program has them; the reverse of load_original.
+
+    ValueError for a field of the model's config that decides logits and that the program does not have; a UserWarning
+    for each that decides training alone.
+    """
     page = _system(system)
     if isinstance(model, Original) and type(model.system) is type(page):
         return dict(model.original_config), model.original_weights()
@@ -83,6 +88,10 @@ def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str
         raise ValueError(f"[{system}] family: expected one of {known}, got '{model.config.family}'")
     settings = page.original_config(model.config)
     entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)
+    for note in lost_fields(system, page, model.config, settings, shapes):
+        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=2)
+    if homeless := sorted(set(model.parameters) - {entry.ours for entry in entries}):
+        raise ValueError(f"[{system}] parameters: the other program has no place for '{homeless[0]}'")
     return settings, to_theirs(entries, model.parameters, shapes)
 
 

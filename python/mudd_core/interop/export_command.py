@@ -6,21 +6,24 @@ What was written is loaded again and must give the very logits of the run before
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import read_bytes
-from mudd_core.config import Config
+from mudd_core.config import Config, apply_overrides, check_config, split_words
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.interop.export_folder import write_folder
 from mudd_core.run.saved_run import named_run
 
 Array = npt.NDArray[Any]
@@ -33,17 +36,19 @@ def main(words: Sequence[str]) -> int:
     folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
-    from mudd_core import interop
-
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
-    config, workdir = named_run(options, rest)
+    changes = [word for word in rest if word.lstrip("-").removeprefix("config.").startswith("model.")]
+    config, workdir = named_run(options, [word for word in rest if word not in changes])
+    config = apply_overrides(config, split_words(changes, config))
+    check_config(config)
     model = _load(config, workdir, args.step)
-    try:
-        settings, weights = interop.export_original(args.system, model)
-    except ValueError as error:  # a family or a field that the other program does not have
-        raise UserError(f"[export] {error}") from error
-    tokenizer = _tokenizer_file(config, workdir)
-    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, tokenizer=tokenizer)
+    tokenizer = _tokenizer(args.tokenizer, config, workdir, model.config.vocab_size)
+    settings, weights = _exported(args.system, model)
+    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
+    if tokenizer is not None and args.system == "hf":
+        settings |= special_ids(tokenizer)
+        files["generation_config.json"] = _generation(tokenizer)
+    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, files=files)
     difference, largest = compare(args.system, folder, model)
     if difference != 0.0:
         shutil.rmtree(folder)
@@ -52,9 +57,32 @@ def main(words: Sequence[str]) -> int:
         )
         return 1
     print(
-        f"{len(weights)} tensors in {folder}; loaded again, its logits are the run's (largest {largest:.4g})"
+        f"{len(weights)} tensors in {folder}; loaded again, its logits are the run's"
+        f"{' with ' + shlex.join(changes) if changes else ''} (largest {largest:.4g})"
     )
     return 0
+
+
+def _exported(system: str, model: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Settings and weights as the other program has them, with a line for each field of training that it lacks."""
+    from mudd_core import interop
+
+    try:
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            settings, weights = interop.export_original(system, model)
+    except ValueError as error:  # a family or a field that the other program does not have
+        raise UserError(f"[export] {error}") from error
+    for note in notes:
+        print(f"note: {note.message}", file=sys.stderr)
+    return settings, weights
+
+
+def _generation(tokenizer: Tokenizer) -> bytes:
+    """generation_config.json: generate() stops at the end of a document, and pads with it where nothing else does."""
+    ids = special_ids(tokenizer)
+    padding = ids["eos_token_id"] if ids["pad_token_id"] is None else ids["pad_token_id"]
+    return (json.dumps({**ids, "pad_token_id": padding}, indent=2) + "\n").encode()
 
 
 def _parser() -> ToolArguments:
@@ -69,6 +97,9 @@ def _parser() -> ToolArguments:
         help=f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face",
     )  # fmt: skip
     p.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
+    p.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
+    )
     p.add_argument("--shard-mb", type=int, default=4096, metavar="N", help="largest file, MiB; default 4096")
     return p
 
@@ -97,73 +128,20 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
     return model
 
 
-def _tokenizer_file(config: Any, workdir: Path) -> Path | None:
-    """The tokenizer.json of a run: the one its config names, or the one in its token cache; None for bytes."""
-    from mudd_core.run.files import read_facts
-    from mudd_core.run.records import DATA_FACT
+def _tokenizer(asked: str | None, config: Config, workdir: Path, vocab_size: int) -> Tokenizer | None:
+    """The tokenizer to export; a note where there is none."""
+    from mudd_core.run.run_tokenizer import asked_tokenizer, own_tokenizer
 
-    fingerprint = read_facts(workdir).get(DATA_FACT) or ""
-    places = [Path(config.data.tokenizer)] if config.data.tokenizer.endswith(".json") else []
-    places += [Path(config.data.cache_dir or "runs/cache") / fingerprint / "tokenizer.json"]
-    return next((place for place in places if place.is_file()), None)
-
-
-def write_folder(
-    folder: Path,
-    settings: Mapping[str, Any],
-    weights: Mapping[str, Array],
-    *,
-    shard_bytes: int,
-    tokenizer: Path | None = None,
-) -> None:
-    """config.json, the tokenizer, and model.safetensors or numbered files of at most shard_bytes and their index.
-
-    The folder appears whole or not at all: SaveError where the disk is full or refuses.
-    """
-    from mudd_core import _core
-    from mudd_core.checkpoint.steps import new_id
-
-    files = _files(weights, shard_bytes)
-    try:
-        _core.make_folders(str(folder.parent))
-        name = new_id()
-        writer = _core.AtomicFolder(str(folder.parent), folder.name, name)
-        try:
-            for file, members in files.items():
-                writer.add_shard(file, members, [("format", "pt")])
-            work = folder.parent / f"{folder.name}.tmp-{name}"
-            if len(files) > 1:
-                where = {member[0]: file for file, members in files.items() for member in members}
-                total = sum(array.nbytes for array in weights.values())
-                index = {"metadata": {"total_size": total}, "weight_map": where}
-                text = json.dumps(index, indent=2) + "\n"
-                _core.replace_file(str(work / "model.safetensors.index.json"), text.encode())
-            if tokenizer is not None:
-                _core.replace_file(str(work / "tokenizer.json"), read_bytes(tokenizer))
-            writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
-        finally:
-            del writer  # what is not committed goes now, not when the traceback does
-    except OSError as error:
-        raise SaveError(f"[export] {folder} could not be written: {error}") from error
-
-
-def _files(
-    weights: Mapping[str, Array], shard_bytes: int
-) -> dict[str, list[tuple[str, str, tuple[int, ...], Array]]]:
-    """File name to its (name, dtype, shape, array), in the order given."""
-    from mudd_core.checkpoint import dtypes
-
-    files: list[list[tuple[str, str, tuple[int, ...], Array]]] = [[]]
-    size = 0
-    for name, array in weights.items():
-        if files[-1] and size + array.nbytes > shard_bytes:
-            files.append([])
-            size = 0
-        files[-1].append((name, dtypes.name_of(array.dtype) or "", array.shape, np.ascontiguousarray(array)))
-        size += array.nbytes
-    if len(files) == 1:
-        return {"model.safetensors": files[0]}
-    return {f"model-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}
+    if asked is not None:
+        return asked_tokenizer(asked, config, vocab_size)
+    found = own_tokenizer(config, workdir)
+    if found is None:
+        print(
+            f"note: no tokenizer is exported: {workdir} has none (its data are ids, or its token cache is gone); "
+            "--tokenizer=PATH adds one",
+            file=sys.stderr,
+        )
+    return found
 
 
 def compare(system: str, folder: Path, model: Any) -> tuple[float, float]:

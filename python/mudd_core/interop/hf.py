@@ -2,8 +2,8 @@
 
 Names may come in any of the spellings that are in use: GPT-2 with or without the prefix "transformer.", Mixtral's
 experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left out. What comes back
-(gradients, exports) has the spelling that went in. There is no dropout: GPT-2's resid_pdrop, embd_pdrop and attn_pdrop,
-which its trainers apply, are passed over (`launch.py import` says so), and exports have 0 in their place.
+(gradients, exports) has the spelling that went in. GPT-2's resid_pdrop, embd_pdrop and attn_pdrop are carried both
+ways. Llama and Mixtral have no dropout here, so `launch.py import` notes their attention_dropout and leaves it out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,10 @@ class HuggingFace:
 
     normalize = "valid"
     families = ("transformer_pp", "gpt2", "mixtral")
+    advice: ClassVar[Mapping[str, str]] = {
+        "capacity_factor": "transformers drops no tokens; launch.py export with model.capacity_factor=0 writes the "
+        "weights for that"
+    }
 
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling

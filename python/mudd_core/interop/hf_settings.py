@@ -16,6 +16,7 @@ from mudd_core.config.families import (
     head_width,
     kv_heads,
 )
+from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.settings import Reader
 
 Settings = Mapping[str, Any]
@@ -141,6 +142,9 @@ def _gpt2(read: Reader) -> GPT2Config:
         norm_eps=read.number("layer_norm_epsilon", 1e-5),
         tie_embeddings=read.flag("tie_word_embeddings", True),
         init_std=read.number("initializer_range", 0.02),
+        embd_dropout=read.number("embd_pdrop", 0.1),
+        attn_dropout=read.number("attn_pdrop", 0.1),
+        resid_dropout=read.number("resid_pdrop", 0.1),
     )
 
 
@@ -187,7 +191,7 @@ def _to_llama(model: TransformerPPConfig) -> dict[str, Any]:
 
 
 def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
-    settings = {
+    return {
         **_to_shared(model, "mixtral", "MixtralForCausalLM"),
         "num_local_experts": model.n_expert,
         "num_experts_per_tok": model.top_k,
@@ -196,16 +200,9 @@ def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
         "router_jitter_noise": model.jitter,
         "sliding_window": None,
     }
-    if model.capacity_factor > 0:  # a field of the benchmark's fork; stock transformers drops nothing
-        settings["capacity_factor"] = model.capacity_factor
-    return settings
 
 
 def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
-    if kv_heads(model) != model.n_head or head_width(model) * model.n_head != model.d_model:
-        raise ValueError(
-            "[hf] model: transformers' GPT-2 has as many key heads as heads, which fill the width"
-        )
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -215,14 +212,14 @@ def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
         "n_layer": model.n_layer,
         "n_head": model.n_head,
         "n_inner": model.d_ff,
-        "activation_function": next(name for name, ours in _ACTIVATIONS.items() if ours == model.activation),
+        "activation_function": spelled("hf", "activation", _ACTIVATIONS, model.activation),
         "scale_attn_weights": model.scale_scores,
         "scale_attn_by_inverse_layer_idx": model.scale_by_layer,
         "layer_norm_epsilon": model.norm_eps,
         "initializer_range": model.init_std,
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
+        "resid_pdrop": model.resid_dropout,
+        "embd_pdrop": model.embd_dropout,
+        "attn_pdrop": model.attn_dropout,
         "bos_token_id": None,
         "eos_token_id": None,
     }

@@ -60,9 +60,13 @@ def main(words: Sequence[str]) -> int:
     check_config(config)
     _save(config, _stored(config, model, source), workdir, tokenizer)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
-    for name, share in model.original_config.items():
-        if name.endswith(("_pdrop", "_dropout")) and isinstance(share, float) and share:
-            print(f"note: {name} of {share:g} is left out, there is no dropout here", file=sys.stderr)
+    rate = model.original_config.get("attention_dropout")
+    if isinstance(rate, int | float) and rate:
+        print(
+            f"note: attention_dropout of {rate:g} is left out: the {model.config.family} family has no dropout; "
+            "training differs",
+            file=sys.stderr,
+        )
     if note := recipe_note(config):
         print(note)
     print(f"  {shlex.join([*program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")

@@ -10,6 +10,7 @@ reads the first of them, without the residual's norm; the others are dead: zero 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
 from mudd_core.interop.muddformer_connections import (
     ACTIVATIONS,
@@ -60,14 +62,23 @@ class MuddformerJax:
                 "[muddformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
             )
         shapes = apart("muddformer_jax", config, shapes)
-        fields = _fields(read, shapes)
-        _check_sizes(read, fields)
+        sized = _fields(read, shapes)
+        _check_sizes(read, sized)
         dense, realloc = read.flag("dense_conn"), read.flag("dynamic_mlp_dim")
         if not dense and not realloc:
-            return TransformerPPConfig(**fields)
+            return TransformerPPConfig(**sized)
         if not dense:
-            return MUDDFormerConfig(mix="none", **fields)
-        return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, fields["n_layer"], shapes), **fields)
+            return MUDDFormerConfig(mix="none", **sized)
+        return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, sized["n_layer"], shapes), **sized)
+
+    def in_family(self, found: TransformerPPConfig, family: str) -> MUDDFormerConfig:
+        """A Transformer++ as the MUDDFormer without connections that it is."""
+        sizes = {
+            field.name: getattr(found, field.name)
+            for field in fields(MUDDFormerConfig)
+            if hasattr(found, field.name)
+        }
+        return MUDDFormerConfig(**{**sizes, "family": family, "mix": "none", "ffn_realloc": False})
 
     def original_config(self, model: MuddModel) -> dict[str, Any]:
         """The settings of its configuration class; ValueError for what the program does not have."""
@@ -99,7 +110,7 @@ class MuddformerJax:
             **settings,
             "dense_conn": True,
             "dynamic_dense_type": "qkvm",
-            "dynamic_dense_act_cls": next(k for k, v in ACTIVATIONS.items() if v == model.activation),
+            "dynamic_dense_act_cls": spelled("muddformer_jax", "activation", ACTIVATIONS, model.activation),
             "dynamic_dense_fix_last_layer": True,
             "dynamic_dense_hidden_expand": expansion(model),
             "dynamic_dense_hidden_round": model.hidden_round and not model.hidden,
@@ -212,18 +223,18 @@ def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _check_sizes(read: Reader, fields: Mapping[str, Any]) -> None:
+def _check_sizes(read: Reader, sized: Mapping[str, Any]) -> None:
     """ValueError where the settings contradict the tensors, or each other."""
     found = {
-        "emb_dim": fields["d_model"],
-        "num_query_heads": fields["n_head"],
-        "num_kv_heads": fields["n_kv_head"],
-        "num_decoder_layers": fields["n_layer"],
+        "emb_dim": sized["d_model"],
+        "num_query_heads": sized["n_head"],
+        "num_kv_heads": sized["n_kv_head"],
+        "num_decoder_layers": sized["n_layer"],
     }
     if read.number("global_parameter_scale", 1) == 1:
         found |= {f"base_{name}": size for name, size in found.items()}
-    read.agree({**found, "head_dim": fields["d_head"], "vocab_size": fields["vocab_size"]})
-    have = fields["tie_embeddings"]
+    read.agree({**found, "head_dim": sized["d_head"], "vocab_size": sized["vocab_size"]})
+    have = sized["tie_embeddings"]
     if (tied := read.flag("logits_via_embedding", have)) != have:
         raise ValueError(
             f"[muddformer_jax] logits_via_embedding: {tied}, but decoder/logits_dense/kernel is "
@@ -237,8 +248,6 @@ def _refuse(model: MUDDFormerConfig) -> None:
     for name in ("block", "qk_norm", "rope_fraction"):
         if getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
-    if mixes and model.activation not in ACTIVATIONS.values():
-        raise ValueError(f"[muddformer_jax] activation: the JAX program has no {model.activation}")
     for name in ("streams", "first_norms", "dilation", "period", "window", "last_norm"):
         if mixes and getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
 from mudd_core.interop.settings import Reader, layers_in, sizes
 from mudd_core.interop.system import Shapes
@@ -121,7 +122,6 @@ class TokenFormerJax:
         for name, wrong in problems.items():
             if wrong:
                 raise ValueError(f"[tokenformer_jax] {name}: the JAX program has no {getattr(model, name)}")
-        names = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
         settings: dict[str, Any] = {
             "base_emb_dim": model.d_model,
             "base_num_decoder_layers": model.n_layer,
@@ -141,7 +141,9 @@ class TokenFormerJax:
             return {
                 **settings,
                 "base_mlp_dim": model.inner(),
-                "mlp_activations": [names[model.mlp_activation]],
+                "mlp_activations": [
+                    spelled("tokenformer_jax", "mlp_activation", _ACTIVATIONS, model.mlp_activation)
+                ],
             }
         same = {name: getattr(model, name) for name in _SAME_NAME}
         return {**settings, "slot_num": model.slots("qkv"), **same}

@@ -52,6 +52,12 @@ class Components:
     notes: tuple[str, ...] = ()
     documents: tuple[int, int] = (0, 0)
 
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
+        from mudd_core.data.tokenizer_files import OF_FILES, tokenizer_files
+
+        return tokenizer_files(self.tokenizer) if isinstance(self.tokenizer, OF_FILES) else {}
+
     def ideal_step(self, config: Config) -> float:
         """Seconds of an update at the measured peak."""
         train = config.train

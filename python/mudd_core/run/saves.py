@@ -28,6 +28,7 @@ class Saves:
             return False
         parts = run.engine.state_parts(writable=True)
         found = run.store.begin(run.components.facts, parts)
+        run.store.keep_files(run.components.tokenizer_files())
         if found is None:
             state.last_validation = run.store.last_validation(0)  # of a start that saved no step
             run.log.started()

@@ -104,6 +104,10 @@ class SharedStore:
         self._by_first(lambda store: store.open_logs(found.step if found else 0))
         return found
 
+    def keep_files(self, files: Mapping[str, bytes]) -> None:
+        """As RunStore.keep_files."""
+        self._by_first(lambda store: store.keep_files(files))
+
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """As RunStore.rewind."""
 

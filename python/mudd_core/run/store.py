@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mudd_core import checkpoint
+from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, SaveError
 from mudd_core.base.members import build
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
     Config,
@@ -144,6 +145,15 @@ class RunStore:
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""
         self._logs.open(step, self.config.log if self.config is not None else LogConfig())
+
+    def keep_files(self, files: Mapping[str, bytes]) -> None:
+        """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
+        for name, data in files.items():
+            try:
+                if not (self.path / name).is_file() or read_bytes(self.path / name) != data:
+                    _core.replace_file(str(self.path / name), data)
+            except OSError as error:
+                raise SaveError(f"[save] {self.path / name}: {error.strerror}") from error
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Go back to the checkpoint of this step, or to the newest before it that verifies.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import LONGEST, opt
 
 
@@ -30,20 +30,25 @@ class GPT2Config:
     scale_by_layer: bool = opt(False, "scores of block l are divided by l + 1 as well")
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
     tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
-    init_std: float = opt(0.02, "standard deviation of the initial matrices and embeddings", low=0.0)
-    scale_residual_init: bool = opt(
-        False, "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)", later=True
+    init_std: float = opt(
+        0.02, "standard deviation of the initial matrices and embeddings", low=0.0, effect="start"
     )
+    scale_residual_init: bool = opt(
+        False, "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)", later=True,
+        effect="start",
+    )  # fmt: skip
 
     embd_dropout: float = opt(
-        0.0, "training: chance that a number of the embeddings' sum is dropped", low=0.0, high=1.0, later=True
-    )
+        0.0, "training: chance that a number of the embeddings' sum is dropped", low=0.0, high=1.0, later=True,
+        effect="training",
+    )  # fmt: skip
     attn_dropout: float = opt(
-        0.0, "training: chance that an attention probability is dropped", low=0.0, high=1.0, later=True
-    )
+        0.0, "training: chance that an attention probability is dropped", low=0.0, high=1.0, later=True,
+        effect="training",
+    )  # fmt: skip
     resid_dropout: float = opt(
         0.0, "training: chance that a number is dropped on its way to the residual stream", low=0.0, high=1.0,
-        later=True,
+        later=True, effect="training",
     )  # fmt: skip
 
     def matrix_weights(self) -> int:
@@ -58,6 +63,10 @@ class GPT2Config:
     def residual_std(self) -> float:
         """Standard deviation of the matrices that write to the residual stream."""
         return self.init_std / math.sqrt(2 * self.n_layer) if self.scale_residual_init else self.init_std
+
+    def settled(self) -> GPT2Config:
+        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        return with_heads(self)
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import dataclasses
+from typing import Any, ClassVar, Protocol, TypeVar
 
 
 class HasHeads(Protocol):
@@ -15,6 +16,13 @@ class HasHeads(Protocol):
     @property
     def n_head(self) -> int:
         """Query heads."""
+
+
+class _HeadsOfDataclass(HasHeads, Protocol):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+_M = TypeVar("_M", bound=_HeadsOfDataclass)
 
 
 def head_width(model: HasHeads) -> int:
@@ -31,6 +39,13 @@ def head_width(model: HasHeads) -> int:
 def kv_heads(model: HasHeads) -> int:
     """Key and value heads."""
     return int(getattr(model, "n_kv_head", 0)) or model.n_head
+
+
+def with_heads(model: _M) -> _M:
+    """A copy of the config with the zeros of d_head and n_kv_head resolved."""
+    sizes = {"d_head": head_width(model), "n_kv_head": kv_heads(model)}
+    names = {field.name for field in dataclasses.fields(model)}
+    return dataclasses.replace(model, **{name: size for name, size in sizes.items() if name in names})
 
 
 def attention_weights(model: HasHeads) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,31 @@ class MixtralConfig:
         "passthrough", "a token that no expert takes adds its normalised state, or nothing",
         choices=("passthrough", "zero"),
     )  # fmt: skip
-    aux_coef: float = opt(0.01, "weight of the load-balancing loss; training only", low=0.0)
+    aux_coef: float = opt(
+        0.01, "weight of the load-balancing loss; training only", low=0.0, effect="training"
+    )
     aux_form: str = opt(
         "pooled", "balance over all layers together (transformers), or a sum over layers (Megatron-LM)",
-        choices=("pooled", "per_layer"),
+        choices=("pooled", "per_layer"), effect="training",
     )  # fmt: skip
     aux_scope: str = opt(
         "shard", "what balance averages over: each logical shard, or the whole batch in one graph run",
-        choices=("shard", "batch"),
+        choices=("shard", "batch"), effect="training",
     )  # fmt: skip
-    z_coef: float = opt(0.0, "weight of the router's z-loss, summed over layers; training only", low=0.0)
+    z_coef: float = opt(
+        0.0, "weight of the router's z-loss, summed over layers; training only", low=0.0, effect="training"
+    )
     jitter: float = opt(
         0.0,
         "the router sees its input times numbers of 1 - jitter to 1 + jitter; training only",
         low=0.0,
         high=0.99,
+        effect="training",
     )
     rope_base: float = opt(1000000.0, "base of the rotary wavelengths", low=1.0)
     norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
     tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
-    init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0)
+    init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token: top_k experts of each layer."""
@@ -77,6 +82,14 @@ class MixtralConfig:
             f"model.capacity_factor is {self.capacity_factor:g}, but decoding drops nothing: how full an expert of the "
             "whole sequence will be is not known there, so tokens may differ from the argmax of the full pass"
         )
+
+    def settled(self) -> MixtralConfig:
+        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        inert = [] if self.aux_coef else ["aux_form", "aux_scope"]
+        if self.capacity_factor <= 0:
+            inert += ["capacity_factor", "capacity_scope", "drop_policy", "full_drop"]
+        settled: MixtralConfig = with_defaults(with_heads(self), inert)
+        return settled
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

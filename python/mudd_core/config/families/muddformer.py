@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
@@ -40,7 +40,7 @@ class MUDDFormerConfig:
         3, "norms of the first block's equal inputs: 3 (query, key, value) or 1", low=1, high=3
     )
     tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
-    init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0)
+    init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0, effect="start")
     mix: str = opt(
         "dynamic", "weights of earlier states: made per token, learned constants, or no mixing at all",
         choices=("dynamic", "static", "none"),
@@ -120,6 +120,33 @@ class MUDDFormerConfig:
     def _generator_weights(self, layer: int) -> int:
         count = self.mixtures(layer) * len(self.sources(layer))
         return self.generator_width(layer) * (self.d_model + count) if self.mix == "dynamic" and count else 0
+
+    def settled(self) -> MUDDFormerConfig:
+        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        generator = ["activation", "hidden_round", "last_expand", "hidden"]
+        mixing = [
+            "streams",
+            "first_norms",
+            "prenorm",
+            "postnorm",
+            "last_norm",
+            "dilation",
+            "period",
+            "window",
+        ]
+        inert = {"dynamic": [], "static": generator, "none": generator + mixing}[self.mix]
+        inert += ["first_norms"] if self.single else []
+        inert += [] if self.postnorm else ["last_norm"]
+        ruled = with_defaults(self, ["hidden"])
+        layers = range(self.n_layer)
+        if self.hidden and [ruled.generator_width(n) for n in layers] == [
+            self.generator_width(n) for n in layers
+        ]:
+            inert.append("hidden")  # the widths of the rule, written out
+        elif self.hidden:
+            inert += ["hidden_round", "last_expand"]
+        settled: MUDDFormerConfig = with_defaults(with_heads(self), inert)
+        return settled
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
 
@@ -26,8 +26,9 @@ class MupConfig:
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
     d_base: int = opt(
-        128, "width at which the rates are those of the proxy; fixed over sizes", "channels", low=1
-    )
+        128, "width at which the rates are those of the proxy; fixed over sizes", "channels", low=1,
+        effect="training",
+    )  # fmt: skip
     d_head: int = opt(DEFAULT_HEAD, "width of a head; fixed over sizes", "channels", low=1)
     ff_multiple: float = opt(
         4.0, "inner width of the feed-forward block over d_model; fixed over sizes", low=0.0
@@ -45,11 +46,17 @@ class MupConfig:
         "relu", "activation of the feed-forward block; swiglu has a gate",
         choices=("relu", "sqrelu", "swiglu", "gelu", "silu"),
     )  # fmt: skip
-    q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"))
-    r_init: str = opt("vs", "initial matrices that end a block: fan-in^-1/2, or zero", choices=("vs", "zero"))
-    u_init: str = opt(
-        "mup", "initial head: mup 1/d_model, sp d_model^-1/2, or zero", choices=("mup", "sp", "zero")
+    q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"), effect="start")
+    r_init: str = opt(
+        "vs",
+        "initial matrices that end a block: fan-in^-1/2, or zero",
+        choices=("vs", "zero"),
+        effect="start",
     )
+    u_init: str = opt(
+        "mup", "initial head: mup 1/d_model, sp d_model^-1/2, or zero", choices=("mup", "sp", "zero"),
+        effect="start",
+    )  # fmt: skip
     e_norm: bool = opt(False, "RMSNorm of the embedding")
     qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
     norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
@@ -83,6 +90,12 @@ class MupConfig:
         """Weights of the blocks that enter a matmul for every token."""
         matrices = 3 if self.ff_act_name == "swiglu" else 2
         return self.n_layer * (attention_weights(self) + matrices * self.d_model * self.d_ff)
+
+    def settled(self) -> MupConfig:
+        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        resolved = replace(self, qk_scale=self.scale)
+        settled: MupConfig = resolved if self.norm_gains else with_defaults(resolved, ["norm_gains_type"])
+        return settled
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

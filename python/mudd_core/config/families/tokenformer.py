@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
 # eps of each normalisation in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
+# Fields that a block of the other kind does not read.
+_OF_SLOTS = (
+    "slot_num", "proj_slot_num", "ffn_slot_num", "normalize_type", "gelu", "slot_eps", "zoom_dim", "qkv_scale_factor",
+    "proj_scale_factor", "ffn_scale_factor", "qkv_bias", "proj_bias", "ffn_bias", "keep_scores",
+)  # fmt: skip
+_OF_DENSE = ("d_ff", "mlp_activation")
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,9 @@ class TokenFormerConfig:
     proj_bias: bool = opt(False, "biases on keys and values of the output projection")
     ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
     drop_path: float = opt(
-        0.0, "probability that a sample skips a layer's branch in training", "fraction", low=0.0, high=1.0
-    )
+        0.0, "probability that a sample skips a layer's branch in training", "fraction", low=0.0, high=1.0,
+        effect="training",
+    )  # fmt: skip
     keep_scores: bool = opt(
         True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
     )
@@ -77,7 +84,7 @@ class TokenFormerConfig:
     normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
     init: str = opt(
         "jax", "initial values: jax = standard deviation 1 / root of fan-in, neox = 0.02 and 2 / (L root d)",
-        choices=("jax", "neox"),
+        choices=("jax", "neox"), effect="start",
     )  # fmt: skip
 
     def slots(self, group: str) -> int:
@@ -102,6 +109,23 @@ class TokenFormerConfig:
         qkv = 3 * self.slots("qkv") * (self.d_model + heads)
         proj = self.slots("proj") * (heads + self.d_model)
         return self.n_layer * (qkv + proj + 2 * self.slots("ffn") * self.d_model)
+
+    def settled(self) -> TokenFormerConfig:
+        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        resolved = replace(
+            with_heads(self),
+            proj_slot_num=self.slots("proj"),
+            ffn_slot_num=self.slots("ffn"),
+            slot_eps=self.score_eps(),
+            d_ff=self.inner(),
+        )
+        inert = list(_OF_SLOTS if self.block == "dense" else _OF_DENSE)
+        inert += [] if self.positions == "rotary" else ["rope_base", "rope_fraction"]
+        inert += [] if self.tie_embeddings else ["normalize_logits"]
+        inert += ["gelu"] if self.normalize_type in ("l2_norm", "softmax") else []
+        inert += ["slot_eps"] if self.normalize_type in ("softmax", "gelu") else []
+        settled: TokenFormerConfig = with_defaults(resolved, inert)
+        return settled
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

@@ -20,7 +20,6 @@ from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.data.hub_names import hub_folder
 from mudd_core.interop.hf_settings import model_config
-from mudd_core.interop.settings import Reader
 
 # Shapes that are known without a file of their own: below configs/clm.
 _SHIPPED = {
@@ -108,14 +107,7 @@ def _shape(settings: Mapping[str, Any]) -> ModelConfig:
         # Balance over each logical shard, as configs/mixtral: over a whole batch it would need one run of the graph.
         return replace(found, aux_scope="shard")
     if isinstance(found, GPT2Config):
-        read = Reader("hydra", settings)
-        return replace(
-            found,
-            scale_residual_init=True,
-            embd_dropout=read.number("embd_pdrop", 0.1),
-            attn_dropout=read.number("attn_pdrop", 0.1),
-            resid_dropout=read.number("resid_pdrop", 0.1),
-        )
+        return replace(found, scale_residual_init=True)
     assert isinstance(found, TransformerPPConfig)
     return found
 

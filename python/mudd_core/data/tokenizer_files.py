@@ -1,0 +1,63 @@
+"""A tokenizer as the files that other programs read: vocabulary, and tokenizer_config.json with its special tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from mudd_core.data.special_tokens import END_OF_TEXT
+from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
+from mudd_core.data.tokenizer_folder import CONFIG
+
+VOCABULARIES = ("tokenizer.json", "tokenizer.model")
+OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # tokenizers that a file decides
+
+
+def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:
+    """Ids of begin, end and padding under their names in a config.json."""
+    return {
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+        "pad_token_id": tokenizer.pad_id,
+    }
+
+
+def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
+    """Content by file name. longest: ids of the longest sequence of a model, for its tokenizer_config.json."""
+    name_of: Callable[[int], str]
+    config: dict[str, Any] = {"clean_up_tokenization_spaces": False}
+    if longest:
+        config["model_max_length"] = longest
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        name, data = "tokenizer.model", tokenizer.data
+        begins, ends = tokenizer.template
+        # The class that reads such a model; legacy=false keeps the spaces after special tokens.
+        config |= {"tokenizer_class": "LlamaTokenizer", "legacy": False}
+        config |= {"add_bos_token": begins, "add_eos_token": ends}
+        name_of = tokenizer.piece
+    elif isinstance(tokenizer, ByteTokenizer):
+        name, data, name_of = "tokenizer.json", _bytes_json(tokenizer), lambda _: END_OF_TEXT
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    else:
+        assert isinstance(tokenizer, JsonTokenizer)
+        name, data, name_of = "tokenizer.json", tokenizer.data, tokenizer.names().__getitem__
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    for kind in ("bos", "eos", "pad"):
+        if (token := getattr(tokenizer, f"{kind}_id")) is not None:
+            config[f"{kind}_token"] = name_of(token)
+    return {name: data, CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()}
+
+
+def _bytes_json(tokenizer: ByteTokenizer) -> bytes:
+    """The tokenizer.json of raw bytes: a byte-level BPE without merges."""
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    end = {"id": tokenizer.eos_id, "content": END_OF_TEXT, "special": True, "single_word": False, "lstrip": False,
+           "rstrip": False, "normalized": False}  # fmt: skip
+    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {**byte_alphabet(), END_OF_TEXT: tokenizer.eos_id}, "merges": []}  # fmt: skip
+    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
+               "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model}  # fmt: skip
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

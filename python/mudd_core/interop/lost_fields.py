@@ -1,0 +1,75 @@
+"""What a model's config loses on the way to another program.
+
+The settings that an export would write are read back as an import reads them. A field that decides logits and comes
+back with another value is refused by name; one that decides training alone is noted; initial values do not matter.
+So a new field of a family is refused until a system holds it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.config import ModelConfig
+from mudd_core.interop.system import Shapes, System
+
+
+def lost_fields(
+    name: str, system: System, model: ModelConfig, settings: Mapping[str, Any], shapes: Shapes
+) -> list[str]:
+    """A note for each field of training that the settings do not hold; ValueError for a field that decides logits.
+
+    name: of the system. settings, shapes: of the export.
+    """
+    ours = model.settled()
+    theirs = _read_back(name, system, model, settings, shapes).settled()
+    notes = []
+    for field in dataclasses.fields(ours):
+        value, back = getattr(ours, field.name), getattr(theirs, field.name)
+        effect = field.metadata["effect"]
+        if _same(value, back) or effect == "start" or field.metadata["free_on_resume"]:
+            continue
+        if effect == "training":
+            notes.append(
+                f"model.{field.name}: {value!r} is not in the export, which says {back!r}; training differs"
+            )
+            continue
+        advice = getattr(system, "advice", {}).get(field.name, "")
+        raise ValueError(
+            f"[{name}] model.{field.name}: expected {back!r}, as the other program has no other, got {value!r}"
+            + (f"; {advice}" if advice else "")
+        )
+    return notes
+
+
+def _read_back(
+    name: str, system: System, model: ModelConfig, settings: Mapping[str, Any], shapes: Shapes
+) -> ModelConfig:
+    found: ModelConfig = system.model_config(dict(settings), shapes)
+    if type(found) is type(model):
+        return found
+    if not hasattr(
+        system, "in_family"
+    ):  # a system that reads one family as another says how they are the same
+        raise ValueError(f"[{name}] family: expected {found.family}, got {model.family}")
+    same: ModelConfig = system.in_family(found, model.family)
+    return same
+
+
+def spelled(name: str, field: str, spellings: Mapping[str, str], value: str) -> str:
+    """The other program's name of a choice of ours; ValueError names our field. spellings: theirs -> ours."""
+    found = next((theirs for theirs, ours in spellings.items() if ours == value), None)
+    if found is None:
+        known = ", ".join(sorted(set(spellings.values())))
+        raise ValueError(
+            f"[{name}] model.{field}: expected one of {known}, as the other program has, got {value!r}"
+        )
+    return found
+
+
+def _same(ours: object, theirs: object) -> bool:
+    if isinstance(ours, float) and isinstance(theirs, int | float):
+        return math.isclose(ours, theirs, rel_tol=1e-12)
+    return ours == theirs

@@ -1,0 +1,57 @@
+"""The tokenizer of a run for commands that read it: the one asked for, else the run's own, without reading its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data.access import Access
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.run.files import read_facts
+from mudd_core.run.records import DATA_FACT
+
+
+def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
+    """The tokenizer of --tokenizer; UserError where there is none or where it has more ids than the model."""
+    if name == "bpe":
+        raise UserError("[arguments] --tokenizer: expected bytes, a file, a folder or a name, got bpe")
+    found = find_tokenizer(name, 0, Access.of(config)).make()
+    if found.vocab_size > vocab_size:
+        raise UserError(
+            f"[arguments] --tokenizer: expected at most the model's {vocab_size:,} ids, got {found.vocab_size:,} "
+            f"({name})"
+        )
+    return found
+
+
+def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
+    """The tokenizer that a run was trained with; None for data that are ids, or where its files are gone.
+
+    It is kept in the run's folder; runs of earlier versions have it in the token cache alone.
+    """
+    if not _has_text(config):
+        return None
+    name = config.data.tokenizer
+    if name == "bytes":
+        return find_tokenizer(name, 0).make()
+    caches = (Path(config.data.cache_dir or "runs/cache"), workdir.parent / "cache")
+    folders = [workdir, *(cache / (read_facts(workdir).get(DATA_FACT) or ".") for cache in caches)]
+    for folder in folders:
+        if any((folder / file).is_file() for file in VOCABULARIES):
+            return find_tokenizer(str(folder.absolute()), 0).make()
+    return None if name == "bpe" else find_tokenizer(name, 0, Access.of(config)).make()
+
+
+def _has_text(config: Config) -> bool:
+    """Return whether the rows of the run are made from text."""
+    from mudd_core.data.pipelines import own
+    from mudd_core.data.source_check import IDS_ALONE
+
+    data = config.data
+    if data.pipeline in IDS_ALONE:
+        return False
+    reader = own.find_reader(data.pipeline)
+    return reader is None or own.gives_text(data, reader)
