@@ -94,7 +94,9 @@ class StartConfig:
         "go on at the step of what is loaded too, as a run that is resumed; needs keep_optimizer",
         later=True,
     )
-    force: bool = opt(False, "allow zero_both, whose new slots can never learn")
+    force: bool = opt(
+        False, "allow zero_both, whose new slots can never learn, and another tokenizer than the source's"
+    )
 
 
 @dataclass(frozen=True)

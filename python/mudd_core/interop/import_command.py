@@ -25,7 +25,10 @@ from mudd_core.config import (
 )
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.data.access import Access
+from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.recipe import printable, recipe_note
+from mudd_core.run.start_tokenizer import TRAINED, SourceTokenizer, require_same_ids
 
 
 def main(words: Sequence[str]) -> int:
@@ -51,7 +54,9 @@ def main(words: Sequence[str]) -> int:
             raise UserError(str(error)) from error
     config = _config(args.system, model, workdir, rest)
     tokenizer = None
-    if not config.data.tokenizer:
+    if config.data.tokenizer:
+        _require_own_tokenizer(config, args.tokenizer, source)
+    else:
         tokenizer = _tokenizer(args.tokenizer, source, model.config.vocab_size)
         name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
         config = replace_path(config, "data.tokenizer", name)
@@ -133,6 +138,22 @@ def _tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
             f"[import] --tokenizer: expected at most the model's {vocab_size:,} ids, got {size:,} ({name})"
         )
     return found
+
+
+def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
+    """UserError if data.tokenizer, which the arguments set, has other ids than the tokenizer of the weights."""
+    name = config.data.tokenizer
+    file = str(local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json")
+    if asked != "bytes" and not Path(file).is_file():
+        return  # nothing to compare with
+    if name == TRAINED:
+        raise UserError(
+            f"[import] data.tokenizer: expected the tokenizer of the weights, {'bytes' if asked == 'bytes' else file}, "
+            "got bpe, which would train a new vocabulary; leave data.tokenizer out"
+        )
+    theirs = SourceTokenizer(find_tokenizer("bytes" if asked == "bytes" else file, 0), file, False)
+    own = find_tokenizer(name, config.data.vocab_size, Access.of(config))
+    require_same_ids(str(source), theirs, own, name)
 
 
 def _config(system: str, model: object, workdir: Path, words: list[str]) -> Config:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core.base.units import bytes_text, flops_text
+from mudd_core.checkpoint import list_steps
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
@@ -18,6 +19,7 @@ from mudd_core.run.components import expected_vocabulary, resolved_model
 from mudd_core.run.plan_time import fraction_of_peak, planned_steps
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
+from mudd_core.run.start_tokenizer import with_source_tokenizer
 
 LOADED_LATER = (
     13 * memory.MIB
@@ -41,8 +43,10 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     _core.set_num_threads(train.threads)
     libraries = memory.file_bytes()  # once on a node
     program = memory.resident_bytes() - libraries + libraries // place.on_a_node + LOADED_LATER
-    shape = resolved_model(config, expected_vocabulary(config))
     checkpoints = workdir / "checkpoints"
+    if not list_steps(checkpoints):
+        config = with_source_tokenizer(config, None)[0]
+    shape = resolved_model(config, expected_vocabulary(config))
     model, engine, report = book(shape, config, only=True, checkpoints=checkpoints)
     own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
     flops = engine.flops_per_token()

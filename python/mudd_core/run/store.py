@@ -32,6 +32,7 @@ from mudd_core.run.metrics import Row, read_rows
 from mudd_core.run.mirror import Mirror
 from mudd_core.run.records import Summary, Validation
 from mudd_core.run.saved_state import Saver, load_newest
+from mudd_core.run.start_tokenizer import with_saved_tokenizer
 from mudd_core.run.take_over import locked
 from mudd_core.run.workdir import write_json
 
@@ -75,6 +76,7 @@ class RunStore:
         self.config = asked
         if self.dir.config_file.exists():
             saved = read_saved_config(self.path)
+            asked = with_saved_tokenizer(saved, asked)
             if asked.train.epochs and asked.train.epochs == saved.train.epochs:  # resolved at the first start
                 asked = replace_path(asked, "train.steps", saved.train.steps)
             longer = extended(saved, asked, self.newest_step())

@@ -15,6 +15,7 @@ from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config, mesh_of
+from mudd_core.config.fields import replace_path
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
 from mudd_core.run import signals
@@ -30,6 +31,7 @@ from mudd_core.run.saves import Saves
 from mudd_core.run.session import Session
 from mudd_core.run.shared_store import SharedStore, open_store
 from mudd_core.run.start_source import check_start
+from mudd_core.run.start_tokenizer import with_source_tokenizer
 from mudd_core.run.store import RunStore
 from mudd_core.run.styles import reads_weights
 from mudd_core.run.trace import Trace
@@ -73,14 +75,19 @@ class Trainer:
             if store is not None:
                 self._open.callback(store.close)
             self.config, changed = store.adopt(config) if store else (config, [])
+            said, warned = "", ""
             if model is None and not (store and store.has_checkpoint()):
                 ranks.together(lambda: check_start(self.config))
+                said, warned = self._take_source_tokenizer()
             fingerprint = store.saved_facts().get(DATA_FACT) if store else None
             if not fingerprint:
                 self._resolve_steps()
             shown = (progress if ranks.first else None) or Progress(quiet=True)
             self._log = RunLog(shown, store, self.config.train, ranks, mesh)
             self._open.callback(self._log.close)
+            self._log.warn((warned,) if warned else ())
+            if said:
+                self._log.say(said)
             ranks.together(lambda: self._log.watch_clock(self.config))
             checkpoints = store.path / "checkpoints" if store else None
             parts = assemble(self.config, model, fingerprint, ranks, checkpoints)
@@ -102,6 +109,21 @@ class Trainer:
             self.close()
             raise
         self._state.start()
+
+    def _take_source_tokenizer(self) -> tuple[str, str]:
+        """At a start from other weights, take their tokenizer; return a line for the user and a warning."""
+        folder = self._store.path if self._store is not None else None
+
+        def taken() -> list[str]:
+            config, *texts = with_source_tokenizer(self.config, folder)
+            return [config.data.tokenizer, *texts]
+
+        name, said, warned = self._ranks.from_first(taken)
+        if name != self.config.data.tokenizer:
+            self.config = replace_path(self.config, "data.tokenizer", name)
+            if self._store is not None:
+                self._store.resolve(self.config)
+        return said, warned
 
     def _resolve_steps(self) -> None:
         """At the first start, train.epochs becomes train.steps."""

@@ -32,6 +32,7 @@ from mudd_core.run.metrics import plain
 from mudd_core.run.mllog import NAME as BENCHMARK_LOG
 
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/fetch.py)
+SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
 # Kinds of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
@@ -45,13 +46,14 @@ _KINDS = {
         "remote.json",
         "summary.json",
         BENCHMARK_LOG,
+        SOURCE_TOKENIZER,
     ],
     stat.S_IFDIR: ["checkpoints", "tensorboard", STAGED, UNFINISHED],
 }
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
-_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "log.txt", "remote.json", "remote.json.tmp"}
-_OWN_NAMES |= {UNFINISHED}
+_UNSTARTED = ("log.txt", "remote.json", SOURCE_TOKENIZER)
+_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "remote.json.tmp", UNFINISHED, *_UNSTARTED}
 
 
 class InUseError(UserError):
@@ -206,12 +208,8 @@ class Workdir:
         made, self._made = self._made, []
         was_empty, self._was_empty = self._was_empty, False
         with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
-            if was_empty and {entry.name for entry in self.path.iterdir()} <= {
-                ".lock",
-                "log.txt",
-                "remote.json",
-            }:
-                for name in ("log.txt", "remote.json"):
+            if was_empty and {entry.name for entry in self.path.iterdir()} <= {".lock", *_UNSTARTED}:
+                for name in _UNSTARTED:
                     (self.path / name).unlink(missing_ok=True)
                 (self.path / ".lock").unlink()
                 for folder in made:

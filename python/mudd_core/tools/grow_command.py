@@ -15,6 +15,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run import grow
 from mudd_core.run.start_source import check_start, read_source, start_path
+from mudd_core.run.start_tokenizer import with_source_tokenizer
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -95,8 +96,9 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")
     check_start(config)
     _core.set_num_threads(config.train.threads)
-    check_memory(resolved_model(config, expected_vocabulary(config)), config)
-    text = prepare(config)
+    probed = with_source_tokenizer(config, None)[0]
+    check_memory(resolved_model(probed, expected_vocabulary(probed)), probed)
+    text = prepare(probed)
     new = resolved_model(config, text.vocab_size)
     assert isinstance(new, TokenFormerConfig)
     source = read_source(start_path(config))
