@@ -9,6 +9,7 @@ from mudd_core.config.fields import opt
 _SEEDS = 2**63 - 1
 
 PIPELINES = ("text", "pile", "megatron", "pack", "rows", "features", "blocks", "synthetic")
+IDS_ALONE = ("pile", "megatron", "features", "synthetic")  # pipelines that need no tokenizer
 FORMATS = ("auto", "text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
 
 

@@ -23,6 +23,7 @@ from typing import BinaryIO, Literal
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.listing import Listing, list_files
+from mudd_core.data.not_text import not_text
 
 Split = Literal["train", "valid"]
 Progress = Callable[[str, int, int], None]
@@ -81,12 +82,13 @@ def is_held_out(digest: bytes) -> bool:
     return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
 
 
-def _is_text(data: bytes) -> bool:
+def _fault_in(data: bytes) -> int | None:
+    """Where bytes are no UTF-8; None if they are."""
     try:
         data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
 
 
 def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
@@ -120,6 +122,19 @@ def _end_of_document(text: bytes, piece: int) -> int:
     return end
 
 
+def require_text(path: Path, longest: int) -> None:
+    """UserError where the first `longest` bytes of a file are not UTF-8 text."""
+    try:
+        with open_binary(path) as file:
+            for start, text in cut(file, path.stat().st_size):
+                if (fault := _fault_in(text)) is not None:
+                    raise not_text(path, start + fault)
+                if start > longest:
+                    return
+    except OSError as error:
+        raise UserError(f"[data.path] cannot read {str(path)!r}: {error.strerror}") from error
+
+
 def scan(path: str, progress: Progress | None = None) -> Corpus:
     """Read all files that `path` names (see `list_files`) and return their documents.
 
@@ -146,7 +161,7 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
             raise UserError(
                 f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}"
             ) from e
-        if not _is_text(data) or (listing.kind == "folder" and b"\0" in data):
+        if _fault_in(data) is not None or (listing.kind == "folder" and b"\0" in data):
             left_out += 1
             continue
         corpus_hash.update(len(data).to_bytes(8, "little"))
@@ -169,11 +184,8 @@ def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
             size = f.seek(0, 2)
             f.seek(0)
             for start, text in cut(f, size):
-                if not _is_text(text):
-                    raise UserError(
-                        f"[data.path] expected UTF-8 text, got other bytes in {str(path)!r} "
-                        f"between byte {start} and {start + len(text)}"
-                    )
+                if (fault := _fault_in(text)) is not None:
+                    raise not_text(path, start + fault)
                 corpus_hash.update(len(text).to_bytes(8, "little"))
                 corpus_hash.update(text)
                 documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))

@@ -1,13 +1,20 @@
-"""Whether the data of a config are there: what a start would find out, without fetching or reading them."""
+"""Whether the data of a config are there and are text: what a start would find out, without fetching them."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 from mudd_core.config import Config
-from mudd_core.data.listing import data_files, list_files
+from mudd_core.config.data import IDS_ALONE, DataConfig
+from mudd_core.data.corpus import require_text, scan_listing
+from mudd_core.data.formats import documents, format_of
+from mudd_core.data.listing import Listing, data_files, list_files
+from mudd_core.data.pipelines.text import in_records
 
-IDS_ALONE = ("pile", "megatron", "features", "synthetic")  # pipelines that need no tokenizer
+_READ_BYTES = 256 << 20
 
 
 def check_sources(config: Config) -> None:
@@ -17,10 +24,29 @@ def check_sources(config: Config) -> None:
         path = mapped(getattr(data, name), config.storage.map)
         if is_url(path):
             _look_at(path, f"[data.{name}]")
-        elif path and name == "path" and data.pipeline == "text":
-            list_files(path)
+        elif name == "path" and data.pipeline == "text" and not in_records(data):
+            _read_text(list_files(path))
         elif path:
-            data_files(path, f"data.{name}")
+            _read_first(data_files(path, f"data.{name}"), data)
+
+
+def _read_text(listing: Listing) -> None:
+    """UserError where a start would refuse the text. All of it is read, up to _READ_BYTES."""
+    if sum(file.size for file in listing.files) <= _READ_BYTES:
+        scan_listing(listing)
+    elif listing.kind == "file":
+        require_text(Path(os.fsdecode(listing.path_of(listing.files[0]))), _READ_BYTES)
+
+
+def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
+    """UserError or FormatError where the first document of the files cannot be read."""
+    one = format_of(files[0], settings.format)
+    if settings.pipeline in IDS_ALONE or one.name in ("megatron", "tokens"):
+        return
+    if one.name == "text" and len(files) == 1:
+        require_text(files[0], _READ_BYTES)
+    else:
+        next(documents(files[0], settings.column, settings.format), None)
 
 
 def _look_at(url: str, argument: str) -> None:

@@ -81,12 +81,12 @@ def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
 
     copied: the tokenizer of a URL is on this machine already.
     """
-    from mudd_core.data.source_check import IDS_ALONE
+    from mudd_core.data.pipelines import reads_ids
     from mudd_core.data.tokenize import LOWEST_BPE_SIZE
 
     asked = config.model.vocab_size
     tokenizer = config.data.tokenizer
-    if asked and (config.data.pipeline in IDS_ALONE or (is_url(tokenizer) and not copied)):
+    if asked and ((is_url(tokenizer) and not copied) or reads_ids(config.data)):
         return asked
     if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
         return max(asked, LOWEST_BPE_SIZE)

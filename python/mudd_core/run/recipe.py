@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
-from mudd_core.data.source_check import IDS_ALONE
+from mudd_core.config.data import IDS_ALONE
 
 
 def recipe_note(config: Config) -> str:

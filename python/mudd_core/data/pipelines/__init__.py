@@ -12,7 +12,7 @@ from types import ModuleType
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.data import DataConfig
+from mudd_core.config.data import IDS_ALONE, DataConfig
 from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
 from mudd_core.data.hub_datasets import with_test
@@ -32,7 +32,17 @@ from mudd_core.data.pipelines.own import register
 from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape, Tested
 from mudd_core.data.reach import within_reach
 
-__all__ = ["PARTS", "Prepared", "RowShape", "Rows", "parts_of", "prepare", "register", "test_rows"]
+__all__ = [
+    "PARTS",
+    "Prepared",
+    "RowShape",
+    "Rows",
+    "parts_of",
+    "prepare",
+    "reads_ids",
+    "register",
+    "test_rows",
+]
 
 # Each module has PARTS, of its rows, and prepare(config, how).
 _PIPELINES: dict[str, ModuleType] = {
@@ -53,6 +63,13 @@ def parts_of(settings: DataConfig) -> tuple[str, ...]:
         parts: tuple[str, ...] = _PIPELINES[settings.pipeline].PARTS
         return parts
     return pack.PARTS if own.gives_text(settings, _reader(settings)) else ()
+
+
+def reads_ids(settings: DataConfig) -> bool:
+    """Whether a pipeline gives ready ids, so that the model's vocabulary may be of any size from 2 on."""
+    if settings.pipeline in _PIPELINES:
+        return settings.pipeline in IDS_ALONE
+    return not own.gives_text(settings, _reader(settings))
 
 
 def prepare(

@@ -106,10 +106,10 @@ class IdData:
 
 def vocabulary_of(config: Config) -> int:
     """Ids of the model; UserError if the config leaves that to a tokenizer."""
-    if config.model.vocab_size < 1:
+    if config.model.vocab_size < 2:
         raise UserError(
             f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a tokenizer, so "
-            f"expected the number of ids, got {config.model.vocab_size}"
+            f"expected the number of ids, at least 2, got {config.model.vocab_size}"
         )
     return int(config.model.vocab_size)
 

@@ -160,6 +160,6 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
         hold_out=True,
     )
     if not text and config.model.vocab_size < 2:
-        raise UserError("[config] model.vocab_size: a reader of ids needs the number of ids, got 0")
+        raise UserError("[config] model.vocab_size: a reader of ids needs the number of ids, at least 2")
     tokenizer = None if text else IdsAlone(config.model.vocab_size)
     return kind(config, cached(config, how, lambda: source, tokenizer))
