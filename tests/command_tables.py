@@ -1,4 +1,4 @@
-"""The commands of the documents in docs/coming-from/*.md, from tests/data/documents (./run docs writes them anew).
+"""The commands of the documents in docs/coming-from/*.md, from tests/data/commands (./run docs writes them anew).
 
 They stand between the lines `<!-- commands: DOCUMENT -->` and `<!-- end of the commands -->`.
 """
@@ -13,17 +13,6 @@ import documents
 _PART = re.compile(r"<!-- commands: (\w+) -->\n.*?<!-- end of the commands -->", re.DOTALL)
 _WIDTH = 116
 _BAR = r"\|"  # in a cell of a table
-# What we type in place of what the document has.
-_PROGRAMS = {
-    "muddformer": {"./launch.py": "python MaxText/train.py"},
-    "tokenformer": {"./launch.py": "python3 MaxText/train.py"},
-    "mu_transformer": {"./launch.py": "poetry run python3 mu_transformer/jax_impl/launch.py"},
-    "jax_lm": {
-        "python -m mudd_core.preprocess": "python -m jax_lm.preprocess",
-        "python -m mudd_core.train": "python -m jax_lm.train",
-    },
-    "mlperf_moe": {"./launch.py clm": "python run_clm.py"},
-}
 
 
 def drawn(page: str) -> str:
@@ -33,8 +22,8 @@ def drawn(page: str) -> str:
 
 def part(name: str) -> str:
     """The commands of a document beside ours."""
-    programs = _PROGRAMS[name]
-    told = ", ".join(f"`{ours}` for `{theirs}`" for ours, theirs in programs.items())
+    programs = documents.PROGRAMS[name]
+    told = ", ".join(f"`{ours}` for `{theirs}`" for theirs, ours in programs.items())
     lines = [f"Its commands are ours with another program name, {told}:", "", "```sh"]
     for command in documents.commands(name):
         program = {"launch.py": "./launch.py"}.get(command.program, f"python -m {command.program}")

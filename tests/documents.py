@@ -1,4 +1,4 @@
-"""The command lines of the original programs' documents (tests/data/documents/*.txt), and what they come to.
+"""What the commands of the original programs' documents (document_commands.py) come to.
 
     python tests/documents.py [NAME ...]     write tests/data/documents/NAME.json anew
 
@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from document_commands import PROGRAMS, Command, commands, others, parts, printed_commands
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
 from mudd_core.grammars.asked import Asked
@@ -28,31 +27,8 @@ from mudd_core.grammars.detect import COMMANDS, is_yml, resolve
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
 _SHAPE = FOLDER.parents[2] / "configs" / "clm" / "gpt2.json"
+__all__ = ["PROGRAMS", "Command", "commands", "others", "outcomes", "parts", "printed_commands"]
 _OPTIONS = ("--workdir", "--mode")
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command line: its program, its arguments."""
-
-    program: str
-    words: tuple[str, ...]
-
-
-def commands(name: str) -> list[Command]:
-    """The command lines of a document that this program takes."""
-    text = (FOLDER / f"{name}.txt").read_text().replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "not run: "))]
-    parts = [shlex.split(line) for line in lines]
-    return [Command(words[0], tuple(words[1:])) for words in parts]
-
-
-def others(name: str) -> list[tuple[str, str]]:
-    """The commands of a document that are not this program's, and what takes their place."""
-    lines = (FOLDER / f"{name}.txt").read_text().splitlines()
-    rest = (line.removeprefix("not run: ") for line in lines if line.startswith("not run: "))
-    found = (line.partition(" -> ") for line in rest)
-    return [(theirs, ours) for theirs, _, ours in found]
 
 
 def asked(command: Command) -> Asked:

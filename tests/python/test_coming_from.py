@@ -23,7 +23,7 @@ NOTE = '#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@" "" >>"$NOTES"\n'
 
 
 def blocks(page: str) -> str:
-    """The shell lines of a page without those of the document, which are in tests/data/documents."""
+    """The shell lines of a page without those of the document, which are in tests/data/commands."""
     own = re.sub(r"<!-- commands: .*?<!-- end of the commands -->", "", page, flags=re.DOTALL)
     lines = "".join(re.findall(r"```sh\n(.*?)```", own, re.DOTALL)).splitlines()
     return "\n".join(

@@ -1,0 +1,127 @@
+"""The commands of the five programs' documents, to the letter (tests/data/commands/PROGRAM.txt), and what we type.
+
+A file has parts. Each begins with notes (lines with `=== `) and continues with a piece of the document, as printed:
+
+    === program [NAME=VALUE ...]   the piece has a command of the program; the values replace its `...`
+    === TEXT -> OURS               the piece has another command, and what takes its place; ` ...` shortens TEXT
+    === option of the first command   the piece is an option that the document's text adds to that command
+    === python                     the piece is Python, not shell
+
+This is the one list of the commands: pages in docs/coming-from and tests derive from it. A test that runs a command
+adds `M_` variables or files, and no arguments.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent / "data" / "commands"
+# How a document starts its program, and how we start ours.
+PROGRAMS = {
+    "muddformer": {"python MaxText/train.py": "./launch.py"},
+    "tokenformer": {"python3 MaxText/train.py": "./launch.py"},
+    "mu_transformer": {"poetry run python3 mu_transformer/jax_impl/launch.py": "./launch.py"},
+    "jax_lm": {
+        "python -m jax_lm.preprocess": "python -m mudd_core.preprocess",
+        "python -m jax_lm.train": "python -m mudd_core.train",
+    },
+    "mlperf_moe": {"python run_clm.py": "./launch.py clm"},
+}
+_ASSIGNMENT = re.compile(r"^(?:export )?([A-Z_]+)=([^\s#]*)", re.MULTILINE)
+_END = re.compile(r";|\s*2>&1|\n")  # of a command
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a document with its notes."""
+
+    notes: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the program: as the document types it, and our program with its arguments.
+
+    printed: to the letter. theirs: the arguments after the interpreter, as a shell passes them.
+    """
+
+    program: str
+    words: tuple[str, ...]
+    printed: str
+    theirs: tuple[str, ...]
+
+
+def parts(name: str) -> list[Part]:
+    """The pieces of a document, in its order."""
+    found: list[tuple[list[str], list[str]]] = []
+    for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("=== "):
+            if not found or found[-1][1]:
+                found.append(([], []))
+            found[-1][0].append(line.removeprefix("=== "))
+        elif found:
+            found[-1][1].append(line)
+    return [Part(tuple(notes), "\n".join(lines).strip("\n")) for notes, lines in found]
+
+
+def commands(name: str) -> list[Command]:
+    """The commands that the program takes, each once."""
+    found: list[Command] = []
+    for part in parts(name):
+        for note in part.notes:
+            if note.split()[0] == "program":
+                found += _of_program(name, part.text, dict(_ASSIGNMENT.findall(note.replace(" ", "\n"))))
+            elif note == "option of the first command":
+                first = found[0]
+                found.append(
+                    Command(
+                        first.program,
+                        (*first.words, part.text),
+                        f"{first.printed} {part.text}",
+                        (*first.theirs, part.text),
+                    )
+                )
+    return list(dict.fromkeys(found))
+
+
+def others(name: str) -> list[tuple[str, str]]:
+    """The commands of a document that are not the program's, and what takes their place."""
+    notes = (note.partition(" -> ") for part in parts(name) for note in part.notes if " -> " in note)
+    return [(theirs, ours) for theirs, _, ours in notes]
+
+
+def printed_commands(name: str, text: str) -> list[tuple[str, str]]:
+    """(how the program is started, the command to the letter) for each command in a piece of a document."""
+    found = []
+    starts = "|".join(map(re.escape, PROGRAMS[name]))
+    for match in re.finditer(starts, text):
+        rest = text[match.start() :].replace("\\\n", "\0")
+        end = _END.search(rest)
+        found.append((match[0], (rest[: end.start()] if end else rest).replace("\0", "\\\n")))
+    return found
+
+
+def _of_program(name: str, text: str, values: dict[str, str]) -> list[Command]:
+    variables = dict(_ASSIGNMENT.findall(text)) | values
+    found = []
+    for start, printed in printed_commands(name, text):
+        given = [_filled(word, variables) for word in shlex.split(printed.replace("\\\n", " "))]
+        arguments = given[len(shlex.split(start)) :]
+        ours = shlex.split(PROGRAMS[name][start])
+        program, *first = (
+            ours[2:] if ours[:2] == ["python", "-m"] else [ours[0].removeprefix("./"), *ours[1:]]
+        )
+        theirs = given[given.index("run") + 2 :] if given[:2] == ["poetry", "run"] else given[1:]
+        found.append(Command(program, (*first, *arguments), printed, tuple(theirs)))
+    return found
+
+
+def _filled(word: str, variables: dict[str, str]) -> str:
+    while (found := _VARIABLE.search(word)) and (name := found[1] or found[2]) in variables:
+        word = word[: found.start()] + variables[name] + word[found.end() :]
+    return word
