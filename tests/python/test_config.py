@@ -147,3 +147,15 @@ def test_the_micro_batch_of_earlier_versions_counts_shards(capsys: pytest.Captur
 )
 def test_runs_of_a_micro_batch_size(batch: int, shards: int, size: int, runs: int) -> None:
     assert cut_batch(batch, shards, size)[0] == runs
+
+
+def test_sections_may_be_dicts_whose_names_are_checked() -> None:
+    config = Config(train={"steps": 3}, model={"family": "gpt2", "d_model": 64})  # type: ignore[arg-type]
+    assert config.train == TrainConfig(steps=3) and config.model == GPT2Config(d_model=64)
+    assert Config(model={"d_model": 64}).model == TransformerPPConfig(d_model=64)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"unknown field 'train\.stepz'; did you mean 'steps'"):
+        Config(train={"stepz": 3})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"train: expected TrainConfig or a dict of its fields, got int"):
+        Config(train=3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"model\.family: expected one of .*, got 'gpt3'"):
+        Config(model={"family": "gpt3"})  # type: ignore[arg-type]

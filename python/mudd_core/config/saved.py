@@ -14,9 +14,7 @@ from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.protocols import OWN_DIVISION, protocol_of
 from mudd_core.config.schema import Config
-from mudd_core.config.suggest import nearest
-
-RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
+from mudd_core.config.sections import section_of
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -49,21 +47,16 @@ def config_hash(config: Config) -> str:
 def _build(cls: type, raw: Any, path: str) -> Any:
     if not isinstance(raw, Mapping):
         raise UserError(f"[config] {path or 'config'}: expected a JSON object, got {type(raw).__name__}")
-    if path == "model":
-        family = raw.get("family")
-        if not isinstance(family, str) or family not in FAMILIES:
-            raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got {family!r}")
-        cls = FAMILIES[family]
+    if path == "model" and "family" not in raw:
+        raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got None")
+    if path:  # sections have no sections of their own
+        return section_of(cls, raw, path)
     hints = typing.get_type_hints(cls)
-    known = {field.name: field for field in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
     for name, value in raw.items():
-        where = f"{path}.{name}" if path else name
-        if name not in known and where not in RENAMED:
-            raise UserError(f"[config] unknown field '{where}'{nearest(name, known)}")
-        nested = name == "model" or (name in known and dataclasses.is_dataclass(hints[name]))
-        values[name] = _build(hints[name], value, where) if nested else value
-    return cls(**values)
+        nested = name == "model" or (name in hints and dataclasses.is_dataclass(hints[name]))
+        values[name] = _build(hints[name], value, name) if nested else value
+    return section_of(cls, values, path)
 
 
 def from_dict(raw: Any) -> Config:

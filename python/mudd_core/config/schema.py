@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 
+from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import opt
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.optim import OptimConfig
+from mudd_core.config.sections import section_of
 from mudd_core.config.train import TrainConfig
 
 _SEEDS = 2**64 - 1
@@ -101,7 +104,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A run. Config files return one of these from get_config()."""
+    """A run. Config files return one of these from get_config(); a section may be given as a dict of its fields."""
 
     name: str = opt("run", "name of the run; the default work directory is runs/<name>", free=True)
     model: ModelConfig = field(default_factory=TransformerPPConfig)
@@ -117,6 +120,16 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     hub: HubConfig = field(default_factory=HubConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value, cls = getattr(self, item.name), item.default_factory
+            if not isinstance(cls, type) or is_dataclass(value):
+                continue
+            if not isinstance(value, Mapping):
+                wanted = f"{cls.__name__} or a dict of its fields"
+                raise UserError(f"[config] {item.name}: expected {wanted}, got {type(value).__name__}")
+            object.__setattr__(self, item.name, section_of(cls, value, item.name))
 
     @property
     def order_seed(self) -> int:

@@ -1,0 +1,31 @@
+"""A section of a config from its fields by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.families import FAMILIES
+from mudd_core.config.suggest import nearest
+
+RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
+
+
+def section_of(cls: type, raw: Mapping[str, object], path: str) -> object:
+    """The dataclass of these fields; UserError for an unknown name. path: of the section, empty for the config itself.
+
+    A model is of the family that `raw` names, else of `cls`.
+    """
+    if path == "model" and "family" in raw:
+        family = raw["family"]
+        if not isinstance(family, str) or family not in FAMILIES:
+            raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got {family!r}")
+        cls = FAMILIES[family]
+    known = [field.name for field in dataclasses.fields(cls)]
+    for name in raw:
+        where = f"{path}.{name}" if path else str(name)
+        if name not in known and where not in RENAMED:
+            raise UserError(f"[config] unknown field '{where}'{nearest(str(name), known)}")
+    section: object = cls(**raw)
+    return section
