@@ -1,6 +1,7 @@
 """The command clm from its words to its end, on a small text and a small model."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,15 @@ def test_gpt2_has_no_router_and_trains_with_accumulation(words: list[str]) -> No
         2,
     )
     assert "moe_aux_loss_coeff" not in Path("out/small/mlperf_compliance.log").read_text(encoding="utf-8")
+
+
+def test_the_advice_of_a_refused_resume_works(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "lr=1e-4", "--config.train.stop_at=1"]) == 75
+    assert main([*words, "lr=2e-4"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    advised = shlex.split(lines[lines.index("To resume it as it was:") + 1])
+    assert main([*advised[2:], "train.stop_at=0"]) == 0
+    longer = [*without(words, "max_steps"), "lr=1e-4", "max_steps=5"]
+    assert main(longer) == 2  # max_steps decides optim.warmup_steps too, so that no command trains longer
+    told = capsys.readouterr().err
+    assert shlex.join(advised[:3]) in told and "start.load_parameters_path=" not in told

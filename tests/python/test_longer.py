@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,17 +93,22 @@ def test_a_run_that_is_older_than_these_fields_resumes(tmp_path: Path) -> None:
 def test_the_advice_names_the_command() -> None:
     saved = load_config("tiny.py", ["train.steps=100"])
     asked = load_config("tiny.py", ["train.steps=250"])
-    command = ["python3", "launch.py", "--config=tiny.py", "--workdir=runs/a b", "train.steps=250"]
-    text = advice(Path("runs/a b"), saved, asked, 100, command)
+    program = ["python3", "launch.py"]
+    text = advice("runs/a b", saved, asked, 100, program)
     assert shlex.split(text.splitlines()[-1]) == [
-        "python3", "launch.py", "--config=tiny.py", "--workdir=runs/a b-to-250",
+        "python3", "launch.py", "--config=runs/a b/config.json", "--workdir=runs/a b-to-250",
         "train.steps=150", "train.seed=1", "start.load_parameters_path=runs/a b", "start.keep_optimizer=true",
     ]  # fmt: skip
-    assert advice(Path("runs/a"), saved, saved, 100, command) == ""
+    assert advice("runs/a", saved, saved, 100, program) == ""
     constant = load_config("tiny.py", ["train.steps=100", "optim.schedule=constant"])
     more = load_config("tiny.py", ["train.steps=250", "optim.schedule=constant"])
     assert may_extend(constant, 250, 100)
-    assert advice(Path("r"), constant, more, 100, command).endswith("train.steps=250 train.extend=true")
+    in_place = "python3 launch.py --workdir=r train.steps=250 train.extend=true"
+    assert advice("r", constant, more, 100, program).endswith(f"\n  {in_place}")
+    other = load_config("tiny.py", ["train.steps=250", "train.seed=7"])
+    assert advice("a b", saved, other, 100, program) == (
+        "\nTo resume it as it was:\n  python3 launch.py '--workdir=a b'"
+    )
 
 
 def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -> None:
@@ -140,3 +148,21 @@ def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, 
     alone = TinyRun(tmp_path / "alone", tiny_text, (words[0], words[2]))
     assert alone.finish() == 2
     assert "start.keep_step: expected start.keep_optimizer=true" in alone.output
+
+
+def test_the_advice_of_a_refused_resume_works_when_it_is_typed(tiny_text: Path, memory_path: Path) -> None:
+    run = TinyRun(
+        memory_path / "a run", tiny_text, ("train.steps=4", "train.eval_every=0", "train.stop_at=2")
+    )
+    assert run.finish() == 75, run.tail
+    run.words = ("train.steps=9", "train.eval_every=0", "train.seed=5")
+    assert run.finish() == 2
+    lines = run.output.splitlines()
+    assert "start.load_parameters_path" not in run.output
+    printed = lines[lines.index("To resume it as it was:") + 1]
+    done = subprocess.run(
+        ["sh", "-c", f"{printed} train.stop_at=0"], cwd=memory_path, capture_output=True, text=True,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert run.summary()["step"] == 4

@@ -87,3 +87,11 @@ def program() -> list[str]:
         started.parent.parent.name,
     )
     return ["python3", "-m", "mudd_core"] if as_module else ["python3", "launch.py"]
+
+
+def typed_program() -> list[str]:
+    """The same with launch.py by the path that was typed, so that the line works from the same folder."""
+    typed = sys.argv[0] if sys.argv else ""
+    if Path(typed).name != "launch.py" or "/" not in typed:
+        return program()
+    return [typed] if os.access(typed, os.X_OK) else ["python3", typed]

@@ -109,8 +109,19 @@ def parse(words: Sequence[str]) -> Request:
     return request
 
 
+def _of_run(request: Request) -> str | None:
+    """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
+    if request.command != "train" or "--workdir" not in request.options:
+        return None
+    saved = request.workdir / "config.json"
+    if not saved.is_file():
+        return None
+    request.options["--config"] = str(saved)
+    return str(saved)
+
+
 def _load(request: Request) -> None:
-    file = request.options.get("--config")
+    file = request.options.get("--config") or _of_run(request)
     if request.command in READING or (request.command == "data" and file is None):
         return  # the run's own config counts
     if file is None:

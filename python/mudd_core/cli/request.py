@@ -40,6 +40,11 @@ class Request:
         return work_directory(named, "" if named is not None else self.required_config().name, self.mounts)
 
     @property
+    def typed_workdir(self) -> str:
+        """The work directory as the user names it: a path, or a URL."""
+        return self.options.get("--workdir") or str(self.workdir)
+
+    @property
     def mounts(self) -> str:
         """storage.map of the arguments, else of the config."""
         return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)

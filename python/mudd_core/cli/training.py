@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.storage import is_url, mapped, mirror_folder
-from mudd_core.base.surroundings import environment_text, program
+from mudd_core.base.surroundings import environment_text, program, typed_program
 from mudd_core.cli.log_text import copied_output
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
@@ -211,8 +211,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         return config
     except UserError as error:
         saved = read_saved_config(store.path)
-        command = shlex.split(command_line(request))
-        advice = longer.advice(request.workdir, saved, asked, store.newest_step(), command)
+        advice = longer.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
         raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config
+from mudd_core.config import Config, differences
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.rates import learning_rate
 
@@ -33,19 +32,22 @@ def extended(saved: Config, asked: Config, done: int) -> Config:
     return longer
 
 
-def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequence[str]) -> str:
-    """How to train a run of `done` updates on to the steps asked for; empty where no more were asked for.
+def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence[str]) -> str:
+    """Commands that work for a refused resume of a run with `done` updates: train longer, or resume it as it was.
 
-    path: its work directory, as the user names it. command: the arguments that asked.
+    path: its work directory, as the user names it. program: the arguments that start this program.
     """
-    steps = asked.train.steps
-    if steps <= saved.train.steps or not done:
+    differ = [change.path for change in differences(saved, asked) if not change.free_on_resume]
+    if not differ:
         return ""
-    replaced = ("--workdir", "train.steps", "--config.train.steps", "train.seed", "data.seed")
-    kept = [word for word in command if word.partition("=")[0] not in replaced]
+    steps, here = asked.train.steps, [*program, f"--workdir={path}"]
+    as_it_was = f"\nTo resume it as it was:\n  {shlex.join(here)}"
+    if differ != ["train.steps"] or steps <= saved.train.steps or not done:
+        return as_it_was
     new = shlex.join(
         [
-            *kept,
+            *program,
+            f"--config={path}/config.json",
             f"--workdir={path}-to-{steps}",
             f"train.steps={steps - done}",
             _other_order(saved),
@@ -55,9 +57,8 @@ def advice(path: Path, saved: Config, asked: Config, done: int, command: Sequenc
     )
     text = f"\nTo train on for {steps - done} updates with a schedule of their own, in a new folder:\n  {new}"
     if not asked.train.extend and may_extend(saved, steps, done):
-        text += (
-            f"\nIts schedule allows to go on in place, too:\n  {shlex.join([*command, 'train.extend=true'])}"
-        )
+        in_place = shlex.join([*here, f"train.steps={steps}", "train.extend=true"])
+        text += f"\nIts schedule allows to go on in place, too:\n  {in_place}"
     return text
 
 
