@@ -17,6 +17,7 @@ from typing import IO, Any
 from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.data.streaming.messages import Array, Message, receive, send
 from mudd_core.data.streaming.recipe import Recipe
+from mudd_core.data.streaming.stopped import watch
 
 # One thread and one arena each: the number of processes decides what they take.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
@@ -51,7 +52,8 @@ def _listen(pipe: IO[bytes], inbox: _Inbox, number: int) -> None:
             return
 
 
-def _end(children: list[subprocess.Popen[bytes]]) -> None:
+def _end(children: list[subprocess.Popen[bytes]], over: threading.Event) -> None:
+    over.set()
     for child in children:
         child.kill()
     for child in children:
@@ -71,7 +73,8 @@ class Processes:
         self._children: list[subprocess.Popen[bytes]] = []
         self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, what of it
         self._tickets = 0
-        self._end = weakref.finalize(self, _end, self._children)
+        self._over = threading.Event()
+        self._end = weakref.finalize(self, _end, self._children, self._over)
 
     def submit(self, head: Mapping[str, Any], arrays: Sequence[Array] = (), *, file: str, what: str) -> int:
         """Tell one of the processes something, in turn; the ticket of its answer. file, what: for messages."""
@@ -130,6 +133,7 @@ class Processes:
         return [child.pid for child in self._children]
 
     def _start(self) -> None:
+        threading.Thread(target=watch, args=(self._children, self._over), daemon=True).start()
         command = [sys.executable, "-c", _PROGRAM, *sys.path]
         for number in range(self.count):
             # A session of its own: Ctrl-C is for the run, which then ends these.

@@ -1,0 +1,48 @@
+"""A tokenizing process that is stopped by a signal: named, waited for, then ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from mudd_core.data.streaming import stopped
+
+
+def until(true: object, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_stopped_process_is_named_continued_and_at_last_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stopped, "_LOOK_EVERY", 0.02)
+    over, told = threading.Event(), []
+    child = subprocess.Popen(["sleep", "100"])
+    thread = threading.Thread(target=stopped.watch, args=([child], over))
+    thread.start()
+    try:
+        child.send_signal(signal.SIGSTOP)
+        until(lambda: told.append(capsys.readouterr().err) or "".join(told))
+        assert (
+            f"process {child.pid}, which tokenizes, is stopped by a signal; continue it: kill -CONT"
+            in "".join(told)
+        )
+        child.send_signal(signal.SIGCONT)
+        until(lambda: not stopped.is_stopped(child.pid))
+        time.sleep(0.2)
+        assert child.poll() is None
+        monkeypatch.setattr(stopped, "LIMIT", 0.1)
+        child.send_signal(signal.SIGSTOP)
+        assert child.wait(20) == -signal.SIGKILL
+    finally:
+        over.set()
+        thread.join()
+        child.kill()
+        child.wait()
