@@ -191,7 +191,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = training.ending(summary, tmp_path, request)
+    text = training.ending(summary, tmp_path, request, "The end")
     for part in (
         "300 steps",
         "307,200 tokens",
@@ -203,7 +203,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     ):
         assert part in text
     for command in (
-        "sample --config=tiny.py --prompt 'def '",
+        "sample --config=tiny.py --prompt 'The end'",
         "view     ",
     ):
         assert command in text

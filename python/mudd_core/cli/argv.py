@@ -68,6 +68,19 @@ def starts_ranks(words: Sequence[str]) -> bool:
     return trains(words) and any(word.partition("=")[0] in JOB_OPTIONS for word in words)
 
 
+_FIELDS_TOO = ("--tokenizer",)  # options of some commands, and fields of the config for the others
+
+
+def _mode(words: Sequence[str]) -> str:
+    """The command of --mode; empty without one."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--mode":
+            value = value if equals else "".join(words[i + 1 : i + 2])
+            return ALIASES.get(value, value)
+    return ""
+
+
 def parse(words: Sequence[str]) -> Request:
     """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
     request, rest = Request(), list(words)
@@ -77,11 +90,12 @@ def parse(words: Sequence[str]) -> Request:
     if rest and rest[0] in (*COMMANDS, *ALIASES, *detect.COMMANDS):
         first = rest.pop(0)
         request.command = first if first in detect.COMMANDS else _command(first)
+    asked = _mode(words) or request.command
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = {"-h": "--help", "-V": "--version"}.get(name, name)
-        if name not in OPTIONS:
+        if name not in OPTIONS or (name in _FIELDS_TOO and asked not in OPTIONS[name][2]):
             request.words.append(word)
             if (
                 word.startswith("--")

@@ -22,6 +22,7 @@ from mudd_core.run.recipe import recipe_note
 from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
     from mudd_core.run.booking import Place
     from mudd_core.run.records import Validation
 
@@ -102,34 +103,39 @@ def _step_number(text: str) -> int:
 
 def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
+    from mudd_core.run.run_tokenizer import asked_tokenizer
     from mudd_core.run.sample import write_text
 
     config, text, model, _ = _loaded(request)
-    if text.tokenizer is None:
+    tokenizer = text.tokenizer
+    if "--tokenizer" in request.options:
+        tokenizer = asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
+    if tokenizer is None:
         raise UserError(
-            "[sample] the data of this run are ids without a tokenizer; set data.tokenizer and train again"
+            "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
+            "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
     if config.log.style == "mu_transformer" and "--prompt" not in request.options:
-        _write_continuations(config, text, model)
+        _write_continuations(config, text, model, tokenizer)
         return 0
     prompt = request.options.get("--prompt", "")
     write_now(prompt)
     notes: list[str] = []
-    write_text(model, text.tokenizer, prompt, config.sample, write_now, notes.append)
+    write_text(model, tokenizer, prompt, config.sample, write_now, notes.append)
     write_now("\n")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
-def _write_continuations(config: Config, text: Any, model: Any) -> None:
+def _write_continuations(config: Config, text: Any, model: Any, tokenizer: Tokenizer) -> None:
     """Write text behind the rows of the first validation batch."""
     from mudd_core.run.continuations import prompts_of, write_continuations
     from mudd_core.run.rows import validation_batches
 
     batch = next(iter(validation_batches(config, text)))
     length = min(config.sample.prompt_tokens, max(1, config.train.seq_len - 1))
-    write_continuations(model, text.tokenizer, prompts_of(batch, length), config.sample, write_now)
+    write_continuations(model, tokenizer, prompts_of(batch, length), config.sample, write_now)
 
 
 def data(request: Request) -> int:
@@ -156,7 +162,10 @@ def report(request: Request) -> int:
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:
-            loss, bits = _shown(row, "val_loss", ".4f"), _shown(row, "val_bits_per_byte", ".4f")
+            loss = _shown(row, "val_loss", ".4f")
+            bits = _shown(row, "val_bits_per_byte", ".4f")
+            if row.get("val_bits_per_byte") is None and loss != _NOT_FINITE:
+                bits = "no text"
             print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
     if train_rows:
         last = train_rows[-1]
@@ -174,10 +183,13 @@ def _duration_of(row: Row) -> str:
     return duration(seconds) if isinstance(seconds, int | float) else "?"
 
 
+_NOT_FINITE = "not finite"
+
+
 def _shown(row: Row, name: str, form: str) -> str:
     """A number of a row; one that is not finite is null in the log."""
     value = row.get(name)
-    return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else "not finite"
+    return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else _NOT_FINITE
 
 
 def _beside(result: Validation) -> str:

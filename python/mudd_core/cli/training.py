@@ -113,6 +113,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
 
 
 def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
+    from mudd_core.run.run_tokenizer import has_text
     from mudd_core.run.sweep import finish, is_done
     from mudd_core.run.trainer import Trainer
 
@@ -128,7 +129,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
         store.settle()
         progress.say(
             f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
-            f"--workdir starts a new one\n{ending(summary, store.path, request)}"
+            f"--workdir starts a new one\n{ending(summary, store.path, request, '' if has_text(config) else None)}"
         )
         return _code(summary, ranks.first)
     if request.resolved is not None:
@@ -159,7 +160,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
         store.settle()
     if ranks.first:
         _show_sample(trainer, config)
-        print(ending(summary, store.path, request))
+        print(ending(summary, store.path, request, _prompt(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
 
@@ -232,6 +233,9 @@ def _show_sample(trainer: Any, config: Config) -> None:
     print("\n" + "-" * 72)
 
 
+_PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
+
+
 # Control characters move the cursor or recolour a terminal; those of text stay.
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -242,18 +246,34 @@ def write_now(text: str) -> None:
     sys.stdout.flush()
 
 
-def ending(summary: Summary, path: Path, request: Request) -> str:
-    """What is printed when a run is done; the last line has the final hash."""
+def _prompt(trainer: Any) -> str | None:
+    """The first words of a held-out text; empty where it has none, None for data that are ids."""
+    tokenizer = trainer.tokenizer
+    if tokenizer is None:
+        return None
+    with contextlib.suppress(StopIteration, ValueError, OSError):
+        ids = next(iter(trainer.validation_batches()))["inputs"][0][:_PROMPT_IDS]
+        document = [int(i) for i in ids if i != tokenizer.eos_id and i != tokenizer.bos_id]
+        words = tokenizer.decode(document).replace("\ufffd", " ").split()
+        return " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
+    return ""
+
+
+def ending(summary: Summary, path: Path, request: Request, prompt: str | None = "") -> str:
+    """What is printed when a run is done; the last line has the final hash.
+
+    prompt: of the command that samples; None: there is nothing to sample with.
+    """
     loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
     bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
-    prompt = shlex.quote("def ")
     skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
     skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
     from mudd_core.checkpoint import list_steps
 
     steps = list_steps(path / "checkpoints")
     saved = [f"  checkpoint  {path / 'checkpoints' / f'step-{steps[-1]}'}"] if steps else []
-    sample = [f"sample   {command_line(request, 'sample')} --prompt {prompt}"] if steps else []
+    behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
+    sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
     reached = "; the target loss is reached" if summary.reached else ""
     return "\n".join(
         [

@@ -32,7 +32,7 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
 
     It is kept in the run's folder; runs of earlier versions have it in the token cache alone.
     """
-    if not _has_text(config):
+    if not has_text(config):
         return None
     name = config.data.tokenizer
     if name == "bytes":
@@ -45,7 +45,7 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
     return None if name == "bpe" else find_tokenizer(name, 0, Access.of(config)).make()
 
 
-def _has_text(config: Config) -> bool:
+def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
     from mudd_core.data.pipelines import own
     from mudd_core.data.source_check import IDS_ALONE

@@ -6,7 +6,7 @@ decides the future is in the checkpoint, so that a resumed run gives the same bi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,11 @@ class Trainer:
         """Text to token ids and back."""
         self._run.need_text()
         return self._run.components.tokenizer
+
+    def validation_batches(self) -> Iterable[Mapping[str, Any]]:
+        """The batches that a validation reads."""
+        self._run.need_text()
+        return self._run.components.validation_batches()
 
     @property
     def step_done(self) -> int:
