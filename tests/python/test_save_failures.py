@@ -28,6 +28,8 @@ def test_a_final_save_that_fails_exits_74_and_the_next_start_goes_on(
     finally:
         process.kill()
     assert "could not be saved" in more.output and "File too large" in more.output
+    assert "File too large; raise the limit of file sizes (ulimit -f)" in more.output
+    assert "descriptor" not in more.output
     assert max(checkpoint.list_steps(run.checkpoints)) < 160
     assert not list(run.checkpoints.glob("*.tmp-*"))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -79,7 +81,7 @@ def save(
                 folder.close()
     except OSError as error:
         raise SaveError(
-            f"step {step} could not be saved in {job.directory}: {error}; older steps are intact"
+            f"step {step} could not be saved in {job.directory}: {_reason(error)}; older steps are intact"
         ) from error
     return job.final
 
@@ -232,3 +234,16 @@ def _untimed(state: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in json.loads(json.dumps(dict(state), default=str)).items()
         if name != "seconds"
     }
+
+
+_CURES = {
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space within the quota",
+}
+
+
+def _reason(error: BaseException) -> str:
+    """The error with its cure, without the number of a descriptor, which means nothing to a reader."""
+    code = error.errno if isinstance(error, OSError) else None
+    return f"{os.strerror(code)}; {_CURES[code]}" if code in _CURES else str(error)
