@@ -14,7 +14,7 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import dtypes, final_hash, whole_parts
-from mudd_core.config import Config, OptimConfig, TrainConfig, config_hash
+from mudd_core.config import Config, OptimConfig, TrainConfig, TransformerPPConfig, config_hash
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.frozen import frozen_types
 from mudd_core.engine.model import Model
@@ -205,3 +205,19 @@ def test_ranks_of_a_node_share_them_and_train_to_the_bits_of_one_process(kind: s
 
     alone = work(None)
     assert all(rank == alone for rank in on_ranks(work, 2))
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("float16", 65519.0), ("bfloat16", 3.389e38)])
+def test_a_weight_beyond_the_range_of_its_type_is_refused(kind: str, largest: float) -> None:
+    shape = TransformerPPConfig(vocab_size=8, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)
+    model = Model(shape, stored={"embed": kind})
+    weights = np.zeros((8, 8), np.float32)
+    weights[2, 3] = -largest
+    with pytest.warns(UserWarning, match="rounded"):
+        model.set_parameter("embed", weights)
+    assert np.isfinite(model.parameters["embed"]).all()
+    weights[2, 3] = -65520.0 if kind == "float16" else -3.4e38
+    with pytest.raises(
+        UserError, match=rf"embed: expected weights that {kind} can hold, got -.* at element 19 "
+    ):
+        model.set_parameter("embed", weights)

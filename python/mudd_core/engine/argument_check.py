@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, load_config
 
 
@@ -46,6 +50,25 @@ def require_model_config(config: Any) -> None:
             f"[Model] config: expected a model config, got {_kind(config)}; pass one like "
             "mc.TransformerPPConfig(vocab_size=256, max_seq_len=64)"
         )
+
+
+def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> npt.NDArray[Any]:
+    """Return the values of a parameter as an array: float16 and BF16 as they are, numbers of lists as float32.
+
+    TypeError for an array of another type and for what are no numbers, ValueError for another shape.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"[model] {name}: expected an array of shape {tuple(shape)}: {error}") from None
+    is_weight = array.dtype in (dtypes.BF16, np.float16, np.float32)
+    if not is_weight and (
+        array is value or array.dtype.kind not in "fiu"
+    ):  # a list is converted, an array is not
+        raise TypeError(f"[model] {name}: expected numbers as float32 or float16, got {array.dtype}")
+    if array.shape != tuple(shape):
+        raise ValueError(f"[model] {name}: expected shape {tuple(shape)}, got {array.shape}")
+    return array if array.dtype in (dtypes.BF16, np.float16) else np.asarray(array, np.float32)
 
 
 def require_batch(batch: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
 from mudd_core.engine.trainable import trained_names
@@ -16,6 +17,8 @@ Array = npt.NDArray[Any]
 
 # Types of the core by their names in safetensors files, and in train.frozen_dtype.
 NARROW = {"BF16": "bfloat16", "F16": "float16"}
+# Sizes that round to infinity: the largest number and half a step.
+_INFINITE_FROM = {"bfloat16": 255.5 / 256 * 2.0**128, "float16": 65520.0}
 OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 
 
@@ -51,14 +54,30 @@ def weight_view(store: Any, name: str, writable: bool = False) -> Array:
 
 
 def set_weight(store: Any, name: str, value: Array) -> int:
-    """Write float32, BF16 or float16 values into a weight of any type; return how many of them were rounded."""
+    """Write float32, BF16 or float16 values into a weight of any type; return how many of them were rounded.
+
+    UserError with name and value for a finite one that would become infinite in the 16 bits of its type.
+    """
     if np.shape(value) and value.dtype in (dtypes.BF16, np.float16):
         own = weight_view(store, name)
         if value.dtype == own.dtype:
             store.set(0, name, value.view(np.uint16) if value.dtype == dtypes.BF16 else value)
             return 0
         value = dtypes.as_float32(value)
+    if (kind := store.describe(name)["stored"]) in _INFINITE_FROM:
+        _require_in_range(name, value, kind)
     return int(store.set_values(name, value))
+
+
+def _require_in_range(name: str, value: Array, kind: str) -> None:
+    size = np.abs(value)
+    bad = np.flatnonzero(np.isfinite(size) & (size >= np.float32(_INFINITE_FROM[kind])))
+    if bad.size:
+        raise UserError(
+            f"[model] {name}: expected weights that {kind} can hold, got {np.reshape(value, -1)[bad[0]]:g} at element "
+            f"{bad[0]:,} ({bad.size:,} in all), which would be infinite; store it as fp32 (train.frozen_dtype=fp32) or "
+            "train it"
+        )
 
 
 def frozen_types(store: Any, config: Config, found: Mapping[str, str], resumed: bool) -> dict[str, str]:

@@ -14,7 +14,7 @@ from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate
-from mudd_core.engine.argument_check import require_model_config
+from mudd_core.engine.argument_check import checked_weight, require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
@@ -85,17 +85,16 @@ class Model:
         return Weights(self.store)
 
     @alone
-    def set_parameter(self, name: str, value: Array) -> None:
-        """Replaces the weights of one parameter (float32 or float16, same shape) and repacks them.
+    def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
+        """Replaces the weights of one parameter (numbers of the same shape, as float32 or in 16 bits) and repacks them.
 
         A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
         """
         try:
-            if rounded := set_weight(self.store, name, value):
+            array = checked_weight(name, value, self.store.describe(name)["shape"])
+            if rounded := set_weight(self.store, name, array):
                 kind = self.store.describe(name)["stored"]
-                text = (
-                    f"[set_parameter] {name}: {rounded:,} of {np.size(value):,} values were rounded to {kind}"
-                )
+                text = f"[set_parameter] {name}: {rounded:,} of {array.size:,} values were rounded to {kind}"
                 warnings.warn(text, stacklevel=3)
         except KeyError:
             raise KeyError(f"[model] parameter: there is no '{name}'") from None
@@ -214,10 +213,16 @@ class Model:
     ) -> tuple[float, dict[str, Array]]:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
         arrays, _ = self.checked(self.adapt(batch))
-        loss, count, gradients = immediate.sums_and_gradients(
+        loss, count, found = immediate.sums_and_gradients(
             self.config, self.store, arrays, shards, self.precision
         )
-        return self._divided(loss, count, gradients.items(), arrays)
+        trained = self._trained or self.store.names()
+        # A parameter that the loss does not depend on has a gradient of zeros, as in the planned graph.
+        gradients = (
+            (name, found[name] if name in found else np.zeros(self.store.describe(name)["shape"], np.float32))
+            for name in trained
+        )
+        return self._divided(loss, count, gradients, arrays)
 
     def _divided(
         self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
