@@ -17,7 +17,12 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "goldens" / "losses"
-FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral")  # of small_models.CASES
+# Cases of small_models.CASES by file: <prefix><level>.txt. A later case has a file of its own.
+FILES = {
+    "": ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral"),
+    "muddformer_experts_": ("mudd_experts",),
+}
+FAMILIES = tuple(family for families in FILES.values() for family in families)
 STEPS = 10
 # Environment of each level. Emulations give the bits of the hardware on every CPU.
 LEVELS = {
@@ -77,19 +82,22 @@ def lines_at(level: str, cache: str) -> list[str]:
 
 
 def read(level: str) -> list[str]:
-    """The committed lines of a level, without the head that says how they were made."""
-    text = (FOLDER / f"{level}.txt").read_text().splitlines()
+    """The committed lines of a level, without the heads that say how they were made."""
+    text = "".join((FOLDER / f"{prefix}{level}.txt").read_text() for prefix in FILES).splitlines()
     return [line for line in text if not line.startswith("#")]
 
 
 def write(level: str, cache: str) -> None:
-    """Make the file of a level again."""
+    """Write the files of a level anew."""
     compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
     head = (
         f"# maker: python tests/python/loss_goldens.py --write\n# date: {time.strftime('%Y-%m-%d')}\n"
         f"# compiler: {compiler.splitlines()[0]}\n# config-precision, step, loss, gradient norm\n"
     )
-    (FOLDER / f"{level}.txt").write_text(head + "\n".join(lines_at(level, cache)) + "\n")
+    made = lines_at(level, cache)
+    for prefix, families in FILES.items():
+        own = [line for line in made if line.rsplit("-", 1)[0] in families]
+        (FOLDER / f"{prefix}{level}.txt").write_text(head + "\n".join(own) + "\n")
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from mudd_core.config import (
 from mudd_core.engine.model import Model
 from reference import torch_models as tm
 from reference.torch_mixtral import Mixtral
-from reference.torch_muddformer import MuddConfig
+from reference.torch_muddformer import MuddConfig, MuddMixture
 from reference.torch_mup import Mup
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
@@ -119,6 +119,39 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
             norm_eps=1e-5,
             first_norms=1,
             gelu="erf",
+        ),
+    ),
+    "mudd_experts": (
+        MUDDFormerConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=36,
+            n_layer=3,
+            n_head=6,
+            n_kv_head=2,
+            d_ff=20,
+            prenorm=True,
+            postnorm=True,
+            hidden_round=False,
+            init_std=0.02,
+            n_expert=5,
+            aux_coef=0.05,
+            z_coef=0.01,
+        ),
+        MuddMixture(
+            61,
+            3,
+            36,
+            6,
+            2,
+            (20, 20, 20),
+            hidden=(8, 12, 16),
+            sources=((0, 1), (0, 1, 2), (0, 1, 2, 3)),
+            prenorm=True,
+            postnorm=True,
+            experts=5,
+            aux_coef=0.05,
+            z_coef=0.01,
         ),
     ),
     "tokenformer": (
@@ -291,7 +324,7 @@ def make(name: str, seed: int = 0, *, whole_batch: bool = False) -> tuple[Model,
     whole_batch: auxiliary losses average over the batch as the reference's do, whatever the shards.
     """
     ours, theirs = CASES[name]
-    if whole_batch and hasattr(ours, "aux_scope"):
+    if whole_batch and getattr(ours, "n_expert", 0):
         ours = dataclasses.replace(ours, aux_scope="batch")
     weights = tm.random_params(theirs, seed=seed, std=getattr(theirs, "std", 0.08))
     params = {k: np.asarray(v, np.float32) for k, v in weights.items()}

@@ -90,6 +90,16 @@ def test_quantiles_grow_with_the_probability_and_fall_with_the_degrees() -> None
     assert found == sorted(found, reverse=True) and found[-1] > 1.9599639845
 
 
+def test_experts_typed_as_overrides_are_compared() -> None:
+    words = (*SMALL, "model.n_expert=4", "model.d_ff=64")
+    for equal in ("parameters", "flops"):
+        found = comparison("families", ["muddformer", "mixtral"], equal, 4096, words, VOCAB)
+        measured = parameters if equal == "parameters" else cost
+        sizes = [measured(one.config, VOCAB) for one in found.candidates]
+        assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
+        assert [getattr(one.config.model, "n_expert", 0) for one in found.candidates] == [4, 4]
+
+
 def test_intervals_are_students() -> None:
     # By hand: deviations -1, 0, 1; s = 1; t(2) = 4.303; 4.303 / sqrt(3)
     mean, interval = mean_and_interval([1.0, 2.0, 3.0])

@@ -234,6 +234,13 @@ def test_what_the_jax_program_does_otherwise_is_refused(change: dict[str, Any], 
         ({"period": 2}, "muddformer_jax", "period"),
         ({"mix": "static"}, "muddformer_jax", "static"),
         ({"qk_norm": True}, "muddformer_jax", "qk_norm"),
+        (
+            {"n_expert": 4},
+            "muddformer_jax",
+            r"n_expert: expected 0, the program's block has no experts, got 4",
+        ),
+        ({"n_expert": 4, "ffn_realloc": False}, "muddformer_torch", "n_expert"),
+        ({"n_expert": 4}, "hf", r"family: .*got 'muddformer'"),
         ({}, "muddformer_torch", "first_norms"),
     ],
 )

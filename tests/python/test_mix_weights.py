@@ -25,7 +25,7 @@ def whole_text(ids: Any) -> dict[str, Any]:
     return {"inputs": ids, "targets": ids}
 
 
-@pytest.mark.parametrize("name", ["mudd", "mudd_norms"])
+@pytest.mark.parametrize("name", ["mudd", "mudd_norms", "mudd_experts"])
 def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, cfg, params = make(name)
     ids = [make_batch(cfg.vocab_size, 2, 9, seed=seed)["inputs"] for seed in range(2)]

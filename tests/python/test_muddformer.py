@@ -13,10 +13,11 @@ import torch
 import mudd_core as mc
 from mudd_core.config import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
+from mudd_core.run.metrics import read_rows
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS
-from reference.torch_muddformer import MuddConfig
+from reference.torch_muddformer import MuddConfig, MuddMixture
 from small_models import make_batch
 
 V, D, H, L, F = 37, 24, 3, 4, 20
@@ -58,7 +59,19 @@ def ours_of(fields: dict[str, Any]) -> MUDDFormerConfig:
 def reference_of(sources: tuple[tuple[int, ...], ...], more: dict[str, Any]) -> MuddConfig:
     streams = len(more.get("streams", "qkvr"))
     widths = tuple(len(s) * (4 if n == L - 1 else streams) for n, s in enumerate(sources))
-    return MuddConfig(V, L, D, H, H, (F,) * L, **{"hidden": widths, "sources": sources, **more})
+    kind = MuddMixture if "experts" in more else MuddConfig
+    return kind(V, L, D, H, H, (F,) * L, **{"hidden": widths, "sources": sources, **more})
+
+
+# Every variant whose block can have experts, once more with four of them.
+VARIANTS |= {
+    f"{name}_experts": (
+        {**fields, "n_expert": 4, "aux_coef": 0.05, "z_coef": 0.01, "aux_scope": "batch"}, sources,
+        {**more, "experts": 4, "aux_coef": 0.05, "z_coef": 0.01},
+    )
+    for name, (fields, sources, more) in VARIANTS.items()
+    if fields.get("block") != "pythia"
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -83,7 +96,9 @@ def test_logits_loss_and_gradients_equal_autograd(name: str) -> None:
     assert same == loss and all(np.array_equal(tape[key], gradients[key]) for key in tape)
 
 
-@pytest.mark.parametrize("name", ["two_by_two", "without_k_and_v", "dynamic_dense_both", "window_two"])
+@pytest.mark.parametrize(
+    "name", ["two_by_two", "without_k_and_v", "dynamic_dense_both", "window_two", "both_experts"]
+)
 def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
     fields, sources, more = VARIANTS[name]
     model = Model(ours_of(fields))
@@ -136,6 +151,12 @@ def test_initial_values() -> None:
         ({"block": "pythia", "postnorm": "true"}, "postnorm: expected false with"),
         ({"first_norms": 2}, "first_norms: expected 1 or 3"),
         ({"rope_fraction": 0.3}, "rope_fraction: expected an even number"),
+        ({"n_expert": 4, "block": "pythia"}, "n_expert: expected 0 with model.block=pythia, got 4"),
+        ({"n_expert": 4, "top_k": 5}, "top_k: expected at most 4 experts, got 5"),
+        (
+            {"aux_coef": 0.1},
+            "aux_coef: expected its default 0.0 without experts, got 0.1; set model.n_expert",
+        ),
     ],
 )
 def test_rules_between_fields(fields: dict[str, Any], words: str) -> None:
@@ -143,7 +164,8 @@ def test_rules_between_fields(fields: dict[str, Any], words: str) -> None:
         mc.load_config("muddformer/tiny.py", [f"model.{name}={value}" for name, value in fields.items()])
 
 
-def test_stopped_and_resumed_runs_have_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("model.n_expert=4", "model.aux_coef=0.02", "model.jitter=0.1")])
+def test_stopped_and_resumed_runs_have_the_same_bits(more: tuple[str, ...], tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.mkdir()
     for i in range(60):
@@ -152,6 +174,7 @@ def test_stopped_and_resumed_runs_have_the_same_bits(tmp_path: Path) -> None:
         "model.n_layer=2", "model.d_model=16", "model.n_head=2", "model.ffn_realloc=false", "model.d_ff=24",
         "model.prenorm=true", "model.postnorm=true", "train.steps=4", "train.batch_size=2", "train.seq_len=16",
         "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
+        *more,
     ]  # fmt: skip
     hashes = []
     for folder, stops in (("whole", [0]), ("parts", [1, 3, 0])):
@@ -161,3 +184,11 @@ def test_stopped_and_resumed_runs_have_the_same_bits(tmp_path: Path) -> None:
                 summary = trainer.fit()
         hashes.append(summary.final_hash)
     assert hashes[0] == hashes[1]
+    if more:
+        whole, parts = (
+            [row for row in read_rows(tmp_path / folder / "metrics.jsonl") if "loss" in row][-1]
+            for folder in ("whole", "parts")
+        )
+        assert whole["router_entropy"] == parts["router_entropy"] and len(whole["router_entropy"]) == 2
+        assert whole["expert_load"] == parts["expert_load"] and np.shape(whole["expert_load"]) == (2, 4)
+        assert 0 < whole["aux_loss"] < whole["loss"]

@@ -15,7 +15,7 @@ from mudd_core.engine.engine import Engine
 from rank_runs import batch_of, on_ranks, train
 from small_models import CASES
 
-FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral")
+FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_experts")
 
 
 def config_of(
@@ -39,7 +39,7 @@ def test_worlds_of_every_family_have_the_bits_of_one(family: str, precision: str
         assert train(config, world) == want, world
 
 
-@pytest.mark.parametrize("family", ["llama_gqa", "mixtral"])
+@pytest.mark.parametrize("family", ["llama_gqa", "mixtral", "mudd_experts"])
 @pytest.mark.parametrize("micro", [1, 2, 4])
 def test_micro_batches_of_ranks_change_no_bit(family: str, micro: int) -> None:
     want = train(config_of(family), 1)
@@ -63,10 +63,11 @@ def test_every_optimizer(name: str) -> None:
         assert train(config, world) == want, world
 
 
-def test_a_balance_loss_over_the_batch() -> None:
-    config = config_of("mixtral", model={"aux_scope": "batch"})
+@pytest.mark.parametrize("family", ["mixtral", "mudd_experts"])
+def test_a_balance_loss_over_the_batch(family: str) -> None:
+    config = config_of(family, model={"aux_scope": "batch"})
     want = train(config, 1)
-    assert train(config_of("mixtral"), 1) != want
+    assert train(config_of(family), 1) != want
     for world in (2, 4, 8):
         assert train(config, world) == want, world
 

@@ -44,6 +44,7 @@ def steps(
         ("llama_gqa", {"name": "lion", "moment_dtype": "bf16"}),
         ("mixtral", {}),
         ("mudd", {}),
+        ("mudd_experts", {}),
     ],
 )
 def test_a_run_through_many_worlds_ends_with_the_bits_of_one(

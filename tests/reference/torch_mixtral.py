@@ -25,18 +25,10 @@ class Routing:
     chosen: Tensor
 
 
-@dataclass(frozen=True)
-class Mixtral:
-    """Fields as in mudd_core's own config."""
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Router, capacity and losses of a mixture; fields as in mudd_core's own config."""
 
-    vocab_size: int
-    layers: int
-    d_model: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    norm_eps: float = 1e-5
-    rope_base: float = 1e6
     experts: int = 4
     top_k: int = 2
     aux_coef: float = 0.0
@@ -47,18 +39,40 @@ class Mixtral:
     drop_policy: str = "position"
     passthrough: bool = True
 
+    def with_experts(self, shapes: dict[str, tuple[int, ...]], layers: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a dense model with its feed-forward matrices as experts, and with routers."""
+        for layer in range(layers):
+            for name in ("gate", "up", "down"):
+                key = f"blocks.{layer}.ffn.{name}.w"
+                shapes[key] = (self.experts, *shapes[key])
+            width = shapes[f"blocks.{layer}.ffn.gate.w"][1]
+            shapes[f"blocks.{layer}.ffn.router.w"] = (width, self.experts)
+        return shapes
+
+    def aux_loss(self, routings: list[Routing], batch: tm.Batch) -> Any:
+        """Weighted balance and z-losses."""
+        return aux_loss(routings, batch, self)
+
+
+@dataclass(frozen=True)
+class Mixtral(Experts):
+    """Sizes of the whole model."""
+
+    vocab_size: int
+    layers: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    norm_eps: float = 1e-5
+    rope_base: float = 1e6
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name to shape of every parameter."""
         dense = tm.LlamaConfig(
             self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn
         )
-        shapes = tm.parameter_shapes(dense)
-        for layer in range(self.layers):
-            for name in ("gate", "up", "down"):
-                key = f"blocks.{layer}.ffn.{name}.w"
-                shapes[key] = (self.experts, *shapes[key])
-            shapes[f"blocks.{layer}.ffn.router.w"] = (self.d_model, self.experts)
-        return shapes
+        return self.with_experts(tm.parameter_shapes(dense), self.layers)
 
     def logits(self, p: tm.Params, batch: tm.Batch) -> Tensor:
         """Logits [B, T, V]."""
@@ -68,12 +82,9 @@ class Mixtral:
         """(logits, the routing of every layer)."""
         return route(p, batch, self)
 
-    def aux_loss(self, routings: list[Routing], batch: tm.Batch) -> Any:
-        """Weighted balance and z-losses."""
-        return aux_loss(routings, batch, self)
 
-
-def _mixture(p: tm.Params, part: str, m: Tensor, cfg: Mixtral) -> tuple[Tensor, Routing]:
+def mixture(p: tm.Params, part: str, m: Tensor, cfg: Experts) -> tuple[Tensor, Routing]:
+    """(MoE(m), its routing) with the parameters `<part>router.w`, `<part>gate.w`, ... ."""
     z = m @ p[part + "router.w"]
     prob = z.softmax(-1)
     chosen = torch.argsort(-prob.detach(), dim=-1, stable=True)[..., : cfg.top_k]
@@ -103,13 +114,13 @@ def route(p: tm.Params, batch: tm.Batch, cfg: Mixtral) -> tuple[Tensor, list[Rou
         q = tm.rope(tm._split(n @ p[a + "q.w"], cfg.heads), positions, cfg.rope_base)
         k = tm.rope(tm._split(n @ p[a + "k.w"], cfg.kv_heads), positions, cfg.rope_base)
         x = x + tm.causal_attention(q, k, tm._split(n @ p[a + "v.w"], cfg.kv_heads), batch) @ p[a + "o.w"]
-        y, routing = _mixture(p, f, tm.rms_norm(x, p[f + "norm.gain"], cfg.norm_eps), cfg)
+        y, routing = mixture(p, f, tm.rms_norm(x, p[f + "norm.gain"], cfg.norm_eps), cfg)
         x = x + y
         routings.append(routing)
     return tm.rms_norm(x, p["final_norm.gain"], cfg.norm_eps) @ p["head"].T, routings
 
 
-def aux_loss(routings: list[Routing], batch: tm.Batch, cfg: Mixtral) -> Any:
+def aux_loss(routings: list[Routing], batch: tm.Batch, cfg: Experts) -> Any:
     """Weighted balance and z-losses over the tokens that are no padding."""
     counts = torch.ones_like(batch.tokens, dtype=torch.bool)
     for given in (batch.segments, batch.key_mask):

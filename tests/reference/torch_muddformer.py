@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reference import torch_models as tm
+from reference.torch_mixtral import Experts, Routing, mixture
 
 Params = dict[str, Tensor]
 Streams = dict[str, Tensor]
@@ -128,16 +129,21 @@ class MuddConfig:
 
     def logits(self, p: Params, batch: tm.Batch) -> Tensor:
         """Logits [B, T, V]."""
+        return self.route(p, batch)[0]
+
+    def route(self, p: Params, batch: tm.Batch) -> tuple[Tensor, list[Routing]]:
+        """(logits, the routing of every layer with experts)."""
+        routings: list[Routing] = []
         x = p["embed"][batch.tokens]
         states = [x]
         streams: Streams = dict.fromkeys("qkvr", x)
         for n in range(self.layers):
-            x = self.block(p, n, streams, batch)
+            x = self.block(p, n, streams, batch, routings)
             states.append(x)
             streams = self.mixed(p, n, states)
         h = streams.get("x", x)
         h = self.norm(p, h, "final_norm")
-        return h @ (p["embed"] if self.tied else p["head"]).T
+        return h @ (p["embed"] if self.tied else p["head"]).T, routings
 
     def norm(self, p: Params, x: Tensor, name: str) -> Tensor:
         """LayerNorm or RMSNorm of this name."""
@@ -176,8 +182,8 @@ class MuddConfig:
         hidden = F.gelu(u @ p[m + "w1"], approximate="tanh" if self.gelu == "tanh" else "none")
         return (hidden @ p[m + "w2"]).unflatten(-1, bias.shape) + bias
 
-    def block(self, p: Params, n: int, streams: Streams, batch: tm.Batch) -> Tensor:
-        """Output of block n."""
+    def block(self, p: Params, n: int, streams: Streams, batch: tm.Batch, routings: list[Routing]) -> Tensor:
+        """Output of block n; routings grows by its own where it has experts."""
         a, f = f"blocks.{n}.attn.", f"blocks.{n}.ffn."
         one = self.single or (n == 0 and self.first_norms == 1)
 
@@ -197,6 +203,10 @@ class MuddConfig:
             inner = F.gelu(linear(self.norm(p, streams["r"], f + "norm"), f + "up"))
             return h + linear(inner, f + "down")
         read = self.norm(p, h, f + "norm")
+        if isinstance(self, MuddMixture):
+            y, routing = mixture(p, f, read, self)
+            routings.append(routing)
+            return h + y
         return h + linear(F.silu(linear(read, f + "gate")) * linear(read, f + "up"), f + "down")
 
     def rotated(self, x: Tensor, batch: tm.Batch) -> Tensor:
@@ -204,3 +214,12 @@ class MuddConfig:
         width = int(x.shape[-1] * self.rope_fraction)
         positions = tm._positions(batch)
         return torch.cat([tm.rope(x[..., :width], positions, 10000.0), x[..., width:]], -1)
+
+
+@dataclass(frozen=True)
+class MuddMixture(Experts, MuddConfig):
+    """A MUDDFormer whose feed-forward parts are mixtures of experts."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name to shape of every parameter."""
+        return self.with_experts(super().shapes(), self.layers)

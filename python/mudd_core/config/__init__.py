@@ -6,6 +6,7 @@ from mudd_core.config.families import (
     FAMILIES,
     GPT2Config,
     MixtralConfig,
+    MixtureConfig,
     ModelConfig,
     MUDDFormerConfig,
     MupConfig,
@@ -13,6 +14,7 @@ from mudd_core.config.families import (
     TransformerPPConfig,
     head_width,
     kv_heads,
+    mixture_of,
 )
 from mudd_core.config.load import config_folders, find_config, load_config, read_config
 from mudd_core.config.log import LogConfig
@@ -46,6 +48,7 @@ __all__ = [
     "Mesh",
     "MeshConfig",
     "MixtralConfig",
+    "MixtureConfig",
     "ModelConfig",
     "MupConfig",
     "OptimConfig",
@@ -67,6 +70,7 @@ __all__ = [
     "load_config",
     "merge_for_resume",
     "mesh_of",
+    "mixture_of",
     "read_config",
     "shard_count",
     "split_words",

@@ -77,7 +77,10 @@ def _types(cls: type) -> dict[str, Any]:
 
 
 def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
-    """Every leaf of a (nested) config dataclass instance, in declaration order."""
+    """Every leaf of a (nested) config dataclass instance, in declaration order.
+
+    A class names inherited fields that are newer than some of its saved runs in `later_fields`.
+    """
     kinds = _types(type(section))
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
@@ -86,6 +89,7 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
             yield from walk(value, path + ".")
             continue
         meta = field.metadata
+        later = meta.get("later") or field.name in getattr(section, "later_fields", ())
         yield FieldInfo(
             path=path,
             kind=kinds[field.name],
@@ -97,7 +101,7 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
             choices=meta.get("choices", ()),
             free_on_resume=meta.get("free_on_resume", False),
             flags=meta.get("flags", ()),
-            hashed=not (meta.get("free_on_resume") or (meta.get("later") and value == field.default)),
+            hashed=not (meta.get("free_on_resume") or (later and value == field.default)),
         )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.config import ModelConfig, mixture_of
+
 Array = npt.NDArray[Any]
 
 WINDOW = 100  # steps that an alarm covers
@@ -74,7 +76,7 @@ class ExpertLoad:
         found = metrics.kept.sum(1) + metrics.dropped.sum(1)
         for layer in np.nonzero(found != self._slots)[0]:
             raise RuntimeError(
-                f"[mixtral] layer {layer}: {metrics.kept[layer].sum():.0f} routed and "
+                f"[experts] layer {layer}: {metrics.kept[layer].sum():.0f} routed and "
                 f"{metrics.dropped[layer].sum():.0f} dropped slots, expected {self._slots} together"
             )
         self._window[step % WINDOW] = metrics.routed.astype(np.int64)
@@ -105,8 +107,9 @@ class ExpertLoad:
         self._window[...] = tensors[_STATE]
 
 
-def for_model(config: Any, tokens: int) -> ExpertLoad | None:
+def for_model(config: ModelConfig, tokens: int) -> ExpertLoad | None:
     """The collector of a model with experts, None of another. tokens: of a step."""
-    if not getattr(config, "n_expert", 0):
+    mixture = mixture_of(config)
+    if mixture is None:
         return None
-    return ExpertLoad(config.n_layer, config.n_expert, tokens * config.top_k)
+    return ExpertLoad(mixture.n_layer, mixture.n_expert, tokens * mixture.top_k)

@@ -6,6 +6,7 @@ from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
+from mudd_core.config import mixture_of
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine.batch_part import BatchPart, cut_batch
@@ -34,7 +35,8 @@ class TrainingGraphs:
             train.batch_size, train.shard_count(), train.micro_batch_size, self.part
         )
         self.samples = self.part.samples // self.runs
-        self._batch_aux = getattr(model.config, "aux_scope", "shard") == "batch"
+        mixture = mixture_of(model.config)
+        self._batch_aux = mixture is not None and mixture.aux_scope == "batch"
         if self.runs > 1 and self._batch_aux:
             raise UserError(
                 "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "

@@ -245,6 +245,10 @@ def _check_sizes(read: Reader, sized: Mapping[str, Any]) -> None:
 def _refuse(model: MUDDFormerConfig) -> None:
     plain = MUDDFormerConfig()
     mixes = model.mix != "none"
+    if model.n_expert:
+        raise ValueError(
+            f"[muddformer_jax] n_expert: expected 0, the program's block has no experts, got {model.n_expert}"
+        )
     for name in ("block", "qk_norm", "rope_fraction"):
         if getattr(model, name) != getattr(plain, name):
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")

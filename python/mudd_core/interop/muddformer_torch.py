@@ -72,6 +72,7 @@ class MuddformerTorch:
         """The settings of its config.json; ValueError for what the program does not have."""
         pythia, dense = model.block == "pythia", model.mix != "none"
         wrong = {
+            "n_expert": model.n_expert > 0,
             "prenorm": model.prenorm,
             "postnorm": model.postnorm,
             "ffn_realloc": not model.ffn_realloc,

@@ -16,6 +16,7 @@ from typing import Any
 from mudd_core import nn, ops
 from mudd_core.config.families import MUDDFormerConfig as Config
 from mudd_core.config.families import head_width, kv_heads
+from mudd_core.models.experts import auxiliary, experts
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 
@@ -51,16 +52,17 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=config.init_std)
     states = [source(config, x_BTD, 0)]
     inputs = undivided(config, x_BTD, 0)
+    metrics = []
     for layer in range(config.n_layer):
-        x_BTD = block(config, inputs, batch, cache, layer)
+        x_BTD, of_layer = block(config, inputs, batch, cache, layer)
+        metrics.append(of_layer)
         states.append(source(config, x_BTD, layer + 1))
         if layer + 1 < config.n_layer:
             inputs = divided(config, states, x_BTD, layer)
     h_BTD = final(config, states, x_BTD)
     role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
-    return Hidden(
-        h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=config.init_std, role=role)
-    )
+    table = nn.unembedding(name, config.vocab_size, config.d_model, std=config.init_std, role=role)
+    return Hidden(h_BTD, table, aux=auxiliary(config, metrics) if config.n_expert else None)
 
 
 # ---- what a block reads ------------------------------------------------------------------------------------------
@@ -184,15 +186,19 @@ def _gain(name: str, x: Any, init: str = "ones", init_scale: float = 0.0) -> Any
 # ---- the block ---------------------------------------------------------------------------------------------------
 
 
-def block(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> Any:
-    """Llama: h = r + Attn(q, k, v), h + FFN(h). Pythia: r + Attn(q, k, v) + FFN(r)."""
+def block(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> tuple[Any, Any]:
+    """(output, the router's metrics or None). Llama: h = r + Attn(q, k, v), h + FFN(h). Pythia: r + Attn + FFN(r)."""
     with nn.part(f"blocks.{layer}"):
         h_BTD = attention(config, inputs, batch, cache, layer)
         with nn.part("ffn"):
             read = h_BTD if config.block == "llama" else inputs.r
-            out_BTD = feed_forward(config, norm(config, read, "norm"), h_BTD, config.ffn_width(layer))
+            f_BTD = norm(config, read, "norm")
+            if config.n_expert:
+                out_BTD, metrics = experts(config, f_BTD, h_BTD, batch, cache, layer)
+            else:
+                out_BTD, metrics = feed_forward(config, f_BTD, h_BTD, config.ffn_width(layer)), None
         nn.sow("out", out_BTD)
-        return out_BTD
+        return out_BTD, metrics
 
 
 def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> Any:

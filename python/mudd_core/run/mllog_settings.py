@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mudd_core.config import Config, MixtralConfig
+from mudd_core.config import Config, mixture_of
 from mudd_core.config.fields import Scalar
 
 BENCHMARK = "mixture-of-expert"
@@ -51,8 +51,8 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
         "context_parallelism": max(1, mesh.context),
         "expert_parallelism": max(1, mesh.expert),
     }
-    if isinstance(config.model, MixtralConfig):
-        found["moe_aux_loss_coeff"] = config.model.aux_coef
+    if mixture := mixture_of(config.model):
+        found["moe_aux_loss_coeff"] = mixture.aux_coef
     return found
 
 

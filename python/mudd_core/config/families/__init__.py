@@ -11,13 +11,14 @@ from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.families.transformer_pp import TransformerPPConfig
 
 __all__ = [
-    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "MixtralConfig", "ModelConfig", "MupConfig", "TokenFormerConfig",
-    "TransformerPPConfig", "head_width", "kv_heads",
+    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "MixtralConfig", "MixtureConfig", "ModelConfig", "MupConfig",
+    "TokenFormerConfig", "TransformerPPConfig", "head_width", "kv_heads", "mixture_of",
 ]  # fmt: skip
 
 ModelConfig = (
     TransformerPPConfig | GPT2Config | TokenFormerConfig | MUDDFormerConfig | MixtralConfig | MupConfig
 )
+MixtureConfig = MixtralConfig | MUDDFormerConfig  # families that can have experts
 FAMILIES: dict[str, type[ModelConfig]] = {
     "transformer_pp": TransformerPPConfig,
     "gpt2": GPT2Config,
@@ -26,3 +27,8 @@ FAMILIES: dict[str, type[ModelConfig]] = {
     "tokenformer": TokenFormerConfig,
     "mixtral": MixtralConfig,
 }
+
+
+def mixture_of(model: ModelConfig) -> MixtureConfig | None:
+    """The config if its feed-forward parts are mixtures of experts, else None."""
+    return model if isinstance(model, MixtureConfig) and model.n_expert else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
+from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import LONGEST, opt, with_defaults
 
@@ -11,8 +13,8 @@ STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
 
 @dataclass(frozen=True)
-class MUDDFormerConfig:
-    """MUDDFormer: a Transformer whose blocks read weighted sums of all earlier states (Xiao et al. 2025)."""
+class _Fields:
+    """The fields in front of the experts'."""
 
     family: str = opt("muddformer", "model family", choices=("muddformer",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
@@ -24,9 +26,15 @@ class MUDDFormerConfig:
     n_head: int = opt(4, "query heads", "heads", low=1)
     n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
-    d_ff: int = opt(704, "inner width of the feed-forward block, on average over blocks", "channels", low=1)
+    d_ff: int = opt(
+        704,
+        "inner width of the feed-forward part, on average over blocks, or of one expert",
+        "channels",
+        low=1,
+    )
     ffn_realloc: bool = opt(
-        True, "inner widths grow from half of d_ff to one and a half, in multiples of 128"
+        True,
+        "inner widths grow from half of d_ff to one and a half, in multiples of 128; not those of experts",
     )
     block: str = opt(
         "llama", "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention beside feed-forward",
@@ -74,14 +82,26 @@ class MUDDFormerConfig:
         0, "mix the embedding and so many newest states only; 0 = all earlier ones", "states", low=0
     )
 
+
+@dataclass(frozen=True)
+class MUDDFormerConfig(ExpertFields, _Fields):
+    """MUDDFormer: a Transformer whose blocks read weighted sums of all earlier states (Xiao et al. 2025)."""
+
+    later_fields: ClassVar[frozenset[str]] = frozenset(field.name for field in fields(ExpertFields))
+
     @property
     def single(self) -> bool:
         """One input for query, key, value and residual, and so one norm in front of attention."""
         return self.mix == "none" or self.streams == "x"
 
+    @property
+    def grows(self) -> bool:
+        """Whether inner widths grow over depth; those of experts are all d_ff."""
+        return self.ffn_realloc and not self.n_expert
+
     def ffn_width(self, layer: int) -> int:
-        """Inner width of the feed-forward part of a block, rounded half to even (in this order of operations)."""
-        if not self.ffn_realloc:
+        """Inner width of the feed-forward part or expert of a block, rounded half to even (in this operation order)."""
+        if not self.grows:
             return self.d_ff
         return round(self.d_ff * (layer / (self.n_layer - 1) + 0.5) / 128) * 128
 
@@ -109,13 +129,16 @@ class MUDDFormerConfig:
 
     def matrix_weights(self) -> int:
         """Weights of the blocks and generators that enter a matmul for every token."""
-        matrices = 3 if self.block == "llama" else 2
-        inner = sum(self.ffn_width(layer) for layer in range(self.n_layer))
         return (
             self.n_layer * attention_weights(self)
-            + matrices * self.d_model * inner
+            + sum(self._ffn_weights(layer) for layer in range(self.n_layer))
             + sum(self._generator_weights(layer) for layer in range(self.n_layer))
         )
+
+    def _ffn_weights(self, layer: int) -> int:
+        if self.n_expert:
+            return self.active_weights(self.d_model, self.d_ff)
+        return (3 if self.block == "llama" else 2) * self.d_model * self.ffn_width(layer)
 
     def _generator_weights(self, layer: int) -> int:
         count = self.mixtures(layer) * len(self.sources(layer))
@@ -137,6 +160,7 @@ class MUDDFormerConfig:
         inert = {"dynamic": [], "static": generator, "none": generator + mixing}[self.mix]
         inert += ["first_norms"] if self.single else []
         inert += [] if self.postnorm else ["last_norm"]
+        inert += self.inert_expert_fields() + (["ffn_realloc"] if self.n_expert else [])
         ruled = with_defaults(self, ["hidden"])
         layers = range(self.n_layer)
         if self.hidden and [ruled.generator_width(n) for n in layers] == [
@@ -161,13 +185,15 @@ class MUDDFormerConfig:
             faults.append(
                 f"model.streams: expected letters of '{STREAMS}' in this order, or x, got '{self.streams}'"
             )
-        if self.ffn_realloc and self.n_layer < 2:
+        if self.grows and self.n_layer < 2:
             faults.append("model.ffn_realloc: expected at least 2 blocks (model.n_layer)")
-        elif self.ffn_realloc and self.ffn_width(0) == 0:
+        elif self.grows and self.ffn_width(0) == 0:
             faults.append(
                 f"model.d_ff: {self.d_ff} leaves the first block no channel; take 256 or more, or "
                 "model.ffn_realloc=false"
             )
+        if self.block == "pythia" and self.n_expert:
+            faults.append(f"model.n_expert: expected 0 with model.block=pythia, got {self.n_expert}")
         if self.block == "pythia" and self.postnorm:
             faults.append("model.postnorm: expected false with model.block=pythia")
         widths = self.hidden.split(",") if self.hidden else []
@@ -177,4 +203,4 @@ class MUDDFormerConfig:
             )
         if self.first_norms == 2:
             faults.append("model.first_norms: expected 1 or 3, got 2")
-        return faults
+        return faults + self.expert_faults()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mudd_core.config import MixtralConfig
+from mudd_core.config import mixture_of
 from mudd_core.run.records import StepRecord, Validation
 from mudd_core.run.styles.style import Style
 
@@ -56,7 +56,7 @@ class MoeStyle(Style):
 
     def _their_flops(self) -> float:
         """FLOPs of a token by the benchmark's count, which scales all weights by the fraction of experts at work."""
-        model = self.facts.config.model
+        mixture = mixture_of(self.facts.config.model)
         count = sum(value.size for value in self.facts.weights().values())
-        active = model.top_k / model.n_expert if isinstance(model, MixtralConfig) else 1.0
+        active = mixture.top_k / mixture.n_expert if mixture else 1.0
         return 6.0 * count * active

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mudd_core.config import Config, MixtralConfig, ModelConfig, head_width, kv_heads
+from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
@@ -29,7 +29,7 @@ def shape_of(config: Config, model: ModelConfig) -> Shape:
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     keys = kv_heads(model) * head_width(model)
     experts = chosen = 0
-    if isinstance(model, MixtralConfig):
-        experts = 3 * model.d_model * model.d_ff * model.n_expert * model.n_layer
-        chosen = model.top_k
+    if mixture := mixture_of(model):
+        experts = 3 * mixture.d_model * mixture.d_ff * mixture.n_expert * mixture.n_layer
+        chosen = mixture.top_k
     return Shape(_weights(config, model), flops, model.d_model, model.n_layer, keys, experts, chosen)

@@ -1,0 +1,89 @@
+"""Fields of the families whose feed-forward part can be a mixture of experts: docs/maths/moe.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from mudd_core.config.fields import opt
+
+MOST_CHOSEN = 64  # experts of a token, as the router's kernel keeps them
+
+
+@dataclass(frozen=True)
+class ExpertFields:
+    """Router, capacity and auxiliary losses of SwiGLU experts; a family may override a default."""
+
+    n_expert: int = opt(0, "experts of a layer; 0 = a dense feed-forward part", "experts", low=0)
+    top_k: int = opt(2, "experts that work on a token", "experts", low=1)
+    capacity_factor: float = opt(
+        0.0,
+        "slots an expert takes, over its fair share; the rest is dropped; 0 or less = nothing is ever dropped",
+    )
+    capacity_scope: str = opt(
+        "sequence",
+        "what the fair share is of: each sequence, or a logical shard",
+        choices=("sequence", "shard"),
+    )
+    drop_policy: str = opt(
+        "position", "which slots a full expert keeps: the first, or those of the largest gates",
+        choices=("position", "probs"),
+    )  # fmt: skip
+    full_drop: str = opt(
+        "passthrough", "a token that no expert takes adds its normalised state, or nothing",
+        choices=("passthrough", "zero"),
+    )  # fmt: skip
+    aux_coef: float = opt(0.0, "weight of the load-balancing loss; training only", low=0.0, effect="training")
+    aux_form: str = opt(
+        "pooled", "balance over all layers together (transformers), or a sum over layers (Megatron-LM)",
+        choices=("pooled", "per_layer"), effect="training",
+    )  # fmt: skip
+    aux_scope: str = opt(
+        "shard", "what balance averages over: each logical shard, or the whole batch in one graph run",
+        choices=("shard", "batch"), effect="training",
+    )  # fmt: skip
+    z_coef: float = opt(
+        0.0, "weight of the router's z-loss, summed over layers; training only", low=0.0, effect="training"
+    )
+    jitter: float = opt(
+        0.0,
+        "the router sees its input times numbers of 1 - jitter to 1 + jitter; training only",
+        low=0.0,
+        high=0.99,
+        effect="training",
+    )
+
+    @property
+    def decoding_note(self) -> str:
+        """Difference between decoding with a KV cache and the full forward pass; empty without one."""
+        if self.capacity_factor <= 0:
+            return ""
+        return (
+            f"model.capacity_factor is {self.capacity_factor:g}, but decoding drops nothing: how full an expert of the "
+            "whole sequence will be is not known there, so tokens may differ from the argmax of the full pass"
+        )
+
+    def active_weights(self, d_model: int, d_ff: int) -> int:
+        """Weights of one layer's mixture that enter a matmul for every token: the router and top_k experts."""
+        return d_model * (3 * d_ff * self.top_k + self.n_expert)
+
+    def inert_expert_fields(self) -> list[str]:
+        """Fields here that change nothing in this model."""
+        if not self.n_expert:
+            return [field.name for field in dataclasses.fields(ExpertFields)]
+        inert = [] if self.aux_coef else ["aux_form", "aux_scope"]
+        if self.capacity_factor <= 0:
+            inert += ["capacity_factor", "capacity_scope", "drop_policy", "full_drop"]
+        return inert
+
+    def expert_faults(self) -> list[str]:
+        """Broken rules between these fields, one message each."""
+        if self.n_expert:
+            most = min(self.n_expert, MOST_CHOSEN)
+            return [f"model.top_k: expected at most {most} experts, got {self.top_k}"] * (self.top_k > most)
+        return [
+            f"model.{field.name}: expected its default {field.default!r} without experts, got "
+            f"{getattr(self, field.name)!r}; set model.n_expert"
+            for field in dataclasses.fields(ExpertFields)
+            if getattr(self, field.name) != field.default
+        ]

@@ -1,0 +1,57 @@
+"""A feed-forward part of experts after a top-k router, for every family that has one.
+
+Maths: docs/maths/moe.md; losses and capacity as the MLPerf reference and transformers. Shape letters: B samples, T
+positions, D width, E experts, k experts of a token, F inner width of an expert.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mudd_core import nn, ops
+from mudd_core.config.families import MixtureConfig
+from mudd_core.models.hidden import Aux, Batch, Cache
+
+__all__ = ["auxiliary", "experts"]
+
+
+def auxiliary(config: MixtureConfig, metrics: list[Any]) -> Aux:
+    """The auxiliary losses. metrics: of the router of each layer."""
+    options = {
+        "form": config.aux_form,
+        "scope": config.aux_scope,
+        "balance": config.aux_coef,
+        "z": config.z_coef,
+        "top_k": config.top_k,
+    }
+    return Aux(metrics, options)
+
+
+def experts(
+    config: MixtureConfig, m_BTD: Any, residual_BTD: Any, batch: Batch, cache: Cache | None, layer: int
+) -> tuple[Any, Any]:
+    """(residual + MoE(m), the router's metrics) of normalised states m.
+
+    Decoding over a cache drops nothing: how full an expert of the whole sequence is cannot be known there.
+    """
+    E, D, F, std = config.n_expert, config.d_model, config.d_ff, config.init_std
+    with nn.part("router"):
+        router = nn.parameter("w", (D, E), role="router", fan_in=D, fan_out=E, init="normal", init_scale=std)
+    gates, chosen, metrics = ops.moe_route(
+        m_BTD,
+        router,
+        batch.segments,
+        batch.key_mask,
+        top_k=config.top_k,
+        capacity_factor=max(0.0, config.capacity_factor) if cache is None else 0.0,
+        capacity_scope=config.capacity_scope,
+        drop_policy=config.drop_policy,
+        jitter=config.jitter,
+        layer=layer,
+    )
+    gate, up, down = (
+        nn.stack(name, E, fan_in, fan_out, std=std)
+        for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D))
+    )
+    y_BTD = ops.grouped_gemm(m_BTD, gates, chosen, gate, up, down, residual_BTD, full_drop=config.full_drop)
+    return y_BTD, metrics
