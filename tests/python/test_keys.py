@@ -65,6 +65,8 @@ CHANGED: dict[str, tuple[tuple[str, ...], str]] = {
     "mlp_activations": (DENSE, "[relu]"),
     "logits_via_embedding": (TOKENS, "True"),
     "normalize_embedding_logits": (TIED, "False"),
+    "num_experts": (MUDD, "16"),
+    "num_experts_per_tok": ((*MUDD, "num_experts=16"), "2"),
     "dense_conn": (MUDD, "False"),
     "dynamic_mlp_dim": (MUDD, "False"),
     "dynamic_dense_act_cls": (MUDD, "relu"),

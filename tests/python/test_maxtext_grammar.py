@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def test_each_class_is_the_model_of_our_config(name: str, ours: str) -> None:
     for info in walk(expected):
         value = getattr(found.config.model, info.path)
         assert value == info.value or (info.value == 0 and info.path in ("d_head", "n_kv_head")), info.path
+
+
+MIXTURE = ("base_mlp_dim=1408", "num_experts=16", "num_experts_per_tok=2")
+
+
+def test_experts_of_the_mudd_class_are_the_model_of_our_config() -> None:
+    plain = ("mudd_prenorm=False", "mudd_postnorm=False")
+    found = resolved("base_v2.yml", *MUDD, *MIXTURE, *plain).config.model
+    expected = mc.load_config("muddformer/405m_moe").model
+    assert dataclasses.replace(found, n_kv_head=0, d_head=0) == expected
+    balanced = resolved("base_v2.yml", *MUDD, *MIXTURE, "model.aux_coef=0.01").config.model
+    assert (found.aux_coef, balanced.aux_coef) == (0.0, 0.01)
+    assert resolved("base_v2.yml", *MUDD, "num_experts=0", "num_experts_per_tok=2").config.model.n_expert == 0
+
+
+def test_experts_of_the_llama_classes_are_a_mixtral() -> None:
+    words = ("run_name=r", "dataset_path=d", "dataset_type=pile", "model_name=Llama2Medium")
+    dense = resolved("base_v2.yml", *words).config.model
+    found = resolved("base_v2.yml", *words, *MIXTURE).config.model
+    assert found.family == "mixtral"
+    assert (found.n_expert, found.top_k, found.d_ff, found.aux_coef) == (16, 2, 1408, 0.0)
+    same = ("vocab_size", "max_seq_len", "d_model", "n_layer", "n_head", "rope_base", "norm_eps", "init_std")
+    assert [getattr(found, name) for name in same] == [getattr(dense, name) for name in same]
 
 
 @pytest.mark.parametrize(("file", "ours"), [("tokenformer.yml", "124m"), ("gpt2.yml", "gpt2_baseline")])
@@ -154,6 +178,11 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("eval_shuffle_buffer_size=10",), "eval_shuffle_buffer_size=None"),
         (("packing_train=False",), "packing_train=True"),
         (("slot_num=5",), "has no such key"),
+        (
+            ("num_experts=4", "num_experts_per_tok=5"),
+            "num_experts_per_tok: expected a whole number from 1 to 4, got 5",
+        ),
+        (("num_experts=4", "decoder_block=gpt3"), "only decoder_block=llama2 has experts"),
         (("hardware=abacus",), "expected cpu"),
         (("opt_type=lion",), "expected adamw"),
         (("load_parameters_path=a", "load_full_state_path=b"), "expected one of"),

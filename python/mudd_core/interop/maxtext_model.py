@@ -7,9 +7,11 @@ has one meaning, whether a command or a checkpoint brings it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
-from mudd_core.config import ModelConfig
+from mudd_core.config import MixtralConfig, ModelConfig, MUDDFormerConfig, TransformerPPConfig
+from mudd_core.config.families.experts import MOST_CHOSEN
 from mudd_core.interop.muddformer_connections import shapes_of_settings
 from mudd_core.interop.muddformer_jax import MuddformerJax
 from mudd_core.interop.settings import MOST_LAYERS, Reader
@@ -29,10 +31,32 @@ def model_of(settings: Mapping[str, Any]) -> ModelConfig:
         if value is not None and name not in ("scan_layers", "param_scan_axis")
     }
     block = Reader("maxtext", config).choice("decoder_block", "llama2", _BLOCKS)
+    read = Reader(
+        "maxtext", {name: config.pop(name, None) for name in ("num_experts", "num_experts_per_tok")}
+    )
     if block == "llama2":
-        return MuddformerJax().model_config(config, _llama_shapes(config))
+        return _with_experts(MuddformerJax().model_config(config, _llama_shapes(config)), read)
+    if read.whole("num_experts", 1, low=0) > 1:
+        raise read.refusal(
+            "num_experts", "1: only decoder_block=llama2 has experts", read.config["num_experts"]
+        )
     del config["decoder_block"]
     return TokenFormerJax().model_config(config, _token_shapes(config, dense=block == "gpt3"))
+
+
+def _with_experts(model: TransformerPPConfig | MUDDFormerConfig, read: Reader) -> ModelConfig:
+    """The model with its feed-forward parts as experts of that width; 1 and 0 experts leave them dense."""
+    count = read.whole("num_experts", 1, low=0)
+    if count < 2:
+        return model
+    chosen = read.whole("num_experts_per_tok", 1, high=min(count, MOST_CHOSEN))
+    if isinstance(model, MUDDFormerConfig):
+        return replace(model, ffn_realloc=False, n_expert=count, top_k=chosen)
+    shared = {field.name for field in fields(model)} & {field.name for field in fields(MixtralConfig)} - {
+        "family"
+    }
+    dense = {name: getattr(model, name) for name in sorted(shared)}
+    return MixtralConfig(**dense, n_expert=count, top_k=chosen, aux_coef=0.0)
 
 
 def _llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -36,7 +36,8 @@ MODEL: tuple[Row, ...] = (
     refused(
         _NAME, "final_logits_soft_cap", None, "logits are not capped: take final_logits_soft_cap=None", 0, 0.0
     ),
-    refused(_NAME, "num_experts", 1, "this program has no experts here; clm trains Mixtral", 0),
+    _model("num_experts", 1, "n_expert", "of decoder_block=llama2; each base_mlp_dim wide; 1 = dense"),
+    _model("num_experts_per_tok", 1, "top_k", "with num_experts above 1"),
     _model("dense_conn", None, "mix"),
     _model("dynamic_mlp_dim", None, "ffn_realloc"),
     _model("dynamic_dense_type", None, "streams", "qkvm or qkvr"),
