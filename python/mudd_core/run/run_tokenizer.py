@@ -47,8 +47,8 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
 
 def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
+    from mudd_core.config.data import IDS_ALONE
     from mudd_core.data.pipelines import own
-    from mudd_core.data.source_check import IDS_ALONE
 
     data = config.data
     if data.pipeline in IDS_ALONE:

@@ -11,13 +11,13 @@ from typing import TypeVar
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config
+from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.fields import replace_path
 from mudd_core.data import pipelines
 from mudd_core.data.access import Access
 from mudd_core.data.cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.cached import Cached
-from mudd_core.data.source_check import IDS_ALONE
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 from mudd_core.run.files import read_facts, read_saved_config
 from mudd_core.run.records import DATA_FACT
