@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 import mudd_core as mc
 from mudd_core.base.errors import UserError
+from mudd_core.cli import main
 from mudd_core.config import (
     Config,
     split_words,
 )
-from mudd_core.config.fields import replace_path
+from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.overrides import field_path
+from mudd_core.config.suggest import nearest_option
 
 
 @pytest.mark.parametrize(
@@ -153,3 +156,27 @@ def test_overrides_must_be_a_list() -> None:
 def test_any_words_give_overrides_or_a_usage_error(words: list[str]) -> None:
     with contextlib.suppress(UserError):
         split_words(words, Config())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["tune", "--help"], "unknown command 'tune'"),
+        (["help", "tune"], "unknown command 'tune'"),
+        (["--config=tiny.py", "--wandb"], "--wandb: expected a value behind it"),
+        (["--config=tiny.py", "optim.name=adam"], "got 'adam'; did you mean 'adamw'?"),
+    ],
+)
+def test_a_suggestion_is_never_the_name_that_was_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_every_field_has_a_short_option() -> None:
+    infos = list(walk(Config()))
+    assert all(field_path(info.path.rpartition(".")[2], infos) is not None for info in infos)
+    for info in infos:
+        name = "--" + info.path.rpartition(".")[2].replace("_", "-")
+        assert f"'{name}'" not in nearest_option(name, infos, [])

@@ -81,6 +81,11 @@ def _mode(words: Sequence[str]) -> str:
     return ""
 
 
+def _is_name(word: str) -> bool:
+    """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
+    return word != "help" and word[:1].isalpha() and "=" not in word and not detect.is_yml(word)
+
+
 def parse(words: Sequence[str]) -> Request:
     """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
     request, rest = Request(), list(words)
@@ -112,6 +117,9 @@ def parse(words: Sequence[str]) -> Request:
             value = rest.pop(0)
         request.options[name] = value
     if request.options.keys() & {"--help", "--version"}:
+        asked = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0]
+        if not first and _is_name(asked):
+            _command(asked)  # UserError: it is none
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
         return request  # of all else, help alone looks at the config

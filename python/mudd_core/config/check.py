@@ -14,6 +14,7 @@ from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.schema import Config
 from mudd_core.config.streaming import asked_stream_faults
+from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window
 
 # Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
@@ -60,7 +61,8 @@ def _field_fault(info: FieldInfo) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{info.path}: expected a finite number, got {value!r}"
     if info.choices and value not in info.choices:
-        return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'"
+        hint = nearest(str(value), info.choices)
+        return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"
     if isinstance(value, int | float):
         if info.low is not None and not value >= info.low:
             return f"{info.path}: expected at least {info.low:g}, got {value!r}"

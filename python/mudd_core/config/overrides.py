@@ -22,7 +22,21 @@ _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
-_SECTIONS = ("train", "data", "optim", "model", "loss", "eval", "sample", "start", "mesh", "dist")
+_SECTIONS = (
+    "train",
+    "data",
+    "optim",
+    "model",
+    "loss",
+    "eval",
+    "sample",
+    "start",
+    "mesh",
+    "dist",
+    "log",
+    "hub",
+    "storage",
+)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
     ranked = [(like + _NEAR, like, word) for like, word in fields] + [
         (like, like, word) for like, word in others
     ]
+    typed = "--" + name.lstrip("-").replace("_", "-")
+    ranked = [found for found in ranked if found[2] != typed]  # the refused name itself
     _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
     return _question((like, word))
 
