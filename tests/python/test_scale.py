@@ -81,6 +81,14 @@ def test_experts_at_home_pay_and_tensor_does_not() -> None:
     assert not rows["tensor 4"].hidden and rows["tensor 4"].ratio > rows["expert 8"].ratio
 
 
+def test_the_experts_of_a_muddformer_are_on_the_expert_axis() -> None:
+    config = mc.load_config("muddformer/405m_moe.py")
+    shape = models.shape_of(config, config.model)
+    assert (shape.experts, shape.chosen) == (24 * 16 * 3 * 1024 * 1408, 2)
+    dense = mc.load_config("muddformer/405m.py")
+    assert models.shape_of(dense, dense.model).experts == 0
+
+
 def test_a_report_tells_step_memory_mesh_and_its_limits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
