@@ -20,6 +20,7 @@ def get_config() -> Config:
             save_every=500,
             eval_every=13500,
             keep_last=4,
+            keep_every=1000,
             seed=9876,
             precision="bf16",
         ),

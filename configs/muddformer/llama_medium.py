@@ -1,29 +1,21 @@
-"""LlamaMedium, base class of the 2Medium configs: 32,000 ids, sequences of 4,096 (docs/maths/muddformer.md, 3.1)."""
+"""LlamaMedium, base class of the 2Medium configs, with 32,000 ids (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from mudd_core.config import Config, DataConfig, read_config
+from mudd_core.config import Config, DataConfig, EvalConfig, read_config
 
 
 def get_config() -> Config:
-    """8 sequences on each of 8 devices; the schedule of the base file."""
+    """8 sequences on each of 8 devices; the schedule of the 2Medium classes, the periods of the base file."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     return replace(
         base,
         name="llama-medium",
-        model=replace(base.model, vocab_size=32000, max_seq_len=4096, rope_base=500000.0),
+        model=replace(base.model, vocab_size=32000),
         data=DataConfig(
             vocab_size=32000, seed=9876, recipe_text="The Pile", recipe_tokenizer="of 32,000 ids"
         ),
-        train=replace(
-            base.train,
-            steps=440000,
-            batch_size=64,
-            logical_shards=64,
-            seq_len=4096,
-            save_every=250,
-            eval_every=500,
-        ),
-        optim=replace(base.optim, warmup_steps=2200),
+        train=replace(base.train, batch_size=64, logical_shards=64, save_every=250, eval_every=500),
+        eval=EvalConfig(batch_size=1, max_batches=528),
     )

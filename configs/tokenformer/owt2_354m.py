@@ -3,11 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mudd_core.config import Config, read_config
+from mudd_core.config import Config, EvalConfig, read_config
 
 
 def get_config() -> Config:
-    """768 slots of q, k, v and output, 3,072 of the feed-forward; batches of 512 sequences of 1,024 tokens."""
+    """768 slots of q, k, v and output, 3,072 of the feed-forward; batches of 512 sequences of 1,024 tokens.
+
+    A validation takes 100 of these batches.
+    """
     base = read_config(Path(__file__).parent / "150m.py")
     model = replace(base.model, max_seq_len=1024, n_layer=24, d_model=1024, n_head=16, slot_num=768)
     return replace(
@@ -15,5 +18,7 @@ def get_config() -> Config:
         name="tokenformer-owt2-354m",
         model=model,
         data=replace(base.data, recipe_text="OpenWebText2"),
-        train=replace(base.train, batch_size=512, seq_len=1024),
+        train=replace(base.train, steps=600_000, batch_size=512, seq_len=1024, keep_last=6),
+        optim=replace(base.optim, warmup_steps=6000),
+        eval=EvalConfig(batch_size=4, max_batches=100 * 512 // 4),
     )

@@ -133,18 +133,21 @@ void bind_step(py::module_& m) {
       .def_readonly("stopped", &StepReport::stopped)
       .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
   py::class_<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
-      .def(py::init([](const std::string& moment, double beta1, double beta2, double momentum,
-                       double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
+      .def(py::init([](const std::string& moment, double beta1, double beta2, double eps_root, double momentum,
+                       bool nesterov, double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
              return OptimizerSettings{.moment = bind::parse_dtype(moment),
                                       .beta1 = beta1,
                                       .beta2 = beta2,
+                                      .eps_root = eps_root,
                                       .momentum = momentum,
+                                      .nesterov = nesterov,
                                       .muon_momentum = muon_momentum,
                                       .muon_steps = muon_steps,
                                       .muon_adjust_lr = muon_adjust_lr};
            }),
            py::kw_only(), py::arg("moment") = "float32", py::arg("beta1") = 0.9, py::arg("beta2") = 0.95,
-           py::arg("momentum") = 0.9, py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
+           py::arg("eps_root") = 0.0, py::arg("momentum") = 0.9, py::arg("nesterov") = true,
+           py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
            py::arg("muon_adjust_lr") = "match_rms_adamw");
   py::class_<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
       .def(py::init([](std::string optimizer, const OptimizerSettings& settings, double weight_decay,

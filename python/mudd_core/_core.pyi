@@ -478,7 +478,7 @@ class OptimizerSettings:
     """
     Settings of a config; each optimizer reads its own.
     """
-    def __init__(self, *, moment: str = 'float32', beta1: float = 0.9, beta2: float = 0.95, momentum: float = 0.9, muon_momentum: float = 0.95, muon_steps: int = 5, muon_adjust_lr: str = 'match_rms_adamw') -> None:
+    def __init__(self, *, moment: str = 'float32', beta1: float = 0.9, beta2: float = 0.95, eps_root: float = 0.0, momentum: float = 0.9, nesterov: bool = True, muon_momentum: float = 0.95, muon_steps: int = 5, muon_adjust_lr: str = 'match_rms_adamw') -> None:
         ...
 class UpdateGroup:
     """

@@ -34,14 +34,15 @@ OptimizerSettings settings(DType moment = DType::f32) {
   return {.moment = moment, .beta1 = kBeta1, .beta2 = kBeta2, .momentum = kBeta1};
 }
 
-UpdateFactors factors(const Case& c) {
+UpdateFactors factors(const Case& c, const OptimizerSettings& s = settings()) {
   UpdateParameter p;
   p.lr = kLr, p.decay = kDecay;
-  return c.make(settings())->factors(p, 3, kScale);
+  return c.make(s)->factors(p, 3, kScale);
 }
 
 template <class Reference>
-void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference) {
+void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference,
+            const OptimizerSettings& s = settings()) {
   for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
     std::vector<float> w = numbers(1, n), m(w.size());
     auto exact_w = widen(w), exact_m = widen(m);
@@ -50,7 +51,7 @@ void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Referenc
       std::vector<double> g(w.size());
       for (size_t i = 0; i < g.size(); ++i) g[i] = (g0[i] + double(g1[i])) * kScale;
       const float* grads[] = {g0.data(), g1.data()};
-      row.kernels->update(n, w.data(), m.data(), nullptr, grads, 2, factors(optimizer));
+      row.kernels->update(n, w.data(), m.data(), nullptr, grads, 2, factors(optimizer, s));
       reference(n, exact_w.data(), exact_m.data(), g.data());
     }
     CHECK(distance(w, exact_w, w.size()) <= tolerance("optimizer.state"));
@@ -79,6 +80,14 @@ TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
     follow(row, kSgd, [](int64_t n, double* w, double* m, const double* g) {
       reference::sgd(n, w, m, g, kLr, kBeta1, kDecay);
     });
+    OptimizerSettings plain = settings();
+    plain.nesterov = false;
+    follow(
+        row, kSgd,
+        [](int64_t n, double* w, double* m, const double* g) {
+          reference::sgd(n, w, m, g, kLr, kBeta1, kDecay, false);
+        },
+        plain);
   });
 }
 

@@ -97,4 +97,4 @@ def test_the_commands_of_muddformer_train_on_records_of_ids(
     words = MUDDFORMER[number].words
     extra = STREAMS if "model_name=MUDDLlama2Medium" in words else ""
     assert main(with_keys(words, f"{OF_MUDDFORMER} {extra} run_name=mudd")) == 0, capsys.readouterr().err
-    ended(folder / "runs" / "mudd")
+    ended(folder / "mudd")

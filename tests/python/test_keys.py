@@ -43,6 +43,8 @@ CHANGED: dict[str, tuple[tuple[str, ...], str]] = {
     "gradient_accumulation_steps": (MUDD, "2"),
     "use_constant_lr": (MUDD, "True"),
     "opt_type": (MUDD, "sgd"),
+    "nesterov": (MUDD, "False"),
+    "global_parameter_scale": (TOKENS, "2"),
     "dtype": (MUDD, "float32"),
     "enable_dropout": (TOKENS, "False"),
     "eval_batch_num": (TOKENS, "3"),

@@ -12,9 +12,12 @@ import documents
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
+from mudd_core.config.keys import rows_of
+from mudd_core.engine.rates import learning_rate
 from mudd_core.grammars import detect
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Resolved
+from mudd_core.grammars.yml import read_yml
 
 MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
 TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")
@@ -172,7 +175,9 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("dataset_type=tfds",), "dataset_type: there is no tfds here; take dataset_type=grain"),
         (("dataset_type=pretrain_4k",), "dataset_type=pile"),
         (("dataset_type=c5",), "expected pile, grain"),
-        (("adam_eps_root=1e-9",), "adam_eps_root=0"),
+        (("global_parameter_scale=3",), "another power of two, got 3"),
+        (("quantization=int8",), "quantization= (empty)"),
+        (("per_device_batch_size=0.5",), "--devices=2 makes 1 sequence of it"),
         (("weight_dtype=bfloat16",), "weight_dtype=float32"),
         (("dropout_rate=0.1",), "dropout_rate=0"),
         (("eval_shuffle_buffer_size=10",), "eval_shuffle_buffer_size=None"),
@@ -201,6 +206,36 @@ def test_the_class_the_run_and_the_files_have_to_be_named() -> None:
     assert "did you mean 'base_v2.yml'" in refusal("base_v3.yml", *MUDD)
 
 
+def test_a_run_of_an_earlier_version_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    earlier = tmp_path / "runs" / "output"
+    earlier.mkdir(parents=True)
+    words = ("run_name=output", *MUDD[1:])
+    assert resolved("base_v2.yml", *words).workdir == "output"
+    for name in ("config.json", "run.json"):
+        (earlier / name).write_text("{}")
+    found = resolved("base_v2.yml", *words)
+    assert found.workdir == "runs/output"
+    assert "run_name=output: the run in runs/output is taken; a new run is in ./output" in found.notes
+    assert resolved("base_v2.yml", *words, "base_output_directory=x").workdir == "x/output"
+    (tmp_path / "output").mkdir()
+    for name in ("config.json", "run.json"):
+        (tmp_path / "output" / name).write_text("{}")
+    assert resolved("base_v2.yml", *words).workdir == "output"
+
+
+def test_the_scale_of_all_sizes_is_that_of_the_program() -> None:
+    def sizes(scale: int) -> tuple[int, ...]:
+        words = (*MUDD[:2], "model_name=Llama2Medium", f"global_parameter_scale={scale}")
+        model = resolved("base_v2.yml", *words).config.model
+        return tuple(int(getattr(model, name)) for name in ("d_model", "n_head", "d_ff", "n_layer"))
+
+    assert sizes(2) == (1024, 32, 5632, 24)
+    assert sizes(4) == (2048, 32, 5632, 24)
+    assert sizes(8) == (2048, 32, 5632, 48)
+    assert sizes(16) == (2048, 64, 11264, 48)
+
+
 def test_variables_set_keys_and_may_not_repeat_them() -> None:
     found = resolved("base_v2.yml", *MUDD, M_STEPS="7", HARDWARE="tpu")
     assert field(found, "train.steps") == 7 and found.origins["train.steps"].word == "M_STEPS=7"
@@ -214,11 +249,59 @@ def test_the_work_directory() -> None:
     def place(*words: str) -> str:
         return resolved("base_v2.yml", *words, *MUDD[1:]).workdir
 
-    assert place("run_name=a") == "runs/a"
+    assert place("run_name=a") == "a" and place("run_name=./out/") == "out"
     assert place("run_name=a", "base_output_directory=gs://b/") == "gs://b/a"
     assert place("run_name=/x//output/", "base_output_directory=y") == "/x/output"
     assert place("run_name=gs://b/out/") == "gs://b/out"
     assert resolved("base_v2.yml", "run_name=/x//output/", *MUDD[1:]).config.name == "output"
+
+
+def test_the_defaults_of_the_programs_base_files() -> None:
+    keys = {row.name: row.default for row in rows_of("maxtext").values()}
+    values = read_yml("base_v2.yml").values
+    sizes = {
+        "base_emb_dim": 4096, "base_num_query_heads": 32, "base_num_kv_heads": 32, "base_mlp_dim": 5632,
+        "base_num_decoder_layers": 48, "vocab_size": 152_064,
+    }  # fmt: skip
+    assert {name: keys[name] for name in sizes} == sizes == {name: values[name] for name in sizes}
+    assert read_yml("tokenformer.yml").values["logits_dot_in_fp32"] is True
+    assert read_yml("gpt2.yml").values["logits_dot_in_fp32"] is True
+
+
+def test_rates_after_the_schedule_follow_each_program() -> None:
+    short = ("steps=20", "learning_rate_schedule_steps=10")
+    token, mudd = resolved("tokenformer.yml", *TOKENS, *short), resolved("base_v2.yml", *MUDD, *short)
+    assert [learning_rate(token.config, t) > 0 for t in (1, 9, 10, 19)] == [True, True, False, False]
+    assert learning_rate(mudd.config, 10) == learning_rate(mudd.config, 19) == pytest.approx(3e-5)
+    assert (
+        field(resolved("tokenformer.yml", *TOKENS), "optim.after_schedule") == "final"
+    )  # nothing comes after it
+    assert learning_rate(resolved("gpt2.yml", *TOKENS, *short, "use_constant_lr=True").config, 19) == 6e-4
+
+
+def test_sgd_has_momentum_and_no_decay() -> None:
+    found = resolved("tokenformer.yml", *TOKENS, "opt_type=sgd", "momentum=0.8", "nesterov=False")
+    assert field(found, "optim.weight_decay") == 0.0 and field(found, "optim.momentum") == 0.8
+    assert field(found, "optim.nesterov") is False and field(found, "optim.name") == "sgd"
+    assert field(resolved("tokenformer.yml", *TOKENS, "opt_type=sgd"), "optim.nesterov") is True
+    assert field(resolved("base_v2.yml", *MUDD, "adam_eps_root=1e-9"), "optim.eps_root") == 1e-9
+
+
+def test_a_file_without_max_to_keep_keeps_all_checkpoints(tmp_path: Path) -> None:
+    own = tmp_path / "own.yml"
+    values = {
+        name: value for name, value in read_yml("tokenformer.yml").values.items() if name != "max_to_keep"
+    }
+    own.write_text(json.dumps(values))
+    assert field(resolved(str(own), *TOKENS), "train.keep_last") == 0
+    assert field(resolved(str(own), *TOKENS, "max_to_keep=2"), "train.keep_last") == 2
+    assert field(resolved("base_v2.yml", *MUDD), "train.keep_last") == 4
+
+
+def test_a_full_state_continues_at_its_step() -> None:
+    found = resolved("base_v2.yml", *MUDD, "load_full_state_path=w")
+    assert field(found, "start.keep_optimizer") is True and field(found, "start.keep_step") is True
+    assert field(resolved("base_v2.yml", *MUDD, "load_parameters_path=w"), "start.keep_step") is False
 
 
 def test_keys_that_do_nothing_here_are_noted_when_typed() -> None:
@@ -227,6 +310,20 @@ def test_keys_that_do_nothing_here_are_noted_when_typed() -> None:
     assert "16 devices made 512" in resolved("tokenformer.yml", *TOKENS, "per_device_batch_size=32").notes[0]
     loud = resolved("base_v2.yml", *MUDD, "remat_policy=minimal", "ici_data_parallelism=-1", "hardware=cpu")
     assert len(loud.notes) == 3
+
+
+def test_the_keys_of_the_programs_own_files_are_all_known() -> None:
+    for word in (
+        "attention=flash",
+        "profiler=xplane",
+        "base_mlp_dim=3072",
+        "hf_path=parquet",
+        "mesh_axes=[]",
+    ):
+        notes = resolved("tokenformer.yml", *TOKENS, word).notes
+        assert [note for note in notes if note.startswith(f"{word}: ")] or word == "base_mlp_dim=3072"
+    assert "docs/coming-from/tokenformer.md has the keys" in refusal("tokenformer.yml", *TOKENS, "zzzzzz=1")
+    assert "docs/coming-from/tokenformer.md has the keys" in refusal("gpt2.yml", *TOKENS, "zzzzzz=1")
 
 
 def test_fields_of_ours_may_stand_beside() -> None:

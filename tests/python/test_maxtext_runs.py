@@ -40,7 +40,7 @@ def test_a_command_trains_resumes_and_validates(
     assert main([*words, "train.stop_at=0"]) == 0
     trained = capsys.readouterr()
     assert "completed step: 4," in trained.out and "completed step: 2," not in trained.out
-    saved = json.loads((tmp_path / "runs" / "mine" / "config.json").read_text())
+    saved = json.loads((tmp_path / "mine" / "config.json").read_text())
     assert saved["train"]["steps"] == 4 and saved["log"]["style"] == "maxtext"
     assert main(words) == 0
     assert "holds a finished run" in capsys.readouterr().out

@@ -77,6 +77,27 @@ def test_steps_follow_the_formulas(name: str) -> None:
             np.testing.assert_allclose(plain.parameters[key], leaf.detach().numpy(), atol=1e-5, err_msg=key)
 
 
+@pytest.mark.parametrize("options", [{"name": "sgd", "nesterov": False}, {"name": "adamw", "eps_root": 1e-3}])
+def test_options_of_maxtext_follow_the_formulas(options: dict[str, Any]) -> None:
+    model, cfg, params = make(NAME)
+    engine = Engine(config(**options), model)
+    want = {key: np.asarray(value, np.float64) for key, value in params.items()}
+    first, second = ({key: np.zeros_like(value) for key, value in want.items()} for _ in range(2))
+    for step, batch in enumerate(batches(3)):
+        assert engine.train_step(step, LR, batch).finite
+        for key, g in clipped(want, cfg, batch).items():
+            if options["name"] == "sgd":
+                want[key], first[key] = numpy_updates.sgd(
+                    want[key], g, first[key], lr=LR, momentum=0.9, decay=0.1 * LR, nesterov=False
+                )
+            else:
+                want[key], first[key], second[key] = numpy_updates.adamw(
+                    want[key], first[key], second[key], g, step + 1, LR, decay=0.1, eps_root=1e-3
+                )
+    for key, value in want.items():
+        np.testing.assert_allclose(model.parameters[key], value, atol=1e-5, err_msg=key)
+
+
 def weights_after(steps: int, **optim: Any) -> tuple[Model, Engine]:
     model, _, _ = make(NAME)
     engine = Engine(config(**optim), model)

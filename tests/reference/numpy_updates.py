@@ -33,10 +33,11 @@ def adamw(
     eps: float = 1e-8,
     decay: float = 0.0,
     grad_scale: float = 1.0,
+    eps_root: float = 0.0,
 ) -> tuple[F64, F64, F64]:
     """One decoupled AdamW update (Loshchilov and Hutter 2019); step counts from 1. Returns (w, m, v).
 
-    w <- w - lr * (mhat / (sqrt(vhat) + eps) + decay * w), decay applied to the old w as in torch.optim.AdamW.
+    w <- w - lr * (mhat / (sqrt(vhat + eps_root) + eps) + decay * w), decay applied to the old w as in torch.
     """
     g = f64(grad) * grad_scale
     w_ = f64(w) * (1.0 - lr * decay)
@@ -44,7 +45,7 @@ def adamw(
     v_ = beta2 * f64(v) + (1.0 - beta2) * g * g
     m_hat = m_ / (1.0 - beta1**step)
     v_hat = v_ / (1.0 - beta2**step)
-    return w_ - lr * m_hat / (np.sqrt(v_hat) + eps), m_, v_
+    return w_ - lr * m_hat / (np.sqrt(v_hat + eps_root) + eps), m_, v_
 
 
 def adamw_arrays(
@@ -86,9 +87,16 @@ def lion(
 
 
 def sgd(
-    w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, momentum: float, decay: float
+    w: ArrayLike,
+    grad: ArrayLike,
+    m: ArrayLike,
+    lr: float,
+    momentum: float,
+    decay: float,
+    nesterov: bool = True,
 ) -> tuple[F64, F64]:
-    """One update of SGD with Nesterov momentum: (w, m). decay is the share of w taken away."""
+    """One update of SGD with momentum, by default Nesterov's: (w, m). decay is the share of w taken away."""
     w_, g = f64(w), f64(grad)
     m_ = np.asarray(momentum * f64(m) + g)
-    return np.asarray(w_ - lr * (g + momentum * m_) - decay * w_), m_
+    step = g + momentum * m_ if nesterov else m_
+    return np.asarray(w_ - lr * step - decay * w_), m_

@@ -46,7 +46,9 @@ struct UpdateParameter {
 struct OptimizerSettings {
   DType moment = DType::f32;         // type of the first moment: f32 or bf16
   double beta1 = 0.9, beta2 = 0.95;  // adamw, lion
+  double eps_root = 0;               // adamw
   double momentum = 0.9;             // sgd
+  bool nesterov = true;              // sgd
   double muon_momentum = 0.95;
   int muon_steps = 5;  // of Newton and Schulz's iteration
   std::string muon_adjust_lr = "match_rms_adamw";

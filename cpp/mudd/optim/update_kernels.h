@@ -11,7 +11,8 @@ namespace mudd {
 // The rounded scalars of an elementwise update; each optimizer reads some of them.
 struct UpdateFactors {
   float grad_scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, momentum = 0;
-  float decay = 0, step_size = 0, root_scale = 1, eps = 0;
+  float decay = 0, step_size = 0, root_scale = 1, eps = 0, eps_root = 0;
+  bool nesterov = true;
 };
 
 // n contiguous elements; v is not touched by optimizers with one moment. False: a number that was written is not

@@ -12,9 +12,9 @@ from mudd_core.config.fields import walk
 from mudd_core.config.tool_arguments import WIDTH, folded
 
 _TEXT = {
-    "train": """Trains the model of the config on its text, or goes on with the run that the work directory holds:
-the same command resumes, with the same bits. Ctrl-C (or SIGTERM, or a file STOP in the work directory) saves the last
-whole step and exits with code 75. A first start also trains a tokenizer and builds a token cache.""",
+    "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
+SIGTERM, or a file STOP in the work directory) saves the last whole step and exits with code 75. A first start also
+trains a tokenizer and builds a token cache.""",
     "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. The run is the one in
 --workdir, or the one in the default folder of --config. Its saved config is used; overrides may set what may change on
 resume.""",
@@ -58,6 +58,7 @@ _CODES = {
 
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
 _HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
+_OF_TRAIN = (*JOB_OPTIONS, "--devices")
 
 
 def short_usage() -> str:
@@ -90,8 +91,8 @@ def main_help() -> str:
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",
-        *_option_lines(name for name in OPTIONS if name not in (*JOB_OPTIONS, "--split", "--tokenizer")),
-        f"  {' '.join(JOB_OPTIONS)}: train --help; --split: validate --help; --tokenizer: sample --help",
+        *_option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, "--split", "--tokenizer")),
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; sample: --tokenizer",
         "",
         "examples:",
         *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1])),

@@ -51,6 +51,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "start the ranks again so often after a lost rank or host; default 0",
         ("train",),
     ),
+    "--devices": (
+        "N",
+        "multiply the per_device_* batches of MaxText's and clm's commands; default 1",
+        ("train",),
+    ),
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text; default a new document", ("sample",)),

@@ -9,8 +9,10 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import mudd_core
 from mudd_core.base.errors import UserError
@@ -61,19 +63,39 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _run_file(path: Path) -> object:
+def run_module(path: Path, known: Mapping[str, object] | None = None) -> ModuleType:
+    """Run a Python file; it counts among the files read. known: names that it may use without importing them."""
+    files_read.append(path)
+    return _run_file(path, known)
+
+
+def _run_file(path: Path, known: Mapping[str, object] | None = None) -> ModuleType:
     spec = importlib.util.spec_from_file_location("mudd_config_" + path.stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"[config] {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
+    vars(module).update(known or {})
+    with _failing_in(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _config_of(path: Path) -> object:
+    """What get_config() of a Python file returns."""
+    maker = getattr(_run_file(path), "get_config", None)
+    if not callable(maker):
+        raise UserError(f"[config] {path}: expected a function get_config()")
+    with _failing_in(path):
+        return maker()
+
+
+@contextmanager
+def _failing_in(path: Path) -> Iterator[None]:
+    """Turn what a user's file raises into UserError; write no bytecode for it."""
     wrote = sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # a config folder may be read-only, and edits must count at once
     try:
-        spec.loader.exec_module(module)
-        maker = getattr(module, "get_config", None)
-        if not callable(maker):
-            raise UserError(f"[config] {path}: expected a function get_config()")
-        return maker()
+        yield
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -102,7 +124,7 @@ def run_for_effect(path: str | Path) -> None:
 def file_result(file: Path) -> object:
     """What get_config() of a Python file returns: a Config, or what an original program takes."""
     files_read.append(file)
-    return _run_file(file)
+    return _config_of(file)
 
 
 def read_config(path: str | Path) -> Config:
@@ -114,7 +136,7 @@ def read_config(path: str | Path) -> Config:
             return from_dict(json.loads(read_text(file)))
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"[config] {file}: {error}") from error
-    config = _run_file(file)
+    config = _config_of(file)
     if not isinstance(config, Config):
         raise UserError(f"[config] {file}: get_config(): expected a Config, got {type(config).__name__}")
     return config

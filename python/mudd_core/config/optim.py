@@ -26,7 +26,13 @@ class OptimConfig:
         0.95, "decay of the second moment; lion: of its moment", low=0.0, high=1.0, flags=("adamw_beta2",)
     )
     momentum: float = opt(0.9, "sgd: fraction of its moment that stays", low=0.0, high=1.0)
+    nesterov: bool = opt(
+        True, "sgd: step along gradient + momentum x moment; false: along the moment", later=True
+    )
     eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
+    eps_root: float = opt(
+        0.0, "adamw: added to the bias-corrected second moment below its root", low=0.0, later=True
+    )
     moment_dtype: str = opt(
         "fp32", "how the first moment is stored; bf16 is rounded after the update was formed",
         choices=("fp32", "bf16"),
@@ -56,8 +62,12 @@ class OptimConfig:
     )  # fmt: skip
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
     schedule_steps: int = opt(
-        0, "updates of warm-up and decay together; behind them the last rate holds; 0 = train.steps", "steps", low=0,
+        0, "updates of warm-up and decay together, then optim.after_schedule; 0 = train.steps", "steps", low=0,
         later=True,
+    )  # fmt: skip
+    after_schedule: str = opt(
+        "final", "rate of updates after optim.schedule_steps: final, the last rate holds; zero",
+        choices=("final", "zero"), later=True,
     )  # fmt: skip
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of the schedule", "steps", low=0)
     muon_momentum: float = opt(

@@ -80,6 +80,8 @@ def core_groups(groups: list[ParameterGroup], config: Config) -> list[Any]:
                 moment=moment,
                 muon_steps=optim.muon_steps,
                 muon_adjust_lr=optim.muon_adjust_lr,
+                eps_root=optim.eps_root,
+                nesterov=optim.nesterov,
                 **group.settings,
             ),
             weight_decay=group.weight_decay,

@@ -20,6 +20,8 @@ def learning_rate(config: Config, t: int) -> float:
     from mudd_core import _core
 
     optim = config.optim
+    if optim.after_schedule == "zero" and t >= config.schedule_steps:
+        return 0.0
     rate: float = _core.learning_rate(
         optim.schedule,
         t,

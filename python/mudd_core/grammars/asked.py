@@ -11,7 +11,8 @@ class Asked:
     """A command line in parts.
 
     command: the first argument if it is a command, else empty. config: value of --config, or a first argument that is
-    a yml file. options: other options of this program (cli/names.py). words: all else, as typed.
+    a yml file. options: other options of this program (cli/names.py). words: all else, as typed. notes: lines for the
+    user about what was dropped before.
     """
 
     command: str = ""
@@ -19,3 +20,4 @@ class Asked:
     words: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from mudd_core.config.fields import FieldInfo, replace_path, walk
 from mudd_core.config.keys import rows_of
 from mudd_core.config.overrides import field_path
 from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.devices import refuse_devices
 from mudd_core.grammars.resolved import Resolved
 
 # First arguments that are commands of one grammar only.
@@ -25,6 +26,13 @@ _YML = (".yml", ".yaml")
 def is_yml(word: str) -> bool:
     """Whether an argument names a yml file, by its ending."""
     return "=" not in word and not word.startswith("-") and word.endswith(_YML)
+
+
+def drop_program(words: list[str]) -> list[str]:
+    """Remove the original program's own file (MaxText/train.py) in front of its yml file; a note on it."""
+    if len(words) > 1 and words[0].rpartition("/")[2] == "train.py" and is_yml(words[1]):
+        return [f"'{words.pop(0)}': dropped; this program takes its place"]
+    return []
 
 
 def grammar_of(asked: Asked) -> str:
@@ -46,6 +54,7 @@ def grammar_of(asked: Asked) -> str:
 def resolve(asked: Asked) -> Resolved | None:
     """The command in another program's grammar as an ordinary config, not checked yet; None if it is in ours."""
     name = grammar_of(asked)
+    refuse_devices(name, asked.options)
     if not name:
         return None
     module = importlib.import_module(f"mudd_core.grammars.{name}")

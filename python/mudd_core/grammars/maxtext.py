@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig
@@ -12,23 +13,28 @@ from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys.environment import environment_notes
 from mudd_core.config.keys.maxtext import CLASS, EVALUATES, FOLDER, RUN
-from mudd_core.config.keys.maxtext_model import BLOCK, CLASSES
+from mudd_core.config.keys.maxtext_classes import CLASSES
+from mudd_core.config.keys.maxtext_model import BLOCK, scaled
+from mudd_core.config.keys.maxtext_training import KEEP
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.devices import devices_of, ranks_of
+from mudd_core.grammars.maxtext_batch import batch_notes, of_all_devices
+from mudd_core.grammars.maxtext_classes import class_of
 from mudd_core.grammars.resolved import Origin, Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, require_taken, with_own_words
 from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
 
 _GRAMMAR, _PREFIX = "maxtext", "M_"
-_PAGES = "; docs/coming-from/muddformer.md has the keys, and our fields are section.field=value"
 
 
 def resolve(asked: Asked) -> Resolved:
     """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
     rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
-    typed, own, notes = _split(asked, rows)
-    notes += yml.twice
+    devices, ranks = devices_of(asked.options), ranks_of(asked.options, asked.environment)
+    typed, own, notes = _split(asked, rows, _page(yml))
+    notes = [*asked.notes, *notes, *yml.twice]
     if yml.unknown(rows):
         notes.append(f"{yml.files[0]}: keys that mean nothing here: {', '.join(yml.unknown(rows))}")
     settings = {
@@ -36,7 +42,8 @@ def resolve(asked: Asked) -> Resolved:
         for name, value in yml.values.items()
         if name in rows
     }
-    settings = _with_class(settings, typed, yml)
+    settings.setdefault(KEEP, Setting(None))
+    settings = _with_class(settings, typed, yml, rows)
     for name, (word, text) in typed.items():
         before = settings.get(name, Setting(rows[name].default, rows[name].default))
         value = typed_value(name, before.value, rows[name].default, text)
@@ -46,7 +53,10 @@ def resolve(asked: Asked) -> Resolved:
     for name, setting in settings.items():
         require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
     _refuse_foreign(settings, yml)
-    applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), settings, _of_model)
+    whole = of_all_devices(settings, devices)
+    applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), whole, _of_model)
+    notes += batch_notes(settings, devices, ranks)
+    workdir, moved = _workdir(settings)
     _add_model_origins(applied, rows, settings)
     applied = with_own_words(_GRAMMAR, applied, own)
     evaluates = settings.get(EVALUATES)
@@ -54,9 +64,14 @@ def resolve(asked: Asked) -> Resolved:
         grammar=_GRAMMAR,
         config=applied.config,
         command=asked.command or ("validate" if evaluates and evaluates.value else "train"),
-        workdir=asked.options.get("--workdir", "") or _workdir(settings),
+        workdir=asked.options.get("--workdir", "") or workdir,
         origins=applied.origins,
-        notes=[*notes, *dict.fromkeys(applied.notes), *environment_notes(dict(asked.environment))],
+        notes=[
+            *notes,
+            *([] if "--workdir" in asked.options else moved),
+            *dict.fromkeys(applied.notes),
+            *environment_notes(dict(asked.environment)),
+        ],
         files=list(yml.files),
         style=_GRAMMAR,
     )
@@ -65,7 +80,13 @@ def resolve(asked: Asked) -> Resolved:
 Typed = dict[str, tuple[str, str]]  # word and value by key
 
 
-def _split(asked: Asked, rows: Mapping[str, Row]) -> tuple[Typed, list[str], list[str]]:
+def _page(yml: Yml) -> str:
+    """Where the keys of a base file are listed."""
+    name = "muddformer" if yml.values.get(BLOCK, "llama2") == "llama2" else "tokenformer"
+    return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
+
+
+def _split(asked: Asked, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
     """(keys that are typed or set by a variable, words about fields of ours, notes)."""
     typed, own, notes = Typed(), list[str](), list[str]()
     words = list(asked.words)
@@ -81,16 +102,16 @@ def _split(asked: Asked, rows: Mapping[str, Row]) -> tuple[Typed, list[str], lis
         elif not equals:
             raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
         elif name not in rows:
-            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows) or _PAGES}")
+            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows) or page}")
         elif name in typed:
             raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {word}")
         else:
             typed[name] = (word, text)
-    _add_variables(asked.environment, rows, typed)
+    _add_variables(asked.environment, rows, typed, page)
     return typed, own, notes
 
 
-def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], typed: Typed) -> None:
+def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], typed: Typed, page: str) -> None:
     for variable, text in sorted(environment.items()):
         if not variable.startswith(_PREFIX):
             continue
@@ -98,14 +119,16 @@ def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], type
         if not name or variable != variable.upper() or name not in rows:
             known = (_PREFIX + key.upper() for key in rows)
             raise UserError(
-                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known) or _PAGES}"
+                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known) or page}"
             )
         if name in typed:
             raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {variable}={text}")
         typed[name] = (f"{variable}={text}", text)
 
 
-def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[str, Setting]:
+def _with_class(
+    settings: dict[str, Setting], typed: Typed, yml: Yml, rows: Mapping[str, Row]
+) -> dict[str, Setting]:
     """The settings with those of the class that the command names; a base file of classes asks for one."""
     if settings.get(BLOCK, Setting("llama2")).value != "llama2":
         if CLASS in typed and typed[CLASS][1] != "default":
@@ -114,13 +137,12 @@ def _with_class(settings: dict[str, Setting], typed: Typed, yml: Yml) -> dict[st
             )
         return settings
     word, name = typed.get(CLASS, ("", str(settings.get(CLASS, Setting("")).value)))
-    if name not in CLASSES:
-        hint = nearest(name, CLASSES) if word else f"; add {CLASS}={next(iter(CLASSES))} or another"
-        raise UserError(f"[{_GRAMMAR}] {CLASS}: expected one of {', '.join(CLASSES)}, got '{name}'{hint}")
+    hint = "" if word else f"; add {CLASS}={next(iter(CLASSES))} or another"
+    values, place = class_of(name, yml.files[0], rows, hint)
     result = dict(settings)
-    for key, value in CLASSES[name].items():
+    for key, value in values.items():
         default = settings[key].default if key in settings else None
-        result[key] = Setting(value, default, f"class {name}")
+        result[key] = Setting(value, default, place)
     return result
 
 
@@ -142,7 +164,7 @@ def _of_model(row: Row) -> bool:
 def _model(settings: Mapping[str, Setting]) -> ModelConfig:
     values: dict[str, Value] = {name: setting.value for name, setting in settings.items()}
     try:
-        return model_of(values)
+        return model_of(scaled(values))
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -156,11 +178,19 @@ def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapp
             applied.origins[path] = Origin(setting.default, setting.file, setting.word)
 
 
-def _workdir(settings: Mapping[str, Setting]) -> str:
-    """The run's folder below that of all runs; a name that is absolute or a URL is taken alone."""
+def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:
+    """The run's folder below that of all runs, and a note on it; a name that is absolute or a URL is taken alone."""
     name, base = (str(settings.get(key, Setting("")).value or "") for key in (RUN, FOLDER))
     if "://" in name:
-        return name.rstrip("/")
-    if posixpath.isabs(name):
-        return posixpath.normpath(name)
-    return f"{(base or 'runs').rstrip('/')}/{posixpath.normpath(name)}"
+        return name.rstrip("/"), []
+    plain = posixpath.normpath(name)
+    if base and not posixpath.isabs(name):
+        return f"{base.rstrip('/')}/{plain}", []
+    earlier = f"runs/{plain}"  # of earlier versions of this program
+    if not _holds_run(earlier) or _holds_run(plain):
+        return plain, []
+    return earlier, [f"{RUN}={name}: the run in {earlier} is taken; a new run is in ./{plain}"]
+
+
+def _holds_run(folder: str) -> bool:
+    return Path(folder, "config.json").is_file() and Path(folder, "run.json").is_file()

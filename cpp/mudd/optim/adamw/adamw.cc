@@ -42,7 +42,8 @@ class Adamw final : public Elementwise {
             .decay = static_cast<float>(p.decay),
             .step_size = static_cast<float>(p.lr / first),
             .root_scale = static_cast<float>(1 / math::sqrt(second)),
-            .eps = static_cast<float>(p.eps)};
+            .eps = static_cast<float>(p.eps),
+            .eps_root = static_cast<float>(settings_.eps_root * second)};
   }
 };
 

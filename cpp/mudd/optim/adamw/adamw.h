@@ -6,9 +6,11 @@
 //   m = fma(1 - beta1, g, beta1 * m)
 //   v = fma((1 - beta2) * g, g, beta2 * v)
 //   w = fma(-decay, w, w)
-//   w = fma(-(lr / bias_correction1), m / fma(sqrt(v), 1 / sqrt(bias_correction2), eps), w)
-// The scalars 1 - beta, lr / bias_correction1 and 1 / sqrt(bias_correction2) are formed in double, then rounded.
-// A bf16 first moment is rounded when it is stored; the update uses the unrounded one (docs/maths/mup.md, 2.2).
+//   w = fma(-(lr / bias_correction1), m / fma(sqrt(v + r), 1 / sqrt(bias_correction2), eps), w)
+// r = eps_root * bias_correction2: the epsilon below the root of the bias-corrected v (optax), 0 in the node.
+// The scalars 1 - beta, lr / bias_correction1, r and 1 / sqrt(bias_correction2) are formed in double, then
+// rounded. A bf16 first moment is rounded when it is stored; the update uses the unrounded one
+// (docs/maths/mup.md, 2.2).
 //
 // Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second. Options lr,
 // beta1, beta2, eps, decay (fraction of w taken away, not multiplied by lr), step (number of the update, from 1).

@@ -11,6 +11,7 @@ bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads,
   const Vec beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
   const Vec beta2 = Vec::set1(f.beta2), rest2 = Vec::set1(f.one_minus_beta2), decay = Vec::set1(f.decay);
   const Vec step = Vec::set1(f.step_size), root = Vec::set1(f.root_scale), eps = Vec::set1(f.eps);
+  const Vec below = Vec::set1(f.eps_root);
   FiniteCheck check;
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec mean = fma(rest1, g, beta1 * load(m + i, lanes));
@@ -19,7 +20,7 @@ bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads,
     store(v + i, square, lanes);
     const Vec old = load(w + i, lanes);
     const Vec decayed = fnma(decay, old, old);
-    const Vec next = fnma(step, mean / fma(sqrt(square), root, eps), decayed);
+    const Vec next = fnma(step, mean / fma(sqrt(square + below), root, eps), decayed);
     store(w + i, next, lanes);
     check.see(next, as_stored(m, mean), square, lanes);
   });

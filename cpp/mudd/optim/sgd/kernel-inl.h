@@ -12,7 +12,8 @@ bool update(int64_t n, float* w, Moment* m, float*, const float* const* grads, i
   FiniteCheck check;
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec old = load(w + i, lanes), moment = fma(momentum, load(m + i, lanes), g);
-    const Vec next = fnma(step, fma(momentum, moment, g), fnma(decay, old, old));
+    const Vec direction = f.nesterov ? fma(momentum, moment, g) : moment;
+    const Vec next = fnma(step, direction, fnma(decay, old, old));
     store(m + i, moment, lanes);
     store(w + i, next, lanes);
     check.see(next, as_stored(m, moment), lanes);

@@ -1,4 +1,4 @@
-// sgd with Nesterov momentum as the formula reads, in double.
+// sgd with momentum, by default Nesterov's, as the formula reads, in double.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 namespace mudd::reference {
 
 // One update of n elements with the summed gradient g; decay is the share of w taken away.
-inline void sgd(int64_t n, double* w, double* m, const double* g, double lr, double momentum, double decay) {
+inline void sgd(int64_t n, double* w, double* m, const double* g, double lr, double momentum, double decay,
+                bool nesterov = true) {
   for (int64_t i = 0; i < n; ++i) {
     m[i] = momentum * m[i] + g[i];
-    w[i] = w[i] - lr * (g[i] + momentum * m[i]) - decay * w[i];
+    w[i] = w[i] - lr * (nesterov ? g[i] + momentum * m[i] : m[i]) - decay * w[i];
   }
 }
 

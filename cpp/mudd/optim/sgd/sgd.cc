@@ -25,7 +25,8 @@ class Sgd final : public Elementwise {
     return {.grad_scale = static_cast<float>(grad_scale),
             .momentum = static_cast<float>(settings_.momentum),
             .decay = static_cast<float>(p.decay),
-            .step_size = static_cast<float>(p.lr)};
+            .step_size = static_cast<float>(p.lr),
+            .nesterov = settings_.nesterov};
   }
 };
 

@@ -4,7 +4,7 @@
 // Per element, in this order of fp32 roundings:
 //   m = fma(momentum, m, g)                 g the summed gradient times grad_scale, as in adamw
 //   w = fma(-decay, w, w)                   decoupled, unlike torch's weight_decay
-//   w = fma(-lr, fma(momentum, m, g), w)
+//   w = fma(-lr, fma(momentum, m, g), w)   without Nesterov's look ahead (settings): w = fma(-lr, m, w)
 //
 // Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, momentum, decay
 // (fraction of w that is removed, not multiplied by lr). Backward, dy and dm the gradients of the outputs:

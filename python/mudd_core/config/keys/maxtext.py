@@ -6,6 +6,7 @@ import posixpath
 
 from mudd_core.config.fields import Scalar
 from mudd_core.config.keys.maxtext_model import MODEL
+from mudd_core.config.keys.maxtext_noted import NOTED
 from mudd_core.config.keys.maxtext_training import TRAINING
 from mudd_core.config.keys.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 
@@ -18,7 +19,15 @@ RUN, FOLDER, CLASS, BASE_FILE, EVALUATES = (
     "base_config",
     "only_eval",
 )
-_PIPELINES = {"pile": "pile", "grain": "pack", "hf": "pack", "c4_mlperf": "blocks", "synthetic": "synthetic"}
+DATASET = "dataset_type"
+_PIPELINES = {
+    "pile": "pile",
+    "grain": "pack",
+    "hf": "pack",
+    "megatron": "megatron",
+    "c4_mlperf": "blocks",
+    "synthetic": "synthetic",
+}
 _INSTEAD = {
     "tfds": "take dataset_type=grain with grain_train_files=FILES, or hf with dataset_path=FILES",
     "pretrain_4k": "take dataset_type=pile with dataset_path=FOLDER of the TFRecord files",
@@ -90,17 +99,11 @@ def _hardware(values: Values) -> str:
 
 _RUN = (
     mapped(NAME, RUN, "", "name", WORKDIR, text=f"the folder below {FOLDER}", convert=_name),
-    mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = runs"),
+    mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = the current folder"),
     mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings go over those of the yml file"),
     mapped(NAME, BASE_FILE, "", text="yml file that this one goes over"),
     Row(NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware),
-    *(
-        noted(NAME, name, default, "nothing is compiled ahead of time here")
-        for name, default in (("compile_topology", ""), ("compile_topology_num_slices", -1))
-    ),
     noted(NAME, "async_checkpointing", True, "checkpoints are written by the training process itself"),
-    noted(NAME, "scan_layers", True, "layers are never stacked here; the results are the same"),
-    noted(NAME, "param_scan_axis", 1, "layers are never stacked here; the results are the same"),
     noted(NAME, "remat_policy", "full", "train.recompute=true trades time for memory here; the bits stay"),
     noted(NAME, "logits_dot_in_fp32", False, "logits are always summed in fp32"),
     *(
@@ -123,8 +126,8 @@ _DATA = (
         "are for validation", convert=_eval_match,
     ),
     mapped(
-        NAME, "dataset_type", "pretrain_4k", "data.pipeline",
-        text="pile; grain and hf are pack; c4_mlperf is blocks; synthetic; FILE.py:reader",
+        NAME, DATASET, "pretrain_4k", "data.pipeline",
+        text="pile; megatron (.idx and .bin); grain and hf are pack; c4_mlperf is blocks; synthetic; FILE.py:reader",
         convert=lambda values: {"data.pipeline": _pipeline(values)},
     ),
     mapped(NAME, "grain_worker_count", 1, "data.workers"),
@@ -149,4 +152,4 @@ _DATA = (
     ),
 )  # fmt: skip
 
-ROWS: tuple[Row, ...] = (*_RUN, *_DATA, *TRAINING, *MODEL)
+ROWS: tuple[Row, ...] = (*_RUN, *_DATA, *TRAINING, *MODEL, *NOTED)

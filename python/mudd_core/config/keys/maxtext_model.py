@@ -1,16 +1,16 @@
-"""Keys of MaxText's forks about the model, and the classes of MUDDFormer's base file.
+"""Keys of MaxText's forks about the model.
 
 The value of each goes to mudd_core.interop.maxtext_model, which reads settings of loaded weights too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from mudd_core.config.keys.row import Row, Value, mapped, noted, refused
+from mudd_core.config.keys.row import Row, Value, Values, mapped, noted, refused
 
 _NAME = "maxtext"
 BLOCK = "decoder_block"  # decides which of the other keys there are
+_SCALE = "global_parameter_scale"
+_SCALES = [2**power for power in range(16)]
 
 
 def _model(name: str, default: Value, field: str, text: str = "") -> Row:
@@ -19,15 +19,25 @@ def _model(name: str, default: Value, field: str, text: str = "") -> Row:
 
 MODEL: tuple[Row, ...] = (
     _model(BLOCK, "llama2", "family", "llama2, tokenformer or gpt3 (the baseline of gpt2.yml)"),
-    _model("base_emb_dim", 2048, "d_model"),
-    _model("base_num_query_heads", 16, "n_head"),
-    _model("base_num_kv_heads", 16, "n_kv_head"),
-    _model("base_mlp_dim", 7168, "d_ff", "not of decoder_block=tokenformer, whose slots count"),
-    _model("base_num_decoder_layers", 16, "n_layer"),
+    _model("base_emb_dim", 4096, "d_model"),
+    _model("base_num_query_heads", 32, "n_head"),
+    _model("base_num_kv_heads", 32, "n_kv_head"),
+    _model("base_mlp_dim", 5632, "d_ff", "not of decoder_block=tokenformer, whose slots count"),
+    _model("base_num_decoder_layers", 48, "n_layer"),
     _model("head_dim", 128, "d_head"),
-    _model("vocab_size", 32_000, "vocab_size"),
+    _model("vocab_size", 152_064, "vocab_size"),
     _model("mlp_activations", ["silu", "linear"], "mlp_activation"),
-    refused(_NAME, "global_parameter_scale", 1, "give the sizes themselves: base_emb_dim, base_mlp_dim, ..."),
+    mapped(
+        _NAME,
+        _SCALE,
+        1,
+        "model.d_model",
+        "model.n_head",
+        "model.n_kv_head",
+        "model.d_ff",
+        "model.n_layer",
+        text="a power of two: 2 doubles heads and MLP width, 4 the width too, 8 the layers too",
+    ),
     _model("logits_via_embedding", False, "tie_embeddings"),
     _model("normalize_embedding_logits", True, "normalize_logits", "of tied ones"),
     _model("rope_max_timescale", 500_000, "rope_base"),
@@ -64,57 +74,23 @@ MODEL: tuple[Row, ...] = (
     _model("trainable_position_size", None, "positions", "above 0: learned ones are added"),
 )
 
-_LLAMA: dict[str, Value] = {
-    "base_emb_dim": 1024,
-    "base_num_query_heads": 16,
-    "base_num_kv_heads": 16,
-    "base_mlp_dim": 2816,
-    "base_num_decoder_layers": 24,
-    "head_dim": 64,
-    "vocab_size": 32_000,
-    "per_device_batch_size": 8.0,
-}
-_LLAMA2: dict[str, Value] = _LLAMA | {
-    "vocab_size": 50_432,
-    "per_device_batch_size": 32.0,
-    "eval_per_device_batch_size": 32.0,
-    "max_target_length": 2049,
-    "dataset_type": "pile",
-    "iter_file_nums": 2,
-    "learning_rate_schedule_steps": 13_500,
-    "warmup_steps_fraction": 0.01,
-    "eval_interval": 13_500,
-    "eval_loop_num_batches": 162,
-    "checkpoint_period": 500,
-    "log_period": 25,
-    "scan_layers": False,
-    "rope_max_timescale": 10_000,
-}
-CLASSES: Mapping[str, Mapping[str, Value]] = {
-    "LlamaMedium": _LLAMA,
-    "Llama2Medium": _LLAMA2,
-    "MUDDLlama2Medium": {
-        **_LLAMA2,
-        "dense_conn": True,
-        "dynamic_mlp_dim": True,
-        "dynamic_dense_type": "qkvm",
-        "dynamic_dense_act_cls": "gelu",
-        "dynamic_dense_fix_last_layer": True,
-        "dynamic_dense_hidden_expand": [*[1] * 23, 4],
-        "dynamic_dense_hidden_round": True,
-        "ddw_gen_pattern": "q,k,v,m",
-        "ddw_gen_chunk_size": None,
-        "mudd_prenorm": True,
-        "mudd_postnorm": True,
-    },
-    "Llama7B": _LLAMA
-    | {
-        "base_emb_dim": 4096,
-        "base_num_query_heads": 32,
-        "base_num_kv_heads": 32,
-        "base_mlp_dim": 11_008,
-        "base_num_decoder_layers": 32,
-        "head_dim": 128,
-        "per_device_batch_size": 1.0,
-    },
-}
+
+def scaled(values: Values) -> dict[str, Value]:
+    """The keys with the sizes that global_parameter_scale makes of base_*; ValueError for no power of two."""
+    scale, result = values.get(_SCALE), dict(values)
+    if scale is None:
+        return result
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or scale not in _SCALES:
+        raise ValueError(f"[{_NAME}] {_SCALE}: expected 1, 2, 4 or another power of two, got {scale!r}")
+    thirds, rest = divmod(_SCALES.index(int(scale)), 3)
+    for name, power in (
+        ("base_emb_dim", thirds + (rest > 1)),
+        ("base_num_query_heads", thirds + (rest > 0)),
+        ("base_num_kv_heads", thirds + (rest > 0)),
+        ("base_mlp_dim", thirds + (rest > 0)),
+        ("base_num_decoder_layers", thirds),
+    ):
+        if isinstance(size := result.get(name), int | float):
+            result[name] = size * 2**power
+    result[_SCALE] = 1
+    return result

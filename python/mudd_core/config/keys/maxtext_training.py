@@ -7,6 +7,8 @@ from mudd_core.config.keys.row import COMMAND, Row, Value, Values, mapped, refus
 
 _NAME = "maxtext"
 _MOST_SHARDS = 1024
+TRAIN_BATCH, EVAL_BATCH = "per_device_batch_size", "eval_per_device_batch_size"
+KEEP = "max_to_keep"  # null, which keeps all, where no file has it
 
 
 def _number(value: Value) -> float:
@@ -61,26 +63,34 @@ def _optimizer(values: Values) -> dict[str, Scalar]:
     return {"optim.name": str(name)}
 
 
+def _decay(values: Values) -> dict[str, Scalar]:
+    decay = 0.0 if values["opt_type"] == "sgd" else _number(values["adam_weight_decay"])
+    return {"optim.weight_decay": decay, "optim.decay": "all"}
+
+
+def _momentum(values: Values) -> dict[str, Scalar]:
+    return {"optim.momentum": 0.0 if values["momentum"] is None else _number(values["momentum"])}
+
+
+def _schedule(values: Values) -> dict[str, Scalar]:
+    """The shape of the rate; after a shorter schedule MUDDFormer's program holds the floor, TokenFormer's takes 0."""
+    steps, schedule = _lengths(values)
+    constant = bool(values["use_constant_lr"])
+    zero = values["decoder_block"] in ("tokenformer", "gpt3") and not constant and schedule < steps
+    return {
+        "optim.schedule": "constant" if constant else "cosine",
+        "optim.after_schedule": "zero" if zero else "final",
+    }
+
+
 def _batch(values: Values) -> dict[str, Scalar]:
-    size = _number(values["per_device_batch_size"])
-    if size < 1 or size != int(size):
-        raise ValueError(f"expected a whole number of sequences from 1, got {size:g}")
-    batch = int(size)
+    batch = _whole(values[TRAIN_BATCH])  # of all devices together, by now
     shards = min(_MOST_SHARDS, 1 << (batch.bit_length() - 1))
     return {
         "train.batch_size": batch,
         "train.logical_shards": shards,
         "train.micro_batch_size": batch // shards if batch % shards == 0 and shards > 1 else 0,
     }
-
-
-def _devices(values: Values) -> str:
-    size = int(_number(values["per_device_batch_size"]))
-    devices = 8 if values["decoder_block"] == "llama2" else 16
-    return (
-        f"per_device_batch_size={size}: one device here, so an update has {size} sequences; the authors' {devices} "
-        f"devices made {size * devices} of it: per_device_batch_size={size * devices} is their batch"
-    )
 
 
 def _accumulation(values: Values) -> dict[str, Scalar]:
@@ -106,17 +116,7 @@ def _accumulation_note(values: Values) -> str:
 def _eval_batch(values: Values) -> dict[str, Scalar]:
     if values["dataset_type"] == "grain":
         return {}
-    size = _number(values["eval_per_device_batch_size"])
-    if size < 1 or size != int(size):
-        raise ValueError(f"expected a whole number of sequences from 1, got {size:g}")
-    return {"eval.batch_size": int(size)}
-
-
-def _eval_batch_note(values: Values) -> str:
-    read = values["dataset_type"] != "grain" or values["eval_per_device_batch_size"] is None
-    return (
-        "" if read else "eval_per_device_batch_size: dataset_type=grain validates in batches of the training"
-    )
+    return {"eval.batch_size": _whole(values[EVAL_BATCH])}
 
 
 def _eval_batches(values: Values) -> dict[str, Scalar]:
@@ -144,7 +144,7 @@ def _start(values: Values) -> dict[str, Scalar]:
     if weights and state:
         raise ValueError("expected one of load_parameters_path and load_full_state_path, got both")
     found: dict[str, Scalar] = {"start.load_parameters_path": weights or state}
-    return {**found, "start.keep_optimizer": True} if state else found
+    return {**found, "start.keep_optimizer": True, "start.keep_step": True} if state else found
 
 
 def _zeros(values: Values) -> dict[str, Scalar]:
@@ -167,16 +167,16 @@ _dropout = "there is no dropout here: take dropout_rate=0"
 
 TRAINING: tuple[Row, ...] = (
     mapped(
-        _NAME, "per_device_batch_size", 1.0, "train.batch_size", "train.logical_shards", "train.micro_batch_size",
-        text="sequences in an update, one a shard; a run of the graph takes one shard", convert=_batch, note=_devices,
+        _NAME, TRAIN_BATCH, 1.0, "train.batch_size", "train.logical_shards", "train.micro_batch_size",
+        text="times --devices: sequences in an update, one a shard; a run of the graph takes one shard", convert=_batch,
     ),
     mapped(
         _NAME, "gradient_accumulation_steps", 1, "train.micro_batch_size", text="runs of the graph in an update",
         convert=_accumulation, note=_accumulation_note,
     ),
     mapped(
-        _NAME, "eval_per_device_batch_size", 1.0, "eval.batch_size", text="not with dataset_type=grain",
-        convert=_eval_batch, note=_eval_batch_note,
+        _NAME, EVAL_BATCH, 1.0, "eval.batch_size", text="times --devices; not with grain",
+        convert=_eval_batch,
     ),
     mapped(
         _NAME, "max_target_length", 4097, "train.seq_len", text="with decoder_block=llama2 one less", convert=_length
@@ -193,21 +193,20 @@ TRAINING: tuple[Row, ...] = (
     ),
     mapped(_NAME, "cosine_learning_rate_final_fraction", 0.1, "optim.final_lr_ratio"),
     mapped(
-        _NAME, "use_constant_lr", False, "optim.schedule", text="without warm-up", convert=lambda values: {
-            "optim.schedule": "constant" if values["use_constant_lr"] else "cosine"
-        },
+        _NAME, "use_constant_lr", False, "optim.schedule", "optim.after_schedule", text="without warm-up",
+        convert=_schedule,
     ),
     mapped(_NAME, "opt_type", "adam_pax", "optim.name", convert=_optimizer),
     mapped(_NAME, "adam_b1", 0.9, "optim.beta1"),
     mapped(_NAME, "adam_b2", 0.95, "optim.beta2"),
     mapped(_NAME, "adam_eps", 1e-8, "optim.eps"),
-    refused(_NAME, "adam_eps_root", 0.0, "nothing is added below the root: take adam_eps_root=0 and adam_eps", 0),
+    mapped(_NAME, "adam_eps_root", 0.0, "optim.eps_root"),
     mapped(
-        _NAME, "adam_weight_decay", 0.1, "optim.weight_decay", "optim.decay", text="on every parameter",
-        convert=lambda values: {
-            "optim.weight_decay": _number(values["adam_weight_decay"]), "optim.decay": "all"
-        },
+        _NAME, "adam_weight_decay", 0.1, "optim.weight_decay", "optim.decay", text="on every parameter; not with sgd",
+        convert=_decay,
     ),
+    mapped(_NAME, "momentum", 0.9, "optim.momentum", text="of sgd", convert=_momentum),
+    mapped(_NAME, "nesterov", True, "optim.nesterov", text="of sgd"),
     mapped(_NAME, "gradient_clipping_threshold", 1.0, "optim.clip"),
     mapped(_NAME, "dtype", "bfloat16", "train.precision", convert=_precision),
     refused(_NAME, "weight_dtype", "float32", "weights and moments are fp32: take weight_dtype=float32"),
@@ -230,11 +229,12 @@ TRAINING: tuple[Row, ...] = (
     ),
     mapped(_NAME, "enable_checkpointing", True, "train.save"),
     _counted("checkpoint_period", 250, "train.save_every"),
-    _counted("max_to_keep", 4, "train.keep_last", "None = all"),
+    _counted(KEEP, 4, "train.keep_last", "None = all"),
     _counted("keep_period", 1000, "train.keep_every", "None = no such step"),
     mapped(_NAME, "load_parameters_path", "", "start.load_parameters_path", convert=_start),
     mapped(
-        _NAME, "load_full_state_path", "", "start.load_parameters_path", "start.keep_optimizer", convert=_start
+        _NAME, "load_full_state_path", "", "start.load_parameters_path", "start.keep_optimizer", "start.keep_step",
+        convert=_start,
     ),
     mapped(
         _NAME, "load_parameters_path_slot_number", -1, "start.load_parameters_path_slot_number", convert=_loaded_slots

@@ -1,0 +1,66 @@
+"""Batches of MaxText's forks: per_device_* sizes as batches of all devices, and what the user hears about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.keys import Value
+from mudd_core.config.keys.maxtext import DATASET
+from mudd_core.config.keys.maxtext_model import BLOCK
+from mudd_core.config.keys.maxtext_training import EVAL_BATCH, TRAIN_BATCH
+from mudd_core.grammars.devices import OPTION, ranks_note, sequences, whole_batch
+from mudd_core.grammars.table import Setting
+
+_AUTHORS = {"llama2": 8}  # devices; of the other blocks 16
+
+
+def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, Setting]:
+    """The settings with batches of all devices in place of those of one; UserError for one that is not whole."""
+    result = dict(settings)
+    for name in (TRAIN_BATCH, EVAL_BATCH):
+        setting = settings.get(name)
+        if setting is not None and (size := _number(setting.value)) is not None:
+            result[name] = replace(setting, value=_whole(name, size, devices))
+    return result
+
+
+def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int) -> list[str]:
+    """Lines about the batches. settings: with the sizes of one device."""
+    return [*_training_note(settings, devices, ranks), *_evaluation_note(settings)]
+
+
+def _number(value: Value) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(name: str, size: float, devices: int) -> int:
+    try:
+        return whole_batch(name, size, devices)
+    except ValueError as error:
+        raise UserError(f"[maxtext] {error}") from error
+
+
+def _training_note(settings: Mapping[str, Setting], devices: int, ranks: int) -> list[str]:
+    setting = settings.get(TRAIN_BATCH)
+    if setting is None or (size := _number(setting.value)) is None:
+        return []
+    authors = _AUTHORS.get(str(settings.get(BLOCK, Setting("llama2")).value), 16)
+    batch = whole_batch(TRAIN_BATCH, size, devices)
+    here = "one device here" if devices == 1 else f"{devices} devices"
+    text = f"{TRAIN_BATCH}={size:g}: {here}, so an update has {sequences(batch)}"
+    if size < 1:
+        text += f" (there {devices} are read and the others left out; here all are trained on)"
+    if devices != authors and (theirs := size * authors) >= 1:
+        text += (
+            f"; the authors' {authors} devices made {theirs:g} of it: {OPTION}={authors} gives their batch"
+        )
+    return ["; ".join(filter(None, (text, ranks_note(devices, ranks))))]
+
+
+def _evaluation_note(settings: Mapping[str, Setting]) -> list[str]:
+    setting = settings.get(EVAL_BATCH)
+    if setting is None or not setting.word or settings.get(DATASET, Setting("")).value != "grain":
+        return []
+    return [f"{setting.word}: does nothing here: {DATASET}=grain validates in batches of the training"]

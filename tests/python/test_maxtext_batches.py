@@ -1,0 +1,79 @@
+"""per_device_* batch sizes times --devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli import main
+from mudd_core.grammars import detect
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.resolved import Resolved
+
+MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
+TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")
+
+
+def resolved(*words: str, devices: str = "", file: str = "base_v2.yml", **environment: str) -> Resolved:
+    options = {"--devices": devices} if devices else {}
+    found = detect.resolve(Asked(config=file, words=words, options=options, environment=environment))
+    assert found is not None
+    return found
+
+
+def test_both_batches_are_those_of_all_devices() -> None:
+    config = resolved(*MUDD, devices="8").config
+    assert (config.train.batch_size, config.eval.batch_size, config.eval.max_batches) == (256, 256, 162)
+    assert (config.train.logical_shards, config.train.micro_batch_size) == (256, 1)
+    plain = resolved(*MUDD).config
+    assert (plain.train.batch_size, plain.eval.batch_size) == (32, 32)
+    typed = resolved(*MUDD, "per_device_batch_size=4", "eval_per_device_batch_size=2", devices="2").config
+    assert (typed.train.batch_size, typed.eval.batch_size) == (8, 4)
+
+
+def test_less_than_one_sequence_a_device_is_taken_where_the_whole_is() -> None:
+    found = resolved(*MUDD, "per_device_batch_size=0.5", devices="8")
+    assert found.config.train.batch_size == 4 and "an update has 4 sequences" in found.notes[0]
+    assert resolved(*MUDD, "per_device_batch_size=1.5", devices="2").config.train.batch_size == 3
+    for words, devices, way_out in (
+        ("per_device_batch_size=0.25", "2", "--devices=4 makes 1 sequence of it"),
+        ("per_device_batch_size=1.5", "1", "--devices=2 makes 3 sequences of it"),
+        ("eval_per_device_batch_size=0.5", "", "eval_per_device_batch_size: expected a whole number"),
+    ):
+        with pytest.raises(UserError, match=way_out):
+            resolved(*MUDD, words, devices=devices)
+    with pytest.raises(UserError, match=r"from 1, got 0$"):
+        resolved(*MUDD, "per_device_batch_size=0", devices="2")
+
+
+def test_notes_on_the_batch_name_the_way_to_the_programs_own() -> None:
+    assert resolved(*MUDD).notes[0] == (
+        "per_device_batch_size=32: one device here, so an update has 32 sequences; the authors' 8 devices made 256 of "
+        "it: --devices=8 gives their batch"
+    )
+    assert "authors'" not in resolved(*MUDD, devices="8").notes[0]
+    with_ranks = resolved(*MUDD, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0").notes[0]
+    assert with_ranks.endswith("2 ranks share this batch; type --devices=2 for the batch of 2 devices")
+    assert "ranks share" not in resolved(*MUDD, devices="2", OMPI_COMM_WORLD_SIZE="2").notes[0]
+    assert "an update has 1 sequence;" in resolved(*MUDD, "per_device_batch_size=1").notes[0]
+
+
+def test_the_note_on_evaluation_comes_only_where_its_key_is_typed() -> None:
+    def notes(*words: str) -> list[str]:
+        found = resolved(*TOKENS, *words, file="tokenformer.yml").notes
+        return [note for note in found if note.startswith("eval_per_device")]
+
+    assert notes() == [] and len(notes("eval_per_device_batch_size=32")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--config=tiny.py", "--devices=2"], "leave out --devices"),
+        (["base_v2.yml", *MUDD, "--devices=0"], "expected a whole number from 1"),
+        (["sample", "base_v2.yml", *MUDD, "--devices=2"], "--devices: expected the command train"),
+    ],
+)
+def test_what_the_option_refuses(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert part in capsys.readouterr().err
