@@ -118,7 +118,7 @@ def _told(error: BaseException) -> str:
 
 def run_for_effect(path: str | Path) -> None:
     """Run a Python config file for what it registers; what it returns is dropped."""
-    _run_file(find_config(path))
+    _config_of(find_config(path))
 
 
 def file_result(file: Path) -> object:
