@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import documents
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
@@ -143,8 +144,7 @@ def test_no_name_of_the_documents_and_pages_is_missing() -> None:
     )
     assert [name for name in text.split() if name not in rows] == []
     for document in ("muddformer", "tokenformer"):
-        lines = (DOCUMENTS / f"{document}.txt").read_text().replace("\\\n", " ").splitlines()
-        words = " ".join(line for line in lines if line.startswith("launch.py")).split()
+        words = [word for command in documents.commands(document) for word in command.words]
         names = {word.partition("=")[0] for word in words if "=" in word} - {""}
         assert names <= rows.keys()
 

@@ -31,8 +31,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "static_proj": False,
         "set_mask_by_eos": False,
     },
-    "this program has no experts here; clm trains Mixtral": {
-        "num_experts_per_tok": 1,
+    "experts are never re-allocated or padded here (dropless)": {
         "megablox": False,
         "moe_matmul": False,
     },
