@@ -19,6 +19,7 @@ from mudd_core.cli import main
 from mudd_core.config import MixtralConfig, MUDDFormerConfig, config_hash, from_dict, to_dict
 from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.fields import walk
+from mudd_core.engine import expert_load
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.run.metrics import read_rows
 
@@ -52,6 +53,17 @@ def test_only_active_experts_count_as_flops() -> None:
     mixture, dense = (mc.load_config(f"muddformer/{name}").model for name in ("405m_moe", "405m"))
     routers = 6.0 * 24 * 1024 * 16
     assert flops_per_token(mixture, 50432, 2048) == flops_per_token(dense, 50432, 2048) + routers
+
+
+def test_an_underused_expert_is_an_alarm() -> None:
+    model = MUDDFormerConfig(n_layer=1, n_expert=4)
+    load = expert_load.for_model(model, 8)
+    assert load is not None and expert_load.for_model(MUDDFormerConfig(), 8) is None
+    metrics = np.zeros(19)
+    metrics[:4] = metrics[8:12] = [8, 4, 4, 0]  # routed, and kept
+    for step in range(expert_load.WINDOW):
+        load.take(step, metrics)
+    assert load.alarms() == ["layer 0 expert 3 at 0.00 of its share"]
 
 
 def test_inner_widths_of_experts_never_grow() -> None:

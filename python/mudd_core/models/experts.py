@@ -15,7 +15,7 @@ from mudd_core.models.hidden import Aux, Batch, Cache
 __all__ = ["auxiliary", "experts"]
 
 
-def auxiliary(config: MixtureConfig, metrics: list[Any]) -> Aux:
+def auxiliary(config: MixtureConfig, metrics: list[object]) -> Aux:
     """The auxiliary losses. metrics: of the router of each layer."""
     options = {
         "form": config.aux_form,

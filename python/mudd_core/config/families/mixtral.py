@@ -11,7 +11,7 @@ from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The fields in front of the experts'."""
+    """Fields that are listed before those of the experts."""
 
     family: str = opt("mixtral", "model family", choices=("mixtral",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)

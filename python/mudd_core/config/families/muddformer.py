@@ -14,7 +14,7 @@ STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
 @dataclass(frozen=True)
 class _Fields:
-    """The fields in front of the experts'."""
+    """Fields that are listed before those of the experts."""
 
     family: str = opt("muddformer", "model family", choices=("muddformer",))
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
