@@ -11,6 +11,10 @@ class UserError(ValueError):
     exit_code = 2
 
 
+class DataEndError(UserError):
+    """The data have no further batch."""
+
+
 class FormatError(RuntimeError):
     """A file is malformed or damaged (exit 65).
 

@@ -275,6 +275,7 @@ def ending(summary: Summary, path: Path, request: Request, prompt: str | None = 
     behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
     sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
     reached = "; the target loss is reached" if summary.reached else ""
+    reached += "; the data end here (data.epochs)" if summary.data_end else ""
     return "\n".join(
         [
             f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"

@@ -114,6 +114,10 @@ class TrainConfig:
         0, "length as passes over the data, in place of train.steps, with a validation and a save behind each; 0 = "
         "train.steps counts", "epochs", low=0, later=True,
     )  # fmt: skip
+    to_data_end: bool = opt(
+        False, "end with the last whole batch of data.epochs passes where train.steps needs more; the schedule keeps "
+        "its length", free=True, later=True,
+    )  # fmt: skip
     profile: str = opt(
         "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True
     )

@@ -20,7 +20,13 @@ from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.protocols import validated_slots
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, Engine
-from mudd_core.run.rows import row_shape, training_rows, validation_batches
+from mudd_core.run.rows import (
+    data_end_note,
+    ended_by_data,
+    row_shape,
+    training_rows,
+    validation_batches,
+)
 from mudd_core.run.shared_memory import fit_node
 from mudd_core.run.stored_types import require_types, types_note
 
@@ -35,7 +41,8 @@ class Components:
     facts: what the weights depend on besides the config; compared on resume. validated_slots: of a validation.
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
-    user when a run begins or goes on. documents: of training and validation, zeros if unknown.
+    user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
+    data have, where they end before train.steps; else 0.
     """
 
     model: Any
@@ -51,6 +58,7 @@ class Components:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     documents: tuple[int, int] = (0, 0)
+    steps: int = 0
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
@@ -133,6 +141,7 @@ def assemble(
 
     train, ranks = config.train, ranks or Ranks()
     place, memory_warning = _place(ranks), ""
+    steps, ends = 0, ""
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, text = model.config, None
@@ -150,6 +159,9 @@ def assemble(
         ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
         memory_warning = fit_node(shape, config, ranks, checkpoints)
         batcher = training_rows(config, text)
+        whole, config = config, ended_by_data(config, batcher)
+        if config is not whole:
+            steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
@@ -168,7 +180,8 @@ def assemble(
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),
-        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints)])),
+        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints), ends])),
+        steps=steps,
     )
     return _with_text(components, config, text) if text else components
 

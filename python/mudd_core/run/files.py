@@ -68,4 +68,6 @@ def finished_summary(file: Path, config: Config) -> Summary | None:
         return None
     loss = raw.get("val_loss")
     reached = raw.get("reached") is True and isinstance(loss, float) and loss <= config.eval.target_loss
-    return build(Summary, raw, file) if reached or raw.get("step") == config.train.steps else None
+    data_end = raw.get("data_end") is True and config.train.to_data_end
+    done = reached or data_end or raw.get("step") == config.train.steps
+    return build(Summary, raw, file) if done else None

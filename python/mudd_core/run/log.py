@@ -112,6 +112,10 @@ class RunLog:
         for line in self._style.restored(step, folder) if self._style is not None else []:
             self.say(line)
 
+    def shorten(self, train: TrainConfig) -> None:
+        """Take over the length of a run whose data end earlier than its config."""
+        self._train = train
+
     def took_step(self, record: StepRecord, seconds_left: float) -> bool:
         """An update, drawn, and logged where it is a step to log; whether it was."""
         train = self._train

@@ -16,7 +16,7 @@ from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.booking import ALONE, Place, book, memory_advice, planned_bytes
 from mudd_core.run.components import expected_vocabulary, resolved_model
-from mudd_core.run.plan_time import fraction_of_peak, planned_steps
+from mudd_core.run.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
 from mudd_core.run.start_tokenizer import with_source_tokenizer
@@ -82,7 +82,12 @@ def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> li
     ]
     if nodes > 1:
         lines.append(f"                {nodes} nodes like this one; what their messages take is not in it")
-    if steps is None:
+    if steps is None and ends_with_data(config):
+        lines.append(
+            f"  steps         those that the data have (data.epochs={config.data.epochs}), at most "
+            f"{config.train.steps:,}; a start counts them"
+        )
+    elif steps is None:
         epochs = config.train.epochs
         passes = f"{epochs} passes" if epochs > 1 else "one pass"
         lines.append(

@@ -7,18 +7,34 @@ from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
-from mudd_core.run.files import read_saved_config
+from mudd_core.run.files import read_object, read_saved_config
 from mudd_core.run.metrics import read_rows
 
 _ASSUMED = 0.5  # fraction of the peak where no run of this kind was measured
 
 
 def planned_steps(config: Config, workdir: Path) -> int | None:
-    """Updates of the run; None where train.epochs decides and no start has counted the rows yet."""
+    """Updates of the run; None where the data decide and no start has counted them yet."""
+    if ends_with_data(config):
+        return _done(workdir)
     if not config.train.epochs:
         return config.train.steps
     saved = _saved(workdir)
     return saved.train.steps if saved is not None and saved.train.epochs == config.train.epochs else None
+
+
+def ends_with_data(config: Config) -> bool:
+    """Whether the run ends where its data end; train.steps is only the most."""
+    return config.train.to_data_end and config.data.epochs > 0
+
+
+def _done(workdir: Path) -> int | None:
+    """Updates of the run as its last start found them; None where none has ended yet."""
+    try:
+        steps = read_object(workdir / "summary.json").get("steps")
+    except (FormatError, UserError):
+        return None
+    return steps if isinstance(steps, int) else None
 
 
 def fraction_of_peak(config: Config, workdir: Path) -> tuple[float, str]:

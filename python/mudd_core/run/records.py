@@ -184,7 +184,7 @@ class Summary:
     """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
 
     skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
-    ended early because a validation loss was at or below eval.target_loss.
+    ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
     """
 
     name: str
@@ -200,3 +200,4 @@ class Summary:
     stopped: str | None = None
     rewinds: int = 0
     reached: bool = False
+    data_end: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
@@ -27,16 +28,41 @@ def training_rows(config: Config, text: Prepared) -> Rows:
 
     rows, train = text.rows("train", row_shape(config)), config.train
     whole = rows.batches(config.data.epochs) if config.data.epochs else None
-    if whole is not None and whole < train.steps:
+    if whole is not None and whole < (1 if train.to_data_end else train.steps):
+        way_out = (
+            f"set train.steps={whole} or data.epochs=0" if whole else "take a smaller batch or more data"
+        )
         raise UserError(
             f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
-            f"train.steps={train.steps} needs more; set train.steps={whole} or data.epochs=0"
+            f"train.steps={train.steps} needs more; {way_out}"
         )
     if config.data.repeat_batch:
         if rows.core is None:
             return FirstBatch(rows, config.train.batch_size)
         rows.core.repeat(config.train.batch_size)
     return rows
+
+
+def ended_by_data(config: Config, rows: Rows) -> Config:
+    """The config with the steps that the data have, where train.to_data_end shortens the run to them."""
+    if not (config.train.to_data_end and config.data.epochs):
+        return config
+    whole = rows.batches(config.data.epochs)
+    return config if whole is None or whole >= config.train.steps else shortened(config, whole)
+
+
+def shortened(config: Config, steps: int) -> Config:
+    """The config of a run that ends earlier, with the learning rates of the whole one."""
+    optim = replace(config.optim, schedule_steps=config.schedule_steps)
+    return replace(config, train=replace(config.train, steps=steps), optim=optim)
+
+
+def data_end_note(config: Config, steps: int) -> str:
+    """What is said where the data have fewer steps than the config."""
+    return (
+        f"the data have {steps:,} batches (data.epochs={config.data.epochs}): the run ends at step {steps:,}, before "
+        f"train.steps={config.train.steps:,}"
+    )
 
 
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:

@@ -47,6 +47,11 @@ class Session:
         """The engine that makes the updates."""
         return self.components.engine
 
+    def shorten(self, config: Config) -> None:
+        """Take over the config of a run whose data end earlier than it."""
+        self.config = config
+        self.state.shorten(config)
+
     def need_text(self, fingerprint: str | None = None) -> None:
         """Read the config's text, where this run has not done so yet."""
         if DATA_FACT not in self.components.facts:

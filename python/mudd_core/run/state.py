@@ -41,6 +41,10 @@ class RunState:
         """Wall time of the run so far, parts before a resume included."""
         return self._earlier_seconds + time.perf_counter() - self._begin
 
+    def shorten(self, config: Config) -> None:
+        """Take over the config of a run whose data end earlier than it."""
+        self._config = config
+
     def begin_at(self, step: int) -> None:
         """Count from this step on, which another run has reached."""
         self.step_done = step
@@ -166,7 +170,7 @@ class RunState:
         self._logged_at = (self.step_done, self._train_seconds)
         return self.guard.go_back(from_step, state)
 
-    def summary(self, final_hash: str, stopped: str | None) -> Summary:
+    def summary(self, final_hash: str, stopped: str | None, *, data_end: bool = False) -> Summary:
         """How a call of fit() ended."""
         valid = self.last_validation
         return Summary(
@@ -183,4 +187,5 @@ class RunState:
             stopped=stopped,
             rewinds=len(self.guard.rewinds),
             reached=stopped is None and self.reached(),
+            data_end=data_end and stopped is None,
         )

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import StopRequestedError
+from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config, mesh_of
@@ -27,6 +27,7 @@ from mudd_core.run.progress import Progress
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import DATA_FACT, StepRecord, Summary, Validation
 from mudd_core.run.requests import Requests
+from mudd_core.run.rows import data_end_note, shortened
 from mudd_core.run.saves import Saves
 from mudd_core.run.session import Session
 from mudd_core.run.shared_store import SharedStore, open_store
@@ -91,6 +92,10 @@ class Trainer:
             ranks.together(lambda: self._log.watch_clock(self.config))
             checkpoints = store.path / "checkpoints" if store else None
             parts = assemble(self.config, model, fingerprint, ranks, checkpoints)
+            self._data_end = bool(parts.steps)  # comes before train.steps
+            if parts.steps:
+                self.config = shortened(self.config, parts.steps)
+                self._log.shorten(self.config.train)
             self._run = run = Session(self.config, parts, store, self._log, ranks, fingerprint)
             self._open.callback(run.end_rows)
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
@@ -198,18 +203,21 @@ class Trainer:
             self._watch.end()
 
     def _fit(self) -> Summary:
-        train = self.config.train
         self._requests.begin()
         while True:
             if (
                 self._requests.stop(self.step_done)
                 or not self._validator.validate_if_due()
-                or self.step_done >= train.steps
+                or self.step_done >= self.config.train.steps
                 or self._state.reached()
             ):
                 break
             with self._trace.step(self.step_done):
-                record = self._updates.take(settle=reads_weights(self.config, self.step_done + 1))
+                try:
+                    record = self._updates.take(settle=reads_weights(self.config, self.step_done + 1))
+                except DataEndError as end:
+                    self._end_with_data(end)
+                    continue
             if record is None:  # dropped; the reason is found above
                 continue
             if record.step > self.step_done:  # gone back to a checkpoint
@@ -222,6 +230,16 @@ class Trainer:
             self._trace.reached(self.step_done)
         return self._end(self._requests.decided)
 
+    def _end_with_data(self, end: DataEndError) -> None:
+        """Make the last update the end of the run, where train.to_data_end allows it; else raise."""
+        if not (self.config.train.to_data_end and self.step_done):
+            raise end
+        self._log.say(data_end_note(self.config, self.step_done))
+        self._data_end = True
+        self.config = shortened(self.config, self.step_done)
+        self._log.shorten(self.config.train)
+        self._run.shorten(self.config)
+
     def _end(self, stopped: str | None) -> Summary:
         self._trace.close()
         if self._state.saved_step != self.step_done and not self._state.saves_best:
@@ -230,7 +248,7 @@ class Trainer:
             self._store.settle()
             if self._store.save_error is not None:
                 raise self._store.save_error
-        summary = self._state.summary(self.final_hash(), stopped)
+        summary = self._state.summary(self.final_hash(), stopped, data_end=self._data_end)
         self._log.ended(summary)
         return summary
 

@@ -81,7 +81,8 @@ def as_whole(value: Value) -> int:
 
 
 def _epochs(values: Values) -> dict[str, Scalar]:
-    return {"data.epochs": 0 if values["dataset_type"] == "synthetic" else as_whole(values["epoch"])}
+    passes = 0 if values["dataset_type"] == "synthetic" else as_whole(values["epoch"])
+    return {"data.epochs": passes, "train.to_data_end": passes > 0}
 
 
 def _groups(values: Values) -> dict[str, Scalar]:
@@ -144,7 +145,9 @@ _DATA = (
     mapped(
         NAME, "iter_file_nums", 20, "data.files_per_group", text="of dataset_type=pile", convert=_groups
     ),
-    mapped(NAME, "epoch", 1, "data.epochs", convert=_epochs),
+    mapped(
+        NAME, "epoch", 1, "data.epochs", "train.to_data_end", text="a run ends where the data end", convert=_epochs
+    ),
     mapped(NAME, "zero_loss", False, "data.zero_loss"),
     mapped(
         NAME, "reuse_example_batch", 0, "data.repeat_batch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import DataEndError
 from mudd_core.data.pipelines.pipeline import Int32
 
 VERSION = 1
@@ -54,9 +54,9 @@ def _whole(value: Any) -> bool:
     return isinstance(value, str) or (type(value) is int and 0 <= value < 1 << 63)
 
 
-def data_end(batch: int, epochs: int) -> UserError:
+def data_end(batch: int, epochs: int) -> DataEndError:
     """What a run hears whose data end before its steps do."""
-    return UserError(
+    return DataEndError(
         f"[data.epochs] the data end before batch {batch:,} (data.epochs={epochs}); set train.steps={batch} or "
         "data.epochs=0"
     )
