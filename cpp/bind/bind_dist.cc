@@ -56,15 +56,19 @@ std::vector<std::unique_ptr<dist::Comm>> thread_ranks(int world, int node_size, 
 
 // Takes the transport out of the capsule; the capsule is empty then. Returns the Comm and a warning, or "".
 std::pair<std::unique_ptr<dist::Comm>, std::string> join_ranks(const py::object& capsule, bool debug,
-                                                               double hang_timeout, int64_t chunk_bytes) {
+                                                               double hang_timeout, int64_t chunk_bytes,
+                                                               std::string facts, double join_timeout) {
   check(PyCapsule_IsValid(capsule.ptr(), dist::kTransportCapsule), "ranks",
         "transport: expected one of this version that nobody uses (", dist::kTransportCapsule,
         "); build all modules of mudd_core together: ./run setup");
   std::unique_ptr<dist::Transport> transport(
       static_cast<dist::Transport*>(PyCapsule_GetPointer(capsule.ptr(), dist::kTransportCapsule)));
   PyCapsule_SetName(capsule.ptr(), "mudd_core.dist.taken");
+  dist::CommOptions asked = options(debug, hang_timeout, chunk_bytes);
+  asked.facts = std::move(facts);
+  asked.join_timeout = join_timeout;
   py::gil_scoped_release release;
-  auto comm = std::make_unique<dist::RankComm>(std::move(transport), options(debug, hang_timeout, chunk_bytes));
+  auto comm = std::make_unique<dist::RankComm>(std::move(transport), asked);
   std::string warning = comm->place().warning;
   return {std::move(comm), std::move(warning)};
 }
@@ -80,7 +84,8 @@ std::map<std::string, std::pair<int64_t, int64_t>> counters(const dist::Comm& co
 void bind_dist(py::module_& m) {
   using Released = py::call_guard<py::gil_scoped_release>;
   const PySite nowhere{"", 0};
-  py::register_exception<dist::PeerError>(m, "PeerError", PyExc_RuntimeError);
+  const auto peer_error = py::register_exception<dist::PeerError>(m, "PeerError", PyExc_RuntimeError);
+  py::register_exception<dist::PeerLeftError>(m, "PeerLeftError", peer_error);
   py::class_<dist::Comm>(m, "Comm", "What the ranks of a run say to each other.")
       .def_property_readonly("rank", &dist::Comm::rank)
       .def_property_readonly("world", &dist::Comm::world)
@@ -125,5 +130,8 @@ void bind_dist(py::module_& m) {
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
         py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30, py::arg("late") = 0.0);
   m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),
-        py::arg("chunk_bytes"), "The Comm over a transport, which all ranks make together, and a warning or ''.");
+        py::arg("chunk_bytes"), py::arg("facts"), py::arg("join_timeout"),
+        "The Comm over a transport, which all ranks make together, and a warning or ''. facts: lines 'name=value' "
+        "that all ranks must give alike within join_timeout seconds: RuntimeError on rank 0 if not, PeerError on "
+        "the others.");
 }

@@ -95,7 +95,7 @@ def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_no_transport_of_this_version_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of this version"):
-        _core.join_ranks(object(), False, 0.0, 1 << 30)
+        _core.join_ranks(object(), False, 0.0, 1 << 30, "", 1.0)
     with pytest.raises(ValueError, match="chunk_bytes: expected 1 to 2"):
         dist.threads(2, longest_message=0)
     with pytest.raises(ValueError, match="phase: expected idle"):

@@ -36,6 +36,7 @@ struct Slot {
   std::atomic<int32_t> waiting;  // for other ranks
   std::atomic<int32_t> process;  // its number
   std::atomic<int32_t> missed;   // a rank has reported that it is gone
+  std::atomic<int32_t> left;     // by close()
   alignas(
       64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + number of the rank that failed first
   std::atomic<int32_t> failed;

@@ -19,6 +19,13 @@ class PeerError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A rank that this one needs has left the job by close(): it will never make the call.
+class PeerLeftError : public PeerError {
+ public:
+  explicit PeerLeftError(int rank)
+      : PeerError("[ranks] rank " + std::to_string(rank) + " has left the job, and does not make this call") {}
+};
+
 // What a rank is doing; other ranks print it when it fails or hangs.
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
 constexpr int kPhases = 10;
@@ -67,6 +74,8 @@ struct CommOptions {
   bool debug = false;             // compare call sites of collectives
   double hang_timeout = 0;        // seconds without a sign of life until the job ends with 70; 0: never
   int64_t chunk_bytes = 1 << 30;  // largest message
+  std::string facts;              // processes: lines "name=value", equal on all ranks, or the job does not start
+  double join_timeout = 60;       // processes: seconds until all ranks must have joined
   double late = 0;  // thread ranks: seconds that a message takes, its place filled with NaN meanwhile
 };
 
@@ -127,6 +136,7 @@ class Comm {
   virtual void fail(int code, const std::string& message) = 0;
   // Leaves the job in good order, after all files are closed; nothing but counters() may follow.
   // patience: seconds to wait for the other ranks, 0 for ever. False: they did not come, or one has failed.
+  // Collective calls of other ranks, and later ones of this rank, throw PeerLeftError.
   virtual bool close(double patience = 0) = 0;
 
  protected:

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "mudd/base/arena.h"
+#include "mudd/dist/comm.h"
 #include "mudd/dist/mappings.h"
 #include "mudd/dist/mpi_host.h"
+#include "mudd/dist/segment_file.h"
 
 namespace mudd::dist {
 namespace {
@@ -26,6 +29,13 @@ void check_mpi(int code, const char* call) {
 
 // Settings of Open MPI, where the user has none. Over TCP its long messages are single puts: the answer to the
 // other side's request then waits behind a whole one, and a link carries one direction at a time.
+using Clock = std::chrono::steady_clock;
+
+constexpr int kGoodbye = 1 << 14;                       // tag, above those of the collectives (rank_comm.cc)
+constexpr std::chrono::milliseconds kBetweenLooks{50};  // for goodbyes
+// Between a goodbye and the end of waiting for a message that was sent before it, in several pieces.
+constexpr std::chrono::seconds kLastMessages{2};
+
 constexpr std::pair<const char*, const char*> kDefaults[] = {
     {"OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"},
     {"OMPI_MCA_btl_tcp_max_send_size", "524288"}};
@@ -35,6 +45,7 @@ class MpiTransport final : public Transport {
   explicit MpiTransport(const MpiOptions& options) : options_(options) {}
 
   Place open() override;
+  Place find_node() override;
   Request isend(const void* data, int64_t bytes, int to, int tag) override;
   Request irecv(void* data, int64_t bytes, int from, int tag) override;
   bool progress() override;
@@ -50,24 +61,31 @@ class MpiTransport final : public Transport {
  private:
   struct Open {
     int receives = -1;  // bytes; -1: it sends
+    int other = -1;     // the rank at the other end
     int got = -1;
   };
 
   static void initialize();
-  void find_node(Place& place);
+  void measure_node(Place& place);
   bool room_for_windows(Place& place);
-  Request keep(MPI_Request request, int receives);
+  Request keep(MPI_Request request, int receives, int other);
+  void say_goodbye();
+  void hear_goodbyes();
   void allocate(int64_t bytes, WindowMemory& made);
 
   MpiOptions options_;
   Place place_;
-  MPI_Comm all_ = MPI_COMM_NULL, node_ = MPI_COMM_NULL;
+  MPI_Comm all_ = MPI_COMM_WORLD, host_ = MPI_COMM_NULL;  // all: a duplicate once the ranks agree
+  SegmentFile segment_;
   std::vector<MPI_Request> requests_;  // null: done, or unused
   std::vector<Open> open_;             // of each request
   std::vector<Request> unused_;
   std::vector<int> ended_;  // of MPI_Testsome
   std::vector<MPI_Status> statuses_;
   int progress_ = MPI_SUCCESS;              // its code
+  std::vector<bool> met_;                   // ranks that this one has exchanged messages with
+  std::vector<Clock::time_point> left_;     // when a rank was heard to leave the job; zero: not
+  Clock::time_point heard_{};               // when hear_goodbyes() last looked
   MPI_Request meeting_ = MPI_REQUEST_NULL;  // before a window is made, or before the end
   int64_t asked_[2] = {};                   // bytes of the window; room here
   std::vector<int64_t> asked_by_node_;      // of all ranks of the node
@@ -93,26 +111,37 @@ void MpiTransport::initialize() {
 
 Place MpiTransport::open() {
   initialize();
+  place_.host = host_name();
+  MPI_Comm_rank(all_, &place_.rank);
+  MPI_Comm_size(all_, &place_.world);
+  met_.resize(static_cast<size_t>(place_.world));
+  left_.resize(met_.size());
+  return place_;
+}
+
+// Only after Joining: a rank that runs another program would never make these calls.
+Place MpiTransport::find_node() {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
-  Place place;
-  place.host = host_name();
-  MPI_Comm_rank(all_, &place.rank);
-  MPI_Comm_size(all_, &place.world);
-  find_node(place);
-  if (place.node_size > 1 && !room_for_windows(place)) place.node_size = 1;
-  return place_ = place;
+  measure_node(place_);
+  if (place_.node_size > 1 && !room_for_windows(place_)) place_.node_size = 1;
+  return place_;
 }
 
 // Nodes must be equally large and of neighbours, on all ranks alike.
-void MpiTransport::find_node(Place& place) {
-  if (options_.rank_is_node || place.world == 1) return;
-  check_mpi(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &node_),
+void MpiTransport::measure_node(Place& place) {
+  if (place.world == 1) return;
+  check_mpi(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host_),
             "MPI_Comm_split_type");
-  MPI_Comm_set_errhandler(node_, MPI_ERRORS_RETURN);  // else too small a /dev/shm ends the job without a word
-  int here = 0;
-  MPI_Comm_rank(node_, &here);
-  MPI_Comm_size(node_, &place.node_size);
+  MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN);  // else too small a /dev/shm ends the job without a word
+  int here = 0, on_host = 0;
+  MPI_Comm_rank(host_, &here);
+  MPI_Comm_size(host_, &on_host);
+  int found = segment_.find(here, on_host), all_found = 0;
+  check_mpi(MPI_Allreduce(&found, &all_found, 1, MPI_INT, MPI_MIN, host_), "MPI_Allreduce");
+  if (all_found) segment_.remove();
+  if (options_.rank_is_node) return;
+  place.node_size = on_host;
   const int mine[2] = {place.rank - here, place.node_size};
   std::vector<int> all(2 * static_cast<size_t>(place.world));
   check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, all_), "MPI_Allgather");
@@ -136,7 +165,8 @@ bool MpiTransport::room_for_windows(Place& place) {
   return false;
 }
 
-Transport::Request MpiTransport::keep(MPI_Request request, int receives) {
+Transport::Request MpiTransport::keep(MPI_Request request, int receives, int other) {
+  met_[other] = true;
   if (unused_.empty()) {
     unused_.push_back(static_cast<Request>(requests_.size()));
     requests_.push_back(MPI_REQUEST_NULL);
@@ -145,25 +175,28 @@ Transport::Request MpiTransport::keep(MPI_Request request, int receives) {
   const Request kept = unused_.back();
   unused_.pop_back();
   requests_[kept] = request;
-  open_[kept] = {.receives = receives};
+  open_[kept] = {.receives = receives, .other = other};
   return kept;
 }
 
 Transport::Request MpiTransport::isend(const void* data, int64_t bytes, int to, int tag) {
+  hear_goodbyes();
+  if (left_[to] != Clock::time_point{}) throw PeerLeftError(to);
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &request), "MPI_Isend");
-  return keep(request, -1);
+  return keep(request, -1, to);
 }
 
 Transport::Request MpiTransport::irecv(void* data, int64_t bytes, int from, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, all_, &request), "MPI_Irecv");
-  return keep(request, static_cast<int>(bytes));
+  return keep(request, static_cast<int>(bytes), from);
 }
 
 // One call for all requests: each call of MPI_Test would poll the sockets again.
 bool MpiTransport::progress() {
   if (requests_.size() == unused_.size()) return false;
+  hear_goodbyes();
   ended_.resize(requests_.size());
   statuses_.resize(requests_.size());
   int ended = 0;
@@ -178,8 +211,12 @@ bool MpiTransport::progress() {
 
 bool MpiTransport::test(Request request) {
   check_mpi(progress_, "MPI_Testsome");
-  if (requests_.at(request) != MPI_REQUEST_NULL) return false;
-  const Open& open = open_[request];
+  const Open& open = open_.at(request);
+  if (requests_[request] != MPI_REQUEST_NULL) {
+    if (const auto left = left_[open.other]; left != Clock::time_point{} && Clock::now() - left > kLastMessages)
+      throw PeerLeftError(open.other);
+    return false;
+  }
   if (open.receives != open.got) refuse("message: expected ", open.receives, " bytes, got ", open.got);
   unused_.push_back(request);
   return true;
@@ -196,7 +233,7 @@ bool MpiTransport::window(int64_t bytes, WindowMemory& made) {
     asked_[0] = bytes;
     asked_[1] = *room_;
     asked_by_node_.resize(2 * static_cast<size_t>(place_.node_size));
-    check_mpi(MPI_Iallgather(asked_, 2, MPI_INT64_T, asked_by_node_.data(), 2, MPI_INT64_T, node_, &meeting_),
+    check_mpi(MPI_Iallgather(asked_, 2, MPI_INT64_T, asked_by_node_.data(), 2, MPI_INT64_T, host_, &meeting_),
               "MPI_Iallgather");
   }
   int done = 0;
@@ -221,7 +258,7 @@ void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
   MPI_Info_set(info, "alloc_shared_noncontig", "true");  // a page of its own for each part
   void* base = nullptr;
   MPI_Win window;
-  const int code = MPI_Win_allocate_shared(bytes, 1, info, node_, &base, &window);
+  const int code = MPI_Win_allocate_shared(bytes, 1, info, host_, &base, &window);
   MPI_Info_free(&info);
   check_mpi(code, "MPI_Win_allocate_shared");
   const auto parts = std::make_shared<Mappings>(room_, together);
@@ -236,11 +273,41 @@ void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
   made.keep = parts;
 }
 
+// Only to ranks that there is a connection to: the others wait for no message of this one.
+void MpiTransport::say_goodbye() {
+  for (int r = 0; r < place_.world; ++r) {
+    if (!met_[r] || left_[r] != Clock::time_point{}) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, r, kGoodbye, all_, &request), "MPI_Isend");
+    MPI_Request_free(&request);
+  }
+}
+
+void MpiTransport::hear_goodbyes() {
+  const auto now = Clock::now();
+  if (now - heard_ < kBetweenLooks || place_.node_size == place_.world) return;
+  heard_ = now;
+  MPI_Status status;
+  for (int misses = 0; misses < 2;) {  // the first look may only fetch what the second one finds
+    int waits = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kGoodbye, all_, &waits, &status), "MPI_Iprobe");
+    misses += waits == 0;
+    if (!waits) continue;
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, kGoodbye, all_, MPI_STATUS_IGNORE), "MPI_Recv");
+    left_[status.MPI_SOURCE] = now;
+  }
+}
+
 bool MpiTransport::close() {
-  if (meeting_ == MPI_REQUEST_NULL) check_mpi(MPI_Ibarrier(all_, &meeting_), "MPI_Ibarrier");
+  if (meeting_ == MPI_REQUEST_NULL) {
+    say_goodbye();
+    check_mpi(MPI_Ibarrier(all_, &meeting_), "MPI_Ibarrier");
+  }
+  hear_goodbyes();
   int done = 0;
   check_mpi(MPI_Test(&meeting_, &done, MPI_STATUS_IGNORE), "MPI_Test");
   if (!done) return false;
+  segment_.restore();
   MPI_Finalize();
   return true;
 }

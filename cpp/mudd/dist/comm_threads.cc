@@ -30,13 +30,14 @@ struct Making {
 
 // What all ranks of a job see.
 struct Job {
-  Job(int world_, int node_size_) : world(world_), node_size(node_size_) {}
+  Job(int world_, int node_size_) : world(world_), node_size(node_size_), left(static_cast<size_t>(world_)) {}
 
   const int world, node_size;
   std::mutex mutex;
   std::map<std::tuple<int, int, int>, std::deque<Sent>> mail;          // by (from, to, tag)
   std::map<std::pair<int, int64_t>, std::shared_ptr<Making>> windows;  // by (node, number)
   std::atomic<int> leaving{0};
+  std::vector<bool> left;  // by rank; under the mutex
   std::atomic<bool> failed{false};
   std::string message;
 };
@@ -54,8 +55,11 @@ class ThreadTransport final : public Transport {
     return place;
   }
 
+  Place find_node() override { return open(); }
+
   Request isend(const void* data, int64_t bytes, int to, int tag) override {
     Open open;
+    open.other = to;
     open.taken = std::make_shared<std::atomic<bool>>(false);
     const std::lock_guard lock(job_->mutex);
     job_->mail[{rank_, to, tag}].push_back({data, bytes, open.taken});
@@ -67,6 +71,7 @@ class ThreadTransport final : public Transport {
     open.data = data;
     open.bytes = bytes;
     open.key = {from, rank_, tag};
+    open.other = from;
     if (late_ > 0 && bytes > 0) std::memset(data, 0xff, static_cast<size_t>(bytes));
     open.from = std::chrono::steady_clock::now() + std::chrono::duration<double>(late_);
     return keep(std::move(open));
@@ -76,6 +81,7 @@ class ThreadTransport final : public Transport {
     Open& open = open_.at(request);
     const bool done = open.taken ? open.taken->load(std::memory_order_acquire) : receive(request, open);
     if (done) open_.erase(request);
+    else require_peer(open);
     return done;
   }
 
@@ -112,7 +118,11 @@ class ThreadTransport final : public Transport {
   }
 
   bool close() override {
-    if (!std::exchange(leaving_, true)) ++job_->leaving;
+    if (!std::exchange(leaving_, true)) {
+      const std::lock_guard lock(job_->mutex);
+      job_->left[rank_] = true;
+      ++job_->leaving;
+    }
     return job_->leaving.load() == job_->world;
   }
 
@@ -131,12 +141,25 @@ class ThreadTransport final : public Transport {
     void* data = nullptr;                      // of what is received
     int64_t bytes = 0;
     std::tuple<int, int, int> key;
+    int other = 0;  // the rank at the other end
     std::chrono::time_point<std::chrono::steady_clock, std::chrono::duration<double>> from;  // when it may arrive
   };
 
   Request keep(Open open) {
     open_.emplace(++last_, std::move(open));
     return last_;
+  }
+
+  // What the other end has sent or taken before it left is no error, even if this rank has not seen it yet.
+  void require_peer(const Open& open) {
+    const std::lock_guard lock(job_->mutex);
+    if (!job_->left[open.other] || job_->failed.load()) return;
+    const bool over = open.taken ? open.taken->load() : job_->mail.contains(open.key);
+    if (over) return;
+    const PeerLeftError error(open.other);
+    job_->message = error.what();
+    job_->failed.store(true);  // before the caller drops memory that other ranks may read
+    throw error;
   }
 
   bool receive(Request request, const Open& open) {

@@ -20,7 +20,9 @@ void NodeChannel::meet(const Call& call) {
   board_.mine().arrived.store(k, std::memory_order_release);
   for (int r = 0; r < board_.ranks(); ++r) {
     const Slot& other = board_.slot(r);
-    comm_.wait([&] { return other.arrived.load(std::memory_order_acquire) >= k; });
+    const auto arrived = [&] { return other.arrived.load(std::memory_order_acquire) >= k; };
+    comm_.wait([&] { return arrived() || other.left.load(std::memory_order_acquire) != 0; });
+    if (!arrived()) throw PeerLeftError(comm_.rank() - comm_.node_rank() + r);
     if (!same_call(call, other.calls[k % 2]))
       throw StateError("[ranks] ranks of one run must make the same calls: operation " + std::to_string(k) +
                        " of rank " + std::to_string(comm_.rank()) + " is " + text_of(call) + ", of rank " +

@@ -9,6 +9,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/dist/collectives.h"
+#include "mudd/dist/joining.h"
 #include "mudd/dist/row_sum.h"
 
 namespace mudd::dist {
@@ -34,6 +35,12 @@ RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& opti
   if (transport_->wants_own_thread()) courier_ = std::make_unique<Courier>(*transport_);
   run([this] {
     place_ = transport_->open();
+    return true;
+  });
+  const auto joining = std::make_shared<Joining>(*transport_, place_, options_.facts, options_.join_timeout);
+  run([joining] { return joining->advance(); });
+  run([this] {
+    place_ = transport_->find_node();
     return true;
   });
   start(memory(Board::part_bytes()));
@@ -77,12 +84,14 @@ WindowMemory RankComm::memory(int64_t bytes) {
 }
 
 std::shared_ptr<Window> RankComm::window(int64_t bytes) {
+  require_open();
   check(bytes >= 0, "ranks", "window: expected 0 bytes or more, got ", bytes);
   return std::make_shared<NodeWindow>(memory(bytes));
 }
 
 // The new board is made while waits still look at the old one.
 void RankComm::split_nodes() {
+  require_open();
   if (node_size() == 1) return;
   barrier(Site::here());
   watchdog_.reset();
@@ -142,11 +151,17 @@ void RankComm::compare_nodes(const Call& call) {
                        text_of(calls[n]));
 }
 
+void RankComm::require_open() const {
+  if (left_) throw PeerLeftError(rank());
+}
+
 void RankComm::node_barrier(Site site) {
+  require_open();
   if (node_size() > 1) node_channel_->meet(call(Operation::node_barrier, 0, 0, site));
 }
 
 void RankComm::barrier(Site site) {
+  require_open();
   if (world() == 1) return;
   const Call mine = call(Operation::barrier, 0, 0, site);
   node_channel_->meet(mine);
@@ -158,6 +173,7 @@ void RankComm::barrier(Site site) {
 }
 
 void RankComm::all_gather(const void* mine, int64_t bytes, void* out, Site site) {
+  require_open();
   if (world() == 1) {
     if (bytes > 0) std::memcpy(out, mine, static_cast<size_t>(bytes));
     return;
@@ -173,6 +189,7 @@ void RankComm::all_gather(const void* mine, int64_t bytes, void* out, Site site)
 }
 
 void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
+  require_open();
   check(root >= 0 && root < world(), "ranks", "root: expected 0 to ", world() - 1, ", got ", root);
   if (world() == 1) return;
   const Call call = this->call(Operation::broadcast, bytes, root, site);
@@ -186,6 +203,7 @@ void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
 }
 
 std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces, int64_t row) {
+  require_open();
   std::vector<Piece> own(pieces.begin(), pieces.end());
   std::shared_ptr<Machine> machine;
   if (row > 0) machine = std::make_shared<RowSum>(link(kSum, node_rank()), data, std::move(own), row);
@@ -194,6 +212,7 @@ std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<cons
 }
 
 std::shared_ptr<Pending> RankComm::gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) {
+  require_open();
   const auto machine = std::make_shared<PieceGather>(link(kGather, node_rank()), static_cast<std::byte*>(data),
                                                      width, std::vector<Piece>(pieces.begin(), pieces.end()));
   return courier().post([machine] { return machine->advance(); }, Courier::Turn::in_turn);

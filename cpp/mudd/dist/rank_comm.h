@@ -64,6 +64,7 @@ class RankComm final : public Comm {
   Courier& courier();
   void compare_nodes(const Call& call);
   void gather_nodes(void* blocks, int64_t bytes);
+  void require_open() const;
   void end_job(int code, const std::string& text);
   [[noreturn]] void end_process(int code, const std::string& message);
 
@@ -76,7 +77,7 @@ class RankComm final : public Comm {
   std::array<Meter, kPurposes> meters_;
   std::unique_ptr<Partners> partners_;
   int next_tag_ = 0;
-  bool closed_ = false;
+  bool left_ = false, closed_ = false;  // close() was called; all ranks have
   std::unique_ptr<Watchdog> watchdog_;  // last: it reads the board
 };
 

@@ -59,6 +59,8 @@ void RankComm::end_process(int code, const std::string& message) {
 
 bool RankComm::close(double patience) {
   if (closed_) return true;
+  left_ = true;
+  board_->mine().left.store(1, std::memory_order_release);
   const auto began = std::chrono::steady_clock::now();
   const auto left = std::make_shared<std::atomic<bool>>(false);
   const auto leave = [this, left, patience, began] {

@@ -19,6 +19,7 @@ class RecordTransport final : public Transport {
     place.world = static_cast<int>(record_.transports_.size());
     return place;
   }
+  Place find_node() override { return open(); }
   Request isend(const void* /*data*/, int64_t bytes, int to, int tag) override {
     return post({rank_, to, tag}, true, bytes);
   }

@@ -33,15 +33,19 @@ class Transport {
   using Request = int;
 
   virtual ~Transport() = default;
-  // Joins the job; the first call. Throws std::runtime_error with a message for the user.
+  // Joins the job; the first call. Messages may be sent then. Throws std::runtime_error with a message for the
+  // user.
   virtual Place open() = 0;
+  // The place with its node, and the host's warning; the second call, which all ranks make.
+  virtual Place find_node() = 0;
   // Start a message; the memory must stay until test() is true. Messages with equal ends and tag arrive in order.
   // bytes: below 2^31.
   virtual Request isend(const void* data, int64_t bytes, int to, int tag) = 0;
   virtual Request irecv(void* data, int64_t bytes, int from, int tag) = 0;
   // Moves messages on, between rounds of test(); whether some have ended.
   virtual bool progress() { return false; }
-  // True once the message has been sent or received; the request is then gone.
+  // True once the message has been sent or received; the request is then gone. PeerLeftError where the other end
+  // has left the job.
   virtual bool test(Request request) = 0;
   // Makes memory that the node shares, of which this rank owns `bytes`. All ranks of the node call it, each again
   // until it is true.
@@ -63,6 +67,6 @@ class Transport {
 
 // The name of the capsule that carries a Transport* from a module of its own to _core. Change the number with
 // this header: modules of different builds then refuse each other.
-inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.3";
+inline constexpr const char* kTransportCapsule = "mudd_core.dist.transport.4";
 
 }  // namespace mudd::dist

@@ -27,12 +27,47 @@ def launcher_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
+_LOCAL_NUMBERS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+# Variables of a launcher that must be less than another one, or at most as large.
+_BELOW = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), _LOCAL_NUMBERS[::-1])
+_AT_MOST = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),)
+
+
+def launcher_value(name: str) -> int | None:
+    """The number in a variable of a launcher; None where it is not set; UserError if it is no such number."""
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    low = 0 if name.endswith("RANK") else 1
+    if (number := launcher_number(text)) < low:
+        raise UserError(
+            f"[launch] {name}: expected a whole number from {low}, got '{text}'; without a launcher: env -u {name} "
+            "<the command>"
+        )
+    return number
+
+
+def _check_launcher() -> None:
+    """UserError that names a variable of a launcher with a value that is none, or does not fit another one."""
+    for name in (*PROCESS_COUNTS, *RANK_NUMBERS, *_LOCAL_NUMBERS):
+        launcher_value(name)
+    for pairs, least in ((_BELOW, 1), (_AT_MOST, 0)):
+        for name, limit in pairs:
+            value, most = launcher_value(name), launcher_value(limit)
+            if value is not None and most is not None and value > most - least:
+                raise UserError(
+                    f"[launch] {name}: expected at most {most - least} with {limit}={most}, got {value}; leave the "
+                    "variables of the launcher as it sets them"
+                )
+
+
 def started_processes() -> tuple[str, int]:
     """How many processes a launcher has started, and the variable that says so; 1 where there is none."""
+    _check_launcher()
     # mpirun inside a Slurm job may start fewer than the job's slots: its own number counts.
     for name in reversed(PROCESS_COUNTS):
-        count = launcher_number(os.environ.get(name, ""))
-        if count > 1 or (count >= 0 and name == "OMPI_COMM_WORLD_SIZE"):
+        count = launcher_value(name)
+        if count is not None and (name == "OMPI_COMM_WORLD_SIZE" or count > 1):
             return name, count
     return "", 1
 

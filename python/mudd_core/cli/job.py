@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +17,11 @@ from pathlib import Path
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
+from mudd_core.cli.job_check import cause, require_files, require_network
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
-from mudd_core.cli.names import CODE_FILE, JOB_OPTIONS
+from mudd_core.cli.mpirun_process import Mpirun
+from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.dist.siblings import children
 
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
@@ -94,10 +96,17 @@ def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -
     machine = machine or this_machine()
     job, restarts = wanted.job, 0
     command = [*program, *wanted.words]
+    require_files(job)
+    require_network()
     with _Signals() as signals:
         while True:
-            code = _start(mpirun_argv(job, machine, command, list(os.environ)), signals)
-            if code in FINAL_CODES or signals.asked or restarts == wanted.max_restarts:
+            argv = mpirun_argv(job, machine, command, list(os.environ))
+            code, said = _start(argv, signals, one_host=not job.hosts and job.spread == 1)
+            final = code in FINAL_CODES or signals.asked
+            if not final:
+                code, why = cause(code, said, job.hosts, answering)
+                _tell(why)
+            if final or restarts == wanted.max_restarts:
                 return code
             restarts += 1
             smaller = on_hosts(wanted.job, answering(wanted.job.hosts))
@@ -186,28 +195,22 @@ class _Signals:
             self.process.send_signal(passed_on)
 
 
-def _start(argv: list[str], signals: _Signals) -> int:
-    """Run mpirun to its end; its exit code, 128 + n where signal n ended it."""
+def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str]:
+    """Run mpirun to its end; its exit code, 128 + n where signal n ended it, and its last messages."""
     if signals.asked:  # between two starts
-        return 75
+        return 75, ""
     _tell(shlex.join(argv))
-    with tempfile.TemporaryDirectory() as folder:
-        last_words = Path(folder) / "code"
-        environment = {**os.environ, CODE_FILE: str(last_words)}
-        # A session of its own: Ctrl-C of the terminal reaches this process alone, which turns it into USR1.
-        with subprocess.Popen(argv, start_new_session=True, env=environment) as process:
-            signals.process = process
-            if signals.asked:  # in between
-                process.send_signal(signal.SIGUSR1)
-            code = _waited(process, signals, last_words)
-            signals.process = None
+    with Mpirun(argv, one_host) as mpirun:
+        signals.process = mpirun.process
+        if signals.asked:  # in between
+            mpirun.process.send_signal(signal.SIGUSR1)
+        code = _waited(mpirun.process, signals, mpirun.last_code)
+        signals.process = None
         code = 128 - code if code < 0 else code
-        if (
-            code == 128 + signal.SIGKILL and last_words.is_file()
-        ):  # mpirun was killed behind ranks that had ended
-            code = int(last_words.read_text(encoding="ascii"))
+        if code == 128 + signal.SIGKILL and mpirun.last_code.is_file():  # killed after the ranks had ended
+            code = int(mpirun.last_code.read_text(encoding="ascii"))
     # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
-    return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code
+    return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code, mpirun.said
 
 
 def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Path) -> int:
@@ -221,7 +224,7 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_LOOK_SECONDS)
-        now, ranks = time.monotonic(), _children(process.pid)
+        now, ranks = time.monotonic(), children(process.pid)
         had_ranks = had_ranks or bool(ranks)
         if not had_ranks or (ranks and not last_words.is_file()):
             alone_since = now
@@ -236,17 +239,6 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
             process.send_signal(signal.SIGUSR1)
 
 
-def _children(number: int) -> list[str]:
-    """The processes that a process has started and not reaped; [number] where the system does not list them."""
-    found = []
-    try:
-        for task in Path(f"/proc/{number}/task").iterdir():
-            found += (task / "children").read_text(encoding="ascii").split()
-    except OSError:
-        return [str(number)]
-    return found
-
-
 def program() -> list[str]:
     """What starts this command line in a rank: by absolute paths, since a remote shell begins in another folder."""
     started = Path(sys.argv[0]).absolute()
@@ -256,4 +248,5 @@ def program() -> list[str]:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    if text:
+        print(text, file=sys.stderr, flush=True)

@@ -39,7 +39,10 @@ ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 def main(words: Sequence[str]) -> int:
     """Join the job that a launcher started, and train; the exit code."""
     options = join_options(words)
-    comm = launched(node=options.node, debug=options.debug)
+    try:
+        comm = launched(node=options.node, debug=options.debug, join_timeout=options.join_timeout)
+    except ReportedElsewhereError as error:
+        return error.exit_code
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
     code = train_as_rank(words, Ranks(comm), options)
@@ -91,6 +94,9 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
     """What `work` gives, or the code of its error once that is printed."""
     try:
         return work()
+    except _core.PeerLeftError as error:
+        _fail(ranks, 70, error)  # a rank of this program left too early: an internal error
+        return 70
     except _core.PeerError:
         return 70  # the rank that failed prints why, and its code is the job's
     except BaseException as error:
@@ -115,7 +121,7 @@ def _trace(error: BaseException) -> str:
 
 def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
     """UserError for a setting of the config file that would have had to be known before."""
-    for name in ("node", "debug"):
+    for name in ("node", "debug", "join_timeout"):
         wanted = getattr(asked, name)
         if wanted != getattr(joined, name):
             raise UserError(

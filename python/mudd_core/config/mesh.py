@@ -52,6 +52,10 @@ class DistConfig:
         0.0, "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
         "median step where that is longer", "seconds", low=0.0, free=True,
     )  # fmt: skip
+    join_timeout: float = opt(
+        60.0, "end the job with exit code 2 when a rank has not joined the others for so long at the start; give it as "
+        "an argument", "seconds", low=0.1, free=True,
+    )  # fmt: skip
     compare_every: int = opt(
         500, "steps between two comparisons of the weights that several nodes hold; a difference ends the job with "
         "exit code 70; 0 = never", "steps", low=0, free=True,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterator
 
-from mudd_core import _core
-from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_number
+from mudd_core import __version__, _core
+from mudd_core.base.errors import ReportedElsewhereError, UserError
+from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_value
+from mudd_core.dist import parent, siblings
 from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
 
 # Set by Open MPI's mpirun, by PMIx (srun --mpi=pmix), by PMI.
@@ -16,6 +20,8 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
 # Windows of a node below this much shared memory are not worth having.
 _LEAST_SHARED = 128 << 20
 _LAST_PATIENCE = 2.0  # seconds, for ranks that end without close()
+_JOIN_SECONDS = 60.0
+_AGREEMENT_SECONDS = 20.0  # after the limit, for rank 0 to name the rank that differs
 
 
 def launched(
@@ -23,6 +29,7 @@ def launched(
     node: str = "host",
     debug: bool = False,
     hang_timeout: float = 0.0,
+    join_timeout: float = _JOIN_SECONDS,
     longest_message: int = LONGEST_MESSAGE,
     shared_bytes: int = 0,
 ) -> Comm:
@@ -30,14 +37,17 @@ def launched(
 
     node: "host", or "rank" to make every rank a node of its own, which exchanges messages in place of memory.
     hang_timeout: seconds without a sign of life until the job ends with exit code 70; 0: never.
+    join_timeout: seconds until all ranks must have joined, each with the same arguments here.
     shared_bytes: shared memory that a node will need; with less, every rank is a node of its own.
-    UserError where the launcher started more processes than MPI knows of. Only one call in a process.
+    UserError where the launcher started more processes than MPI knows of, and on rank 0 where ranks differ
+    (ReportedElsewhereError on the others). Only one call in a process. When the launcher is killed, so is this process.
     """
     if node not in ("host", "rank"):
         raise UserError(f"[dist] node: expected host or rank, got '{node}'")
     if not any(name in os.environ for name in LAUNCHERS):
         _check_world(1)
         return alone()
+    parent.follow()
     try:
         from mudd_core import _mpi
     except ImportError as error:
@@ -46,10 +56,20 @@ def launched(
             "apt-get install libopenmpi-dev openmpi-bin, then ./run setup"
         ) from None
     transport = _mpi.transport(node == "rank", max(shared_bytes, _LEAST_SHARED))
-    try:
-        core, warning = _core.join_ranks(transport, debug, hang_timeout, longest_message)
-    except RuntimeError as error:
-        raise UserError(str(error)) from None
+    facts = {
+        "mudd_core": __version__, "dist.node": node, "dist.debug": debug, "dist.join_timeout": join_timeout,
+        "longest_message": longest_message, "shared_bytes": shared_bytes,
+    }  # fmt: skip
+    lines = "".join(f"{name}={value}\n" for name, value in facts.items())
+    with _limited(join_timeout):
+        try:
+            core, warning = _core.join_ranks(
+                transport, debug, hang_timeout, longest_message, lines, join_timeout
+            )
+        except _core.PeerError:
+            raise ReportedElsewhereError(0, UserError.exit_code) from None
+        except RuntimeError as error:
+            raise UserError(f"{error}{siblings.others()}") from None
     comm = Comm(core, debug)
     atexit.register(comm.close, _LAST_PATIENCE)
     _check_world(comm.world)
@@ -58,12 +78,42 @@ def launched(
     return comm
 
 
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End the process with exit code 2 where the block takes much longer: MPI waits for ever for a rank without MPI."""
+
+    def give_up() -> None:
+        if siblings.first():
+            print(
+                f"error: [ranks] not all ranks have begun to join within {seconds + _AGREEMENT_SECONDS:g} s "
+                f"(dist.join_timeout={seconds:g}, and {_AGREEMENT_SECONDS:g} s to agree): one runs another program, or "
+                f"hangs; start every rank by the same command{siblings.others()}",
+                file=sys.stderr,
+                flush=True,
+            )
+        os._exit(UserError.exit_code)
+
+    timer = threading.Timer(seconds + _AGREEMENT_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _check_world(world: int) -> None:
     """Refuse processes that do not know of each other: each would train alone and write the same files."""
     for name in PROCESS_COUNTS:
-        count = os.environ.get(name, "")
-        if world == 1 and launcher_number(count) > 1:
+        count = launcher_value(name)
+        if world == 1 and count is not None and count > 1:
             raise UserError(
                 f"[ranks] {name}={count}, but MPI knows of one process; start with mpirun or srun --mpi=pmix "
                 f"(docs/cluster.md), or unset {name} to train in one process"
             )
+    size = launcher_value(LAUNCHERS[0])
+    if world > 1 and size is not None and size != world:
+        raise UserError(
+            f"[ranks] {LAUNCHERS[0]}: expected {world} as MPI counts, got {size}; leave the variables of mpirun as it "
+            "sets them"
+        )

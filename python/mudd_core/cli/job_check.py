@@ -1,0 +1,81 @@
+"""What mpirun needs of this machine, checked before it starts; and the cause of an end that only mpirun has named."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import resource
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli.mpirun import Job
+
+_FILES_OF_MPIRUN, _FILES_OF_A_RANK = 64, 8
+_GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
+_LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
+# Ends of mpirun itself; those of ranks are 0 to 2, 65 to 76, and from 128 on where a signal ended one.
+_NOT_STARTED = (1, 213, 255)
+
+
+def require_files(job: Job) -> None:
+    """Raise the limit of open files to what mpirun needs for the ranks of this host; UserError where that is refused.
+
+    With fewer, mpirun waits for ever or crashes.
+    """
+    need = _FILES_OF_MPIRUN + _FILES_OF_A_RANK * job.on_a_host
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise UserError(
+            f"[launch] open files: expected a limit of {need} for {job.on_a_host} ranks on a host, got {hard}; raise "
+            f"it: ulimit -n {need}, or start fewer ranks"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+def require_network() -> None:
+    """UserError where no network interface is up: mpirun and its ranks talk by one, on a single host too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asked, _GET_FLAGS, struct.pack("16s16x", name.encode()[:15]))
+            except OSError:
+                continue
+            if struct.unpack_from("h", answer, 16)[0] & _UP:
+                return
+    raise UserError(
+        "[launch] network: expected an interface that is up, got none; mpirun needs one on a single host too: "
+        "ip link set lo up, or train in one process without --ranks"
+    )
+
+
+def cause(
+    code: int, said: str, hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]
+) -> tuple[int, str]:
+    """The exit code of a job, and a line about what ended it, or "" where its ranks have said so.
+
+    code, said: of mpirun. answering: those of the hosts that answer to the remote shell.
+    """
+    if found := _LOST.search(said):
+        name = signal.Signals(int(found[3])).name if int(found[3]) in signal.valid_signals() else found[3]
+        cure = "memory may have run out (dmesg); " if name == "SIGKILL" else ""
+        return code, (
+            f"[launch] rank {found[1]} on {found[2]} was ended by {name} from outside or by a crash; {cure}the same "
+            "command resumes from the last checkpoint"
+        )
+    if code == 128 + signal.SIGKILL:
+        return code, "[launch] mpirun was killed (SIGKILL); the same command resumes from the last checkpoint"
+    if code in _NOT_STARTED and hosts:
+        there = answering(hosts)
+        if silent := [host for host in hosts if host not in there]:
+            return UserError.exit_code, (
+                f"[launch] --hosts: {', '.join(silent)}: expected an answer to the remote shell, got none; check name, "
+                f"network and keys: ssh {silent[0]} true"
+            )
+    if code in _NOT_STARTED:
+        return code, "[launch] mpirun could not start the ranks; its own message is above"
+    return code, ""

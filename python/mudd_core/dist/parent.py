@@ -1,0 +1,68 @@
+"""The processes that started this rank: when one of them is killed, the rank ends too, and gives its lock back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from pathlib import Path
+
+# The number of the process of launch.py --ranks; mpirun hands it to the ranks of its own host only.
+JOB_PROCESS = "MUDD_JOB_PROCESS"
+_ORDERLY_SECONDS = 3.0  # for mpirun to end its ranks, once launch.py is gone
+_MPIRUN = ("mpirun", "orterun")
+
+
+def follow() -> None:
+    """End this process when its launcher ends, from now on; call it once, in a process that a launcher started."""
+    parent = os.getppid()
+    try:
+        files = [os.pidfd_open(parent)]
+    except OSError:
+        files = []  # gone already, or a kernel without pidfd: there MPI alone notices the loss of mpirun
+    if os.getppid() != parent:
+        _end()
+    if not files:
+        return
+    job = os.environ.get(JOB_PROCESS, "")
+    if job.isdecimal() and _name(parent) in _MPIRUN:
+        try:
+            files.append(os.pidfd_open(int(job)))
+        except ProcessLookupError:
+            _end(parent)
+        except (OSError, OverflowError):
+            pass
+    threading.Thread(target=_watch, args=(parent, files), name="mudd-launcher", daemon=True).start()
+
+
+def _watch(parent: int, files: list[int]) -> None:
+    if files[0] not in _ended(files, None):
+        # launch.py was killed: mpirun has got a SIGTERM, but it loses one that comes while it starts its ranks.
+        _ended(files[:1], _ORDERLY_SECONDS)
+        _end(parent)
+    _end()
+
+
+def _ended(files: list[int], seconds: float | None) -> list[int]:
+    """Those of the processes that have ended, once one has; empty after `seconds`."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return [file for file, _ in poll.poll(None if seconds is None else seconds * 1000)]
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _end(parent: int | None = None) -> None:
+    """Kill mpirun, if it is still this process's parent, and this process: no file is half written by that."""
+    if parent is not None and os.getppid() == parent:
+        with contextlib.suppress(OSError):
+            os.kill(parent, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,61 @@
+"""What the launcher has started beside this rank on this host: names a rank that runs another program."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+_RANK = b"OMPI_COMM_WORLD_RANK="
+_LONGEST = 100  # characters of a command that is named
+
+
+def others() -> str:
+    """A text that names the ranks of this host with another command line, for the end of a message; "" if none has."""
+    commands = _commands()
+    mine = commands.get(_own())
+    different = [
+        f"rank {rank} runs '{shlex.join(argv)[:_LONGEST]}'"
+        for rank, argv in sorted(commands.items())
+        if argv != mine
+    ]
+    return f" ({', '.join(different)})" if mine and different else ""
+
+
+def first() -> bool:
+    """Whether this rank is the lowest of this host with its command line: the one that prints."""
+    commands = _commands()
+    mine = commands.get(_own())
+    return mine is None or _own() == min(rank for rank, argv in commands.items() if argv == mine)
+
+
+def _own() -> int:
+    number = os.environ.get("OMPI_COMM_WORLD_RANK", "")
+    return int(number) if number.isdecimal() else -1
+
+
+def _commands() -> dict[int, list[str]]:
+    """The command lines of the processes that have the parent of this one, by rank."""
+    found = {}
+    for process in children(os.getppid()):
+        folder = Path("/proc", str(process))
+        try:
+            argv = (folder / "cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        number = next((one[len(_RANK) :] for one in environment if one.startswith(_RANK)), b"")
+        if number.isdigit():
+            found[int(number)] = argv
+    return found
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started and not reaped; empty where the system does not list them."""
+    found = []
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            found += [int(number) for number in (task / "children").read_text(encoding="ascii").split()]
+    except OSError:
+        return []
+    return found

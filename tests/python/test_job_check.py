@@ -1,0 +1,97 @@
+"""What launch.py --ranks checks before it starts mpirun, and how it names the cause of an end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mpi_ranks import needs_mpi
+from mudd_core.base.errors import UserError
+from mudd_core.cli.job_check import cause, require_files, require_network
+from mudd_core.cli.mpirun import Job
+from mudd_core.cli.mpirun_process import Mpirun
+from tiny_run import ROOT
+
+LOST = "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."
+
+
+def nobody(_: Sequence[str]) -> tuple[str, ...]:
+    return ()
+
+
+@needs_mpi
+def test_too_few_file_descriptors_are_refused_before_mpirun_hangs(tmp_path: Path) -> None:
+    line = f"ulimit -n 40; exec {sys.executable} {ROOT}/launch.py --config=tiny.py --ranks=2 --workdir={tmp_path}/run"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, timeout=30, check=False, env=env
+    )
+    assert done.returncode == 2, done.stderr
+    assert "[launch] open files: expected a limit of 80 for 2 ranks on a host, got 40" in done.stderr
+    assert "mpirun -n" not in done.stderr
+
+
+def test_a_low_soft_limit_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (24, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    require_files(Job(8, ("a", "b")))
+    assert given == [(96, 4096)]
+
+
+def test_no_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_network()
+    monkeypatch.setattr(socket, "if_nameindex", list)
+    with pytest.raises(UserError, match=r"expected an interface that is up, got none.*ip link set lo up"):
+        require_network()
+
+
+def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(UserError, match=r"temporary folder: No such file.*TMPDIR="):
+        Mpirun(["true"])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    full = os.statvfs_result((4096, 4096, 100, 3, 3, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(UserError, match="expected 1024 KiB free for mpirun, got 12 KiB"):
+        Mpirun(["true"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lost_rank_is_named_from_the_message_of_mpirun() -> None:
+    code, text = cause(137, LOST, (), nobody)
+    assert code == 137 and text.startswith("[launch] rank 1 on b was ended by SIGKILL")
+    assert "memory may have run out" in text and "resumes" in text
+    assert "mpirun was killed" in cause(137, "", (), nobody)[1]
+    assert cause(70, "", (), nobody) == (70, "")
+
+
+def test_hosts_that_do_not_answer_are_named_with_exit_code_2() -> None:
+    code, text = cause(255, "ORTE was unable", ("a", "b"), lambda _: ("a",))
+    assert code == 2 and text.startswith("[launch] --hosts: b: expected an answer") and "ssh b true" in text
+    assert cause(255, "", ("a",), lambda hosts: tuple(hosts))[0] == 255
+
+
+@needs_mpi
+def test_a_host_without_a_shell_is_named(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMPI_MCA_plm_rsh_agent": "false"}
+    argv = [
+        sys.executable,
+        str(ROOT / "launch.py"),
+        "--config=tiny.py",
+        "--ranks=2",
+        "--hosts=a.invalid,b.invalid",
+    ]
+    done = subprocess.run(
+        [*argv, f"--workdir={tmp_path}/run"], capture_output=True, text=True, timeout=60, check=False, env=env
+    )
+    assert done.returncode == 2, done.stderr
+    assert "[launch] --hosts: a.invalid, b.invalid: expected an answer" in done.stderr
