@@ -18,12 +18,13 @@ from test_mpi_runs import ranks_of
 from tiny_run import TinyRun
 
 MEMORY = Path("/dev/shm")
+LONG = ("train.steps=500", "train.eval_every=500")  # longer than a kill takes
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
+    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text, *LONG)
     assert run.finish() == 0, run.tail
     return run
 
@@ -54,7 +55,7 @@ def test_ranks_end_with_what_started_them(
     whole: TinyRun, tiny_text: Path, tmp_path: Path, victim: str
 ) -> None:
     before = segments()
-    run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
+    run = run_of(tmp_path / "run", tiny_text, *LONG, "--ranks=2")
     process = run.start()
     run.wait_for_step(process, 12)
     (mpirun,) = children(process.pid)
@@ -70,7 +71,7 @@ def test_ranks_end_with_what_started_them(
     if victim == "mpirun":
         assert "[launch] mpirun was killed" in run.output, run.tail
     assert segments() <= before
-    rest = run_of(tmp_path / "run", tiny_text, "--ranks=2")
+    rest = run_of(tmp_path / "run", tiny_text, *LONG, "--ranks=2")
     assert rest.finish() == 0, rest.tail
     assert "resumed from step" in rest.output and same(rest, whole)
 

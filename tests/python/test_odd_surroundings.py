@@ -45,10 +45,11 @@ def test_numbers_that_mpirun_never_sets_are_refused(ranks: str, rank: str | None
         widen(0, environment, parent=[0, 1])
 
 
-def test_a_count_of_processes_that_is_no_number_counts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_of_processes_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("x", "-3", "", "9" * 5000):
         monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", value)
-        assert started_processes() == ("", 1)
+        with pytest.raises(UserError, match=r"\[launch\] OMPI_COMM_WORLD_SIZE: expected a whole number"):
+            started_processes()
 
 
 def test_memory_is_known_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
