@@ -77,3 +77,17 @@ def test_the_note_on_evaluation_comes_only_where_its_key_is_typed() -> None:
 def test_what_the_option_refuses(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert part in capsys.readouterr().err
+
+
+def test_clm_multiplies_its_batches_too() -> None:
+    def sizes(*words: str, devices: str) -> tuple[int, int]:
+        options = {"--devices": devices}
+        found = detect.resolve(
+            Asked(command="clm", words=("model.config_path=mixtral80.json", *words), options=options)
+        )
+        assert found is not None
+        return found.config.train.batch_size, found.config.eval.batch_size
+
+    assert sizes("per_device_train_batch_size=4", devices="2") == (8, 8)
+    assert sizes("per_device_eval_batch_size=2", devices="8") == (8, 16)
+    assert sizes("global_train_batch_size=4", devices="8")[0] == 4  # typed whole

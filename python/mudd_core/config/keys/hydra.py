@@ -32,7 +32,7 @@ _RUN = (
         for name in ("tensor", "context", "pipeline", "virtual_pipeline")
     ),
 )  # fmt: skip
-_BATCH = "one process is one device, so global = per device unless it is given"
+_BATCH = "global = per device times --devices unless it is given"
 _TRAINING = (
     mapped(_G, "per_device_train_batch_size", 1, "train.batch_size", text=_BATCH, convert=values.batch),
     mapped(_G, "global_train_batch_size", 1, "train.batch_size", "train.logical_shards", convert=values.batch),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 
 from mudd_core.base.bounded_yaml import MOST_BITS
@@ -24,9 +25,9 @@ def _number(name: str, value: Node) -> int | float:
     return value
 
 
-def _batch_size(per_device: Node) -> Node:
-    """Sequences of all devices: one process is one device."""
-    return _number("get_global_batch_size", per_device)
+def _batch_size(per_device: Node, devices: int) -> Node:
+    """Sequences of all devices."""
+    return _number("get_global_batch_size", per_device) * devices
 
 
 def _multiply(left: Node, right: Node) -> Node:
@@ -48,16 +49,19 @@ def _path_join(*parts: Node) -> Node:
 
 
 RESOLVERS: dict[str, tuple[int, Callable[..., Node]]] = {  # arguments (-1: one or more), function
-    "get_global_batch_size": (1, _batch_size),
+    "get_global_batch_size": (1, partial(_batch_size, devices=1)),
     "path_join": (-1, _path_join),
     "multiply": (2, _multiply),
     "int_div": (2, _int_div),
 }
 
 
-def resolved(tree: dict[str, Node]) -> dict[str, Node]:
-    """The tree with every interpolation replaced by its value; UserError names the key that has none."""
-    found = _Resolver(tree).node(tree, ())
+def resolved(tree: dict[str, Node], devices: int = 1) -> dict[str, Node]:
+    """The tree with every interpolation replaced by its value; UserError names the key that has none.
+
+    devices: whose batches a global batch has.
+    """
+    found = _Resolver(tree, devices).node(tree, ())
     assert isinstance(found, dict)
     return found
 
@@ -65,8 +69,9 @@ def resolved(tree: dict[str, Node]) -> dict[str, Node]:
 class _Resolver:
     """Resolves the nodes of one tree. Paths are tuples of keys from its root."""
 
-    def __init__(self, tree: dict[str, Node]) -> None:
+    def __init__(self, tree: dict[str, Node], devices: int) -> None:
         self._tree = tree
+        self._resolvers = RESOLVERS | {"get_global_batch_size": (1, partial(_batch_size, devices=devices))}
         self._open: list[tuple[str, ...]] = []  # paths that are being resolved, to find a circle
         self._steps = self._depth = 0
 
@@ -144,10 +149,10 @@ class _Resolver:
         if call is None:
             return self._value_at(inner.strip(), path)
         name = call.group(1)
-        if name not in RESOLVERS:
-            hint = nearest(name, RESOLVERS) or f"; expected one of {', '.join(RESOLVERS)}"
+        if name not in self._resolvers:
+            hint = nearest(name, self._resolvers) or f"; expected one of {', '.join(self._resolvers)}"
             raise ValueError(f"unknown resolver '{name}'{hint}")
-        wanted, function = RESOLVERS[name]
+        wanted, function = self._resolvers[name]
         text = inner[call.end() :]
         values = [self._argument(value, path) for value in parse_choices(text)]
         if len(values) != wanted and (wanted >= 0 or not text.strip()):

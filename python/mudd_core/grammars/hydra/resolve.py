@@ -18,6 +18,7 @@ from mudd_core.config.keys.row import Value
 from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.devices import devices_of
 from mudd_core.grammars.hydra.compose import Composed, compose
 from mudd_core.grammars.hydra.files import Folders, folders_of
 from mudd_core.grammars.hydra.interpolation import resolved
@@ -58,7 +59,7 @@ def resolve(asked: Asked) -> Resolved:
     words, composed, ours, folders = compose_words(asked.words)
     if asked.options.get("--workdir"):
         put_at(composed.tree, (FOLDER,), asked.options["--workdir"])
-    tree = resolved(composed.tree)
+    tree = resolved(composed.tree, devices_of(asked.options))
     if "--cfg" in words.options:
         shown = tree if "--resolve" in words.options else composed.tree
         return Resolved(
