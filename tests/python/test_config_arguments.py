@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 from hypothesis import given
@@ -180,3 +181,22 @@ def test_every_field_has_a_short_option() -> None:
     for info in infos:
         name = "--" + info.path.rpartition(".")[2].replace("_", "-")
         assert f"'{name}'" not in nearest_option(name, infos, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--temperature=-1"], r"--temperature \(sample\.temperature\): expected at least 0, got -1"),
+        (["--temperature", "hot"], r"--temperature \(sample\.temperature\): expected a number, got 'hot'"),
+        (["--top-p=1.5"], r"--top-p \(sample\.top_p\): expected at most 1"),
+        (["--top-p=0"], r"--top-p \(sample\.top_p\): expected more than 0"),
+        (["--max-tokens=-3"], r"--max-tokens \(sample\.max_tokens\): expected at least"),
+        (["--sample.top_k=-1"], r"\[config\] sample\.top_k: expected at least 0, got -1"),
+        (["sample.top_k=-1"], r"\[config\] sample\.top_k: expected at least 0, got -1"),
+    ],
+)
+def test_a_refused_value_names_the_flag_that_was_typed(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config=tiny.py", "--plan", *words]) == 2
+    assert re.search(named, capsys.readouterr().err)

@@ -8,7 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
-from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.config_source import recorded, resumed
@@ -167,6 +167,7 @@ def _load(request: Request) -> None:
 def config_of(file: str, words: Sequence[str]) -> Config:
     """The checked config of a file with overrides."""
     config = read_config(file)
-    config = apply_overrides(config, split_words(words, config, known_words()))
-    check_config(config)
+    overrides = split_words(words, config, known_words())
+    config = apply_overrides(config, overrides)
+    check_config(config, typed_names(overrides))
     return config

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
-import io
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from mudd_core.base.surroundings import is_rank, require_levels, require_one_pro
 from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
+from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -29,24 +29,19 @@ def main(words: Sequence[str] | None = None) -> int:
 
     Output that is lost on a full disk makes 74 of a 0.
     """
-    _fill_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal lacks is no reason to stop
     if words is None:
-        words = sys.argv[1:]
-        _take_signals(words)
-        code = _run(words)
-    else:  # called by a program, which has its own handlers afterwards
-        with _signals_given_back():
+        restart_in_utf8()
+    _fill_closed_streams()
+    replace_unknown_characters()
+    with named_streams():
+        if words is None:
+            words = sys.argv[1:]
+            _take_signals(words)
             code = _run(words)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python fails at exit, with 120
-            if code == 0 and not isinstance(error, BrokenPipeError):
-                code = SaveError.exit_code
-    return code
+        else:  # called by a program, which has its own handlers afterwards
+            with _signals_given_back():
+                code = _run(words)
+    return flushed(code)
 
 
 @contextlib.contextmanager

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import SaveError
+from mudd_core.base.errors import SaveError, StopRequestedError
 from mudd_core.base.regular_files import open_to_append
+from mudd_core.cli.standard_streams import output_error
 
 _REWRITE = "\r\x1b[K"  # begins a line of progress that takes the place of the one before
 
 
-class _Tee:
-    """Standard output with a copy; a rewritten line is copied as it was at last. The disk's errors end nothing."""
+class Tee:
+    """Standard output with a copy; a rewritten line is copied as it was at last.
 
-    def __init__(self, stream: Any, path: Path) -> None:
-        self._stream, self._path = stream, path
+    Errors of the copy are a warning. After an error of standard output, on_loss is called and only the copy is written;
+    a closed pipe is no error.
+
+    Attributes: lost, the error of standard output, or None.
+    """
+
+    def __init__(self, stream: Any, path: Path, on_loss: Callable[[], None]) -> None:
+        self._stream, self._path, self._on_loss = stream, path, on_loss
         self._file = open_to_append(path, buffering=0)
         self._line = ""
-        self._failed = False
+        self._failed = self._closed = False
+        self.lost: SaveError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -29,7 +37,23 @@ class _Tee:
     def write(self, text: str) -> int:
         """Write to both."""
         self._copy(text)
-        return int(self._stream.write(text))
+        self._pass_on(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush standard output."""
+        self._pass_on(self._stream.flush)
+
+    def _pass_on(self, call: Callable[[], object]) -> None:
+        if self._closed or self.lost is not None:
+            return
+        try:
+            call()
+        except BrokenPipeError:  # nobody reads any more (`| head`)
+            self._closed = True
+        except (SaveError, OSError) as error:
+            self.lost = output_error(error) if isinstance(error, OSError) else error
+            self._on_loss()
 
     def _copy(self, text: str) -> None:
         whole, newline, self._line = (self._line + text).rpartition("\n")
@@ -60,20 +84,26 @@ class _Tee:
 
 
 @contextlib.contextmanager
-def copied_output(path: Path) -> Iterator[None]:
-    """Inside, standard output also goes to the end of this file; SaveError where it cannot be opened or closed."""
+def copied_output(path: Path, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
+    """Inside, standard output also goes to the end of this file; SaveError where it cannot be opened or closed.
+
+    on_loss: called once, when standard output itself cannot be written.
+    """
     before = sys.stdout
     try:
-        tee = _Tee(before, path)
+        tee = Tee(before, path, on_loss)
     except OSError as error:
         raise SaveError(f"[save] {path}: {error.strerror}") from error
     sys.stdout = tee
     try:
-        yield
-    except BaseException:
+        yield tee
+    except BaseException as error:
         sys.stdout = before
         with contextlib.suppress(SaveError):  # the error that is on its way counts
             tee.close()
+        if tee.lost is not None and isinstance(error, StopRequestedError):
+            raise tee.lost from error
         raise
     sys.stdout = before
+    tee.flush()
     tee.close()

@@ -7,6 +7,8 @@ import math
 import shlex
 import shutil
 import sys
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +58,17 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
         return 75
     store = _store(request, ranks)
     try:
-        with copied_output(store.path / "log.txt") if ranks.first else contextlib.nullcontext():
+        lost = partial(signals.request, "standard output that cannot be written")
+        with copied_output(store.path / "log.txt", lost) if ranks.first else nullcontext() as output:
             code = _train(request, store, ranks)
     except BaseException:
         with contextlib.suppress(SaveError):  # the error that is on its way counts
             store.close()
         raise
     store.close()
+    if output is not None and output.lost is not None:
+        print(f"error: {output.lost}; {store.path / 'log.txt'} has all of it", file=sys.stderr)
+        return code if code not in (0, 75) else SaveError.exit_code
     return code
 
 

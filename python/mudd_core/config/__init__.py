@@ -20,7 +20,7 @@ from mudd_core.config.load import config_folders, find_config, load_config, read
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, Mesh, MeshConfig, worlds
 from mudd_core.config.optim import OptimConfig
-from mudd_core.config.overrides import apply_overrides, split_words
+from mudd_core.config.overrides import apply_overrides, split_words, typed_names
 from mudd_core.config.saved import (
     Difference,
     config_hash,
@@ -76,5 +76,6 @@ __all__ = [
     "split_words",
     "to_dict",
     "to_json",
+    "typed_names",
     "worlds",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
@@ -166,8 +167,11 @@ def _train_faults(config: Config) -> list[str]:
     return faults
 
 
-def check_config(config: Config) -> None:
-    """Raise UserError listing every broken rule; return nothing when all hold."""
+def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None:
+    """Raise UserError listing every broken rule; return nothing when all hold.
+
+    typed: what messages call fields that a flag set, as typed_names gives it.
+    """
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need fields that are right by themselves
         unbuilt = mesh_faults(config.mesh)
@@ -180,5 +184,9 @@ def check_config(config: Config) -> None:
         )
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
+    for path, name in (typed or {}).items():
+        faults = [
+            f"{name}{fault.removeprefix(path)}" if fault.startswith(f"{path}:") else fault for fault in faults
+        ]
     if faults or unbuilt:
         raise UserError("\n".join([*(f"[config] {fault}" for fault in faults), *unbuilt]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mudd_core.base.errors import UserError
@@ -46,6 +46,14 @@ class Override:
     path: str
     text: str
     word: str
+
+
+def typed_names(overrides: Sequence[Override]) -> dict[str, str]:
+    """For each field that a flag set: the flag and the field, as messages name them."""
+    flags = {item.path: item.word.partition("=")[0] for item in overrides}
+    return {
+        path: f"{flag} ({path})" for path, flag in flags.items() if flag.startswith("--") and "." not in flag
+    }
 
 
 def parse_value(info: FieldInfo, text: str) -> Scalar:
@@ -172,7 +180,8 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         if path is None or path not in infos:
             hint = nearest_field(item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
-        value = parse_value(infos[path], item.text)
+        name = typed_names([item]).get(path, path)
+        value = parse_value(replace(infos[path], path=name), item.text)
         if path == "train.micro_batch_size":
             old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
         config = replace_path(config, path, value)

@@ -18,6 +18,7 @@ from mudd_core.config import (
     find_config,
     read_config,
     split_words,
+    typed_names,
 )
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.run.config_source import of_facts
@@ -105,8 +106,9 @@ def _saved_with(
     if not (path / "config.json").is_file():
         split_words(words, fallback, known)  # a misspelt option may be why there is none
     saved = read_saved_config(path)
-    asked = apply_overrides(saved, split_words(words, saved, known, first))
-    check_config(asked)
+    overrides = split_words(words, saved, known, first)
+    asked = apply_overrides(saved, overrides)
+    check_config(asked, typed_names(overrides))
     fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
     if fixed:
         lines = "\n".join(f"  {change}" for change in fixed)

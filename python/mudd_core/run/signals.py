@@ -16,13 +16,28 @@ from pathlib import Path
 from mudd_core import _core
 
 _taken = False  # the command line has installed its handlers
+_reason = "request"  # of a stop that no signal asks for
+
+
+def request(reason: str) -> None:
+    """Ask for a stop, for a reason that the run then names."""
+    global _reason
+    _reason = reason
+    _core.request_stop()
+
+
+def _forget() -> None:
+    """Forget every request."""
+    global _reason
+    _reason = "request"
+    _core.clear_requests()
 
 
 @contextlib.contextmanager
 def handlers() -> Iterator[None]:
     """Handle the signals of _core.stop_signals() and save_signal() while the block runs."""
     global _taken
-    _core.clear_requests()
+    _forget()
     _core.install_stop_handlers()
     _taken = True
     try:
@@ -30,7 +45,7 @@ def handlers() -> Iterator[None]:
     finally:
         _taken = False
         _core.remove_stop_handlers()
-        _core.clear_requests()
+        _forget()
 
 
 def take_for_good() -> None:
@@ -52,7 +67,7 @@ def release() -> None:
     if _taken:
         _taken = False
         _core.remove_stop_handlers()
-        _core.clear_requests()
+        _forget()
 
 
 @contextlib.contextmanager
@@ -81,7 +96,7 @@ def interrupt_later() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if pressed:
-            _core.clear_requests()
+            _forget()
     if pressed:
         raise KeyboardInterrupt
 
@@ -90,7 +105,7 @@ def stop_reason(stop_file: Path | None) -> str | None:
     """Who asked for a stop, or None. A STOP file is taken away: the same command shall run on."""
     if _core.stop_requested():
         number = _core.stop_signal()
-        return signal.Signals(number).name if number else "request"
+        return signal.Signals(number).name if number else _reason
     if stop_file is not None and os.path.lexists(stop_file):
         with contextlib.suppress(
             OSError
