@@ -48,7 +48,6 @@ MODEL: tuple[Row, ...] = (
     ),
     _model("num_experts", 1, "n_expert", "of decoder_block=llama2; each base_mlp_dim wide; 1 = dense"),
     _model("num_experts_per_tok", 1, "top_k", "with num_experts above 1"),
-    noted(_NAME, "megablox", False, "all experts of a layer are one grouped GEMM here"),
     _model("dense_conn", None, "mix"),
     _model("dynamic_mlp_dim", None, "ffn_realloc"),
     _model("dynamic_dense_type", None, "streams", "qkvm or qkvr"),
