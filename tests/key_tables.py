@@ -35,8 +35,7 @@ def table(what: str) -> str:
 def _line(row: Row, value: Value) -> str:
     default = "" if value in ("", None) else f"`{value}`"
     fields = ", ".join(name if name.startswith("(") else f"`{name}`" for name in row.fields)
-    text = {"noted": "does nothing here: ", "refused": "other values are refused: "}.get(row.fate, "")
-    meaning = "; ".join(filter(None, (fields, text + row.text)))
+    meaning = "; ".join(filter(None, (fields, row.meaning)))
     return f"| `{row.name}` | {default} | {meaning} |".replace("|  |", "| |")
 
 

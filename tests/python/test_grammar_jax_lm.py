@@ -176,7 +176,8 @@ def test_the_model_is_shipped_or_in_a_folder(tmp_path: Path) -> None:
     assert (found.config.model.n_layer, found.config.model.vocab_size) == (2, 300)
     assert found.config.optim == read_config("gpt2/gpt2").optim
     with pytest.raises(
-        UserError, match=r"expected gpt2 or distilgpt2 or a folder with config\.json, got 'gpt3'"
+        UserError,
+        match=r"expected gpt2, distilgpt2, gpt2-medium, .* or a folder with config\.json, got 'gpt3'",
     ):
         resolved("--model-config-name", "gpt3")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))

@@ -332,3 +332,25 @@ def test_a_missing_package_names_the_command(
     with pytest.raises(UserError, match=r"run setup seeds"):
         command.main(flags(source, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_fields_of_the_hub_and_buckets_are_taken(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is not on this machine is looked up over the network only with hub.online=true."""
+    asked = []
+    monkeypatch.setattr(
+        "mudd_core.data.hub_datasets._of_hub",
+        lambda settings, access: asked.append((settings.dataset, access.online)) or {"train": "", "test": ""},
+    )
+    words = flags(source, tmp_path, "--dataset-name", "wikitext", "--runner", "DirectRunner")
+    for extra in ((), ("hub.online=true",), ("--hub.online=true",)):
+        cli(["preprocess", *words, *extra])
+    assert asked == [("wikitext", False), ("wikitext", True), ("wikitext", True)]
+    capsys.readouterr()
+    for extra, told in (
+        (("train.steps=3",), "train.steps=3: expected hub.online or storage.map, got train.steps"),
+        (("--runner", "DataflowRunner"), "--runner: expected DirectRunner or BundleBasedDirectRunner, got"),
+    ):
+        assert cli(["preprocess", *flags(source, tmp_path), *extra]) == 2
+        assert told in capsys.readouterr().err

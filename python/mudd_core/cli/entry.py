@@ -22,6 +22,7 @@ from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, to
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
+from mudd_core.grammars import detect
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -176,6 +177,8 @@ def _information(request: Request, words: Sequence[str]) -> str:
     config = None if file is None else config_of(file, request.words)
     if wanted == "all":
         return texts.all_fields(config)
+    if words[0] in detect.COMMANDS or (words[0] == "help" and request.command in detect.COMMANDS):
+        return texts.original_help(request.command)
     of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
     return texts.command_help(request.command, config) if of_command or config else texts.main_help()
 

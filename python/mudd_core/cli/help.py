@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from mudd_core.base.surroundings import ENVIRONMENT, program
@@ -9,7 +10,11 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
+from mudd_core.config.keys import Row, rows_of
 from mudd_core.config.tool_arguments import WIDTH, folded
+from mudd_core.grammars import detect
+from mudd_core.grammars.devices import GRAMMARS as DEVICE_GRAMMARS
+from mudd_core.grammars.devices import OPTION as DEVICES
 
 _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
@@ -127,6 +132,41 @@ def command_help(command: str, config: Config | None) -> str:
     lines += ["examples:", *_example_lines(_EXAMPLES[command])]
     lines += ["", folded(f"Exit codes: {_CODES[command]}.")] if command in _CODES else []
     return "\n".join(lines)
+
+
+def original_help(command: str) -> str:
+    """The help of a command in the grammar of an original program: its keys with their defaults, and our options."""
+    grammar = detect.COMMANDS[command]
+    flags = grammar == "jax_lm"
+    called = " ".join(program()) + (".train" if flags else f" {command}")
+    keys = "--flag value ..." if flags else "key=value ..."
+    taken = [name for name, (_, _, takers) in OPTIONS.items() if "train" in takers or not takers]
+    refused = () if grammar in DEVICE_GRAMMARS else (DEVICES,)
+    return "\n".join(
+        [
+            f"usage: {called} {keys} [section.field=value ...]",
+            "",
+            folded(_TEXT["train"]),
+            "",
+            f"its {'flags' if flags else 'keys'}, with their defaults:",
+            *(_key_entry(row, flags) for row in rows_of(grammar).values()),
+            "",
+            "options of this program:",
+            *_option_lines(
+                name for name in taken if name not in ("--config", "--mode", "--version", *refused)
+            ),
+            "",
+            folded(f"Exit codes: {_CODES['train']}."),
+        ]
+    )
+
+
+def _key_entry(row: Row, flags: bool) -> str:
+    default = "" if row.default in (None, "") else str(row.default)
+    head = f"  --{row.name.replace('_', '-')} {default}" if flags else f"  {row.name}={default}"
+    fields = ", ".join(name.strip("()") for name in row.fields)
+    text = "; ".join(filter(None, (fields, row.meaning)))
+    return textwrap.fill(text, WIDTH, initial_indent=f"{head:<31} ", subsequent_indent=" " * 32)
 
 
 def all_fields(config: Config | None) -> str:

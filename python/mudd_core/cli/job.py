@@ -242,7 +242,10 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
 def program() -> list[str]:
     """What starts this command line in a rank: by absolute paths, since a remote shell begins in another folder."""
     started = Path(sys.argv[0]).absolute()
-    if started.is_file() and started.suffix == ".py" and started.name != "__main__.py":
+    module = getattr(
+        sys.modules["__main__"], "__spec__", None
+    )  # of python -m, which has put its command into argv
+    if module is None and started.is_file() and started.suffix == ".py":
         return [sys.executable, str(started)]
     return [sys.executable, "-m", "mudd_core"]
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 ALIASES = {
     "openai-community/gpt2": "gpt2/gpt2",
     "gpt2": "gpt2/gpt2",
+    "distilbert/distilgpt2": "gpt2/distilgpt2",
     "distilgpt2": "gpt2/distilgpt2",
+    **{
+        f"{owner}gpt2-{size}": f"gpt2/gpt2_{size}"
+        for size in ("medium", "large", "xl")
+        for owner in ("", "openai-community/")
+    },
     "mixtral80.json": "mixtral/mixtral80",
     "mixtral87.json": "mixtral/mixtral87",
     "mixtral822.json": "mixtral/mixtral822",

@@ -10,19 +10,23 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, GPT2Config, read_config
+from mudd_core.config.aliases import ALIASES
+from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys import jax_lm as keys
 from mudd_core.config.suggest import nearest
+from mudd_core.data.pipelines.features import row_length
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import COMMANDS
 from mudd_core.grammars.flags import Typed, split_flags, value_of
-from mudd_core.grammars.resolved import Resolved
-from mudd_core.grammars.table import Setting, apply, with_own_words
+from mudd_core.grammars.resolved import Origin, Resolved
+from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
 from mudd_core.interop.hf_settings import model_config
 
 _GRAMMAR = "jax_lm"
 _NAME = f"[{_GRAMMAR}] {keys.flag(keys.MODEL)}"
-_SHIPPED = {"gpt2": "gpt2/gpt2", "distilgpt2": "gpt2/distilgpt2"}
+_SHIPPED = {name: file for name, file in ALIASES.items() if file.startswith("gpt2/")}
+_ROWS, _LENGTH = "max_sequence_length", "train.seq_len"
 
 
 def resolve(asked: Asked) -> Resolved:
@@ -44,6 +48,7 @@ def resolve(asked: Asked) -> Resolved:
         )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
     applied = with_own_words(_GRAMMAR, applied, own)
+    notes += _follow_rows(applied, settings[_ROWS])
     return Resolved(
         grammar=_GRAMMAR,
         config=applied.config,
@@ -72,14 +77,27 @@ def _settings(rows: Mapping[str, Row], typed: Typed) -> dict[str, Setting]:
     return settings
 
 
+def _follow_rows(applied: Applied, asked: Setting) -> list[str]:
+    """Give a run the length of its rows, which decides there too; a note where another one was typed."""
+    data = applied.config.data
+    length = row_length(data) if data.pipeline == "features" else 0
+    if length in (0, applied.config.train.seq_len):
+        return []
+    applied.config = replace_path(applied.config, _LENGTH, length)
+    applied.origins[_LENGTH] = Origin(asked.default, data.path, asked.word)
+    typed = f"{asked.word}: " if asked.word else ""
+    return [f"{typed}the rows of {data.path} have {length} ids, and the run takes them as they are"]
+
+
 def _base(name: str) -> tuple[Config, str]:
     """(recipe with the model of this name, the file that the model is from)."""
     file = Path(name) / "config.json"
     if file.is_file():
         return _with_model(read_config(_SHIPPED["gpt2"]), file), str(file)
     if name not in _SHIPPED:
+        known = [one for one in _SHIPPED if "/" not in one]
         raise UserError(
-            f"{_NAME}: expected {' or '.join(_SHIPPED)} or a folder with config.json, got "
+            f"{_NAME}: expected {', '.join(known)} or a folder with config.json, got "
             f"'{name}'{nearest(name, _SHIPPED)}"
         )
     return read_config(_SHIPPED[name]), _SHIPPED[name]

@@ -34,6 +34,7 @@ class RunLog:
         mesh: Mesh,
     ) -> None:
         self._progress, self._store, self._train = progress, store, train
+        self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._prints = ranks.first
         self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
@@ -50,16 +51,25 @@ class RunLog:
     def use(self, facts: RunFacts) -> None:
         """Print in the style of the run's config from here on."""
         self._style = style_of(facts) if self._prints else None
+        if self._style is not None and not self._style.ours:
+            self._beside = self._progress.on_errors()
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        self._wipe()
         self._progress.say(text)
+
+    def _wipe(self) -> None:
+        """Remove the progress line on standard error, which the next step draws again."""
+        if self._beside is not None:
+            self._beside.wipe()
 
     def warn(self, texts: tuple[str, ...]) -> None:
         """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
         for text in texts:
             if self._prints and text not in self._warned:
                 self._warned.append(text)
+                self._wipe()
                 with contextlib.suppress(OSError):  # the disk behind standard error may be full
                     print(f"warning: {text}", file=sys.stderr)
 
@@ -123,8 +133,10 @@ class RunLog:
         if self._benchmark is not None:
             self._benchmark.took_step(record)
         style = self._style
-        if style is None or style.ours:
-            self._progress.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
+        shown = self._progress if style is None or style.ours else self._beside
+        if shown is not None:
+            fields = step_fields(record.row(), train.steps, seconds_left)
+            shown.step(fields, logged=logged and shown is self._progress)
         if logged and self._store is not None:
             self._store.log(record.row())
         if style is not None:
@@ -209,6 +221,7 @@ class RunLog:
         if self._tracker is not None:
             self._tracker.finish(asdict(summary))
             self._tracker = None
+        self._wipe()
         self._progress.close()
 
     def close(self) -> None:
@@ -220,6 +233,7 @@ class RunLog:
 
     def broke_off(self) -> None:
         """A call of fit() that an error has ended."""
+        self._wipe()
         with contextlib.suppress(SaveError):  # the error that is on its way counts
             self._end_benchmark()
 

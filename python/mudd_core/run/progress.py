@@ -122,9 +122,15 @@ class Progress:
         self._stream = sys.stdout if stream is None else stream
         self._quiet = quiet
         self._open_line = False
+        self._asked = live and not quiet
         self._live = live and bool(getattr(self._stream, "isatty", lambda: False)())
         self._last_draw = 0.0
         self._logged = 0
+
+    def on_errors(self) -> Progress | None:
+        """The line on standard error, for a run whose lines are another program's; None where that is no terminal."""
+        beside = Progress(sys.stderr)
+        return beside if self._asked and beside.live else None
 
     @property
     def live(self) -> bool:
@@ -160,6 +166,12 @@ class Progress:
             return
         self._write(("\r\x1b[K" if self._open_line else "") + text + "\n")
         self._open_line = False
+
+    def wipe(self) -> None:
+        """Remove the rewritten line."""
+        if self._open_line:
+            self._write("\r\x1b[K")
+            self._open_line = False
 
     def close(self) -> None:
         """End the rewritten line."""

@@ -37,7 +37,7 @@ def of_text(config: Config, text: Prepared) -> list[str]:
     train, found = config.train, []
     read = train.steps * train.batch_size * train.seq_len
     epochs = read / text.train_tokens if text.train_tokens else 0.0
-    if epochs > MANY_EPOCHS:
+    if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is meant
         found.append(
             f"[data] the run reads {read:,} tokens, the text has {text.train_tokens:,}: {epochs:,.1f} epochs over "
             "the same text; use more text or fewer train.steps"

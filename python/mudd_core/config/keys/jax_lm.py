@@ -71,7 +71,8 @@ def _tracker(name: str, default: str, path: str) -> Row:
 
 ROWS: tuple[Row, ...] = (
     mapped(
-        _G, MODEL, "distilgpt2", "model", text="gpt2, distilgpt2 or a folder with config.json",
+        _G, MODEL, "distilgpt2", "model",
+        text="gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2 or a folder with config.json",
         convert=lambda values: {},
     ),
     mapped(
@@ -81,7 +82,7 @@ ROWS: tuple[Row, ...] = (
     mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
     mapped(_G, "batch_size", 16, "train.batch_size", text="for validation too"),
     mapped(_G, "random_seed", 0, "train.seed", note=_seed_note),
-    mapped(_G, "max_sequence_length", 256, "train.seq_len", text="length of the rows"),
+    mapped(_G, "max_sequence_length", 256, "train.seq_len", text="the length of the rows decides"),
     mapped(_G, "num_epochs", 5, "train.epochs"),
     mapped(_G, "learning_rate", 3e-5, "optim.lr"),
     mapped(_G, "weight_decay_rate", 0.01, "optim.weight_decay"),

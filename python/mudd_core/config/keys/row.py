@@ -40,6 +40,12 @@ class Row:
     allowed: tuple[Value, ...] = ()
     note: Note | None = None
 
+    @property
+    def meaning(self) -> str:
+        """The text with what the fate of the key means."""
+        fates = {"noted": "does nothing here: ", "refused": "other values are refused: "}
+        return fates.get(self.fate, "") + self.text
+
 
 def mapped(
     grammar: str,

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.config import Config
+from mudd_core.config import Config, DataConfig
 from mudd_core.data.corpus import Split
+from mudd_core.data.formats import only
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Format, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
+from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.ids_data import (
     IdData,
@@ -74,6 +76,16 @@ class FeatureRows:
                 out[i] = np.frombuffer(data, "<i4").reshape(3, -1)
         names = ("inputs", "key_mask", "targets")
         return {name: np.ascontiguousarray(out[:, part]) for part, name in enumerate(names)}
+
+
+def row_length(data: DataConfig) -> int:
+    """Ids in the first row of data.path; 0 where no file on this machine shows it."""
+    try:
+        files = data_files(data.path) if data.path and "://" not in data.path else ()
+        first = next(only(files, data.format).records(files[0], _COLUMNS), None) if files else None
+    except (UserError, FormatError):  # reported where the rows are read
+        return 0
+    return 0 if first is None else len(first["input_ids"])
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from mudd_core.base.errors import UserError
+from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.keys.jax_lm import PREPROCESS
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.data.access import Access
 from mudd_core.run.progress import duration
 from mudd_core.tools.preprocess.documents import Source, find
 from mudd_core.tools.preprocess.parquet import Shards
@@ -24,11 +26,15 @@ from mudd_core.tools.preprocess.vocabulary import Vocabulary, read_vocabulary
 
 _MODES = ("in_memory", "multi_threading", "multi_processing")
 _MOST_SHARDS = 99_999
+_FIELDS = ("hub.online", "storage.map")
+_RUNNERS = ("DirectRunner", "BundleBasedDirectRunner")  # of Apache Beam, that work on this machine
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command."""
-    args = _parser().options([_dashed(word) for word in words])
+    args, fields = _parser().read([_dashed(word) for word in words])
+    access = _access(fields)
+    _require_runner(args.runner)
     shape = Shape(
         args.max_sequence_length,
         args.min_sequence_length,
@@ -40,8 +46,8 @@ def main(words: Sequence[str]) -> int:
     if not 1 <= args.num_shards <= _MOST_SHARDS:
         raise UserError(f"[preprocess] --num-shards: expected 1 to {_MOST_SHARDS}, got {args.num_shards}")
     workers = _workers(args)
-    vocabulary = read_vocabulary(args.tokenizer_model)
-    source = find(args.dataset_name, args.dataset_sub_name, args.dataset_split_type)
+    vocabulary = read_vocabulary(args.tokenizer_model, access)
+    source = find(args.dataset_name, args.dataset_sub_name, args.dataset_split_type, access)
     with Shards(args.output_path, args.num_shards, shape.length) as shards:
         documents, rows = _write(source, vocabulary, shape, shards, workers)
         shards.commit()
@@ -58,13 +64,31 @@ def main(words: Sequence[str]) -> int:
 
 
 def _dashed(word: str) -> str:
-    """The argument with dashes in the name of its option."""
+    """The argument with dashes in the name of its option; a field of the config, which has a dot, as it is."""
     name, equals, value = word.partition("=")
-    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") and "." not in name else word
+
+
+def _access(words: Sequence[str]) -> Access:
+    """What the arguments about config fields allow; UserError for a field that decides nothing here."""
+    overrides = split_words(list(words), Config())
+    for item in overrides:
+        if item.path not in _FIELDS:
+            raise UserError(f"[preprocess] {item.word}: expected {' or '.join(_FIELDS)}, got {item.path}")
+    return Access.of(apply_overrides(Config(), overrides))
+
+
+def _require_runner(name: str) -> None:
+    """UserError for a runner of Apache Beam on other machines."""
+    if name not in _RUNNERS:
+        raise UserError(
+            f"[preprocess] --runner: expected {' or '.join(_RUNNERS)}, got '{name}': all work is done on this machine; "
+            "leave out --runner, and type --direct_num_workers=0 for a process on each core"
+        )
 
 
 def _parser() -> ToolArguments:
-    parser = ToolArguments("preprocess", __doc__ or "")
+    parser = ToolArguments("preprocess", __doc__ or "", fields="hub.online=true")
     parser.usage = "%(prog)s [options]"
     for row in PREPROCESS:
         kind = int if isinstance(row.default, int) else str
@@ -73,6 +97,9 @@ def _parser() -> ToolArguments:
             help=f"{row.text} ({row.default})",
         )  # fmt: skip
     parser.add_argument("--num-shards", type=int, default=1, metavar="INT", help="number of files (1)")
+    parser.add_argument(
+        "--runner", default=_RUNNERS[0], metavar="NAME", help=f"runner of Apache Beam: {_RUNNERS[0]} alone"
+    )
     parser.add_argument(
         "--mask-by-position", action="store_true",
         help="padding is what is behind a window; default as the original: every id 0, a token of its own in GPT-2",

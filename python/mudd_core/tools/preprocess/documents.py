@@ -11,7 +11,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary
 from mudd_core.config.data import DataConfig
 from mudd_core.data import formats
-from mudd_core.data.access import LOCAL
+from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.hub_datasets import with_dataset
 
 COLUMN = "text"
@@ -38,21 +38,17 @@ class Source:
         return sum(1 for _ in self.texts())
 
 
-def find(name: str, part: str, split: str) -> Source:
+def find(name: str, part: str, split: str, access: Access = LOCAL) -> Source:
     """The files of a file, of a split of a folder or of a data set of the hub; UserError where there are none."""
-    path = local(name, "[preprocess] --dataset-name")
+    path = local(access.local(name, "[preprocess] --dataset-name"), "[preprocess] --dataset-name")
     if path.is_file():
         return Source((path,))
     if path.is_dir():
         return _in_folder(path, part, split)
     try:
-        found = with_dataset(DataConfig(dataset=name, dataset_config=part, split=split), LOCAL)
+        found = with_dataset(DataConfig(dataset=name, dataset_config=part, split=split), access)
     except UserError as error:
-        text = (
-            str(error)
-            .replace("[data.dataset]", "[preprocess] --dataset-name:")
-            .replace(", or set hub.online=true", "")
-        )
+        text = str(error).replace("[data.dataset]", "[preprocess] --dataset-name:")
         raise UserError(text.replace("[data.split]", "[preprocess] --dataset-split-type:")) from None
     return Source(tuple(Path(file) for file in found.path.split(",")))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 
 _TRIED = "a"  # a text that any tokenizer takes: what it cannot do shows before the work begins
@@ -51,10 +52,10 @@ class Encoder:
             raise
 
 
-def read_vocabulary(name: str) -> Vocabulary:
+def read_vocabulary(name: str, access: Access = LOCAL) -> Vocabulary:
     """The tokenizer of a folder, a file or a name of the hub; UserError where it has no BOS or no EOS."""
     try:
-        source = find_tokenizer(name, 0)
+        source = find_tokenizer(name, 0, access)
         if source.kind == "bpe":
             raise UserError("[data.tokenizer] expected a tokenizer that is trained, got bpe")
         tokenizer = source.make()
@@ -64,7 +65,7 @@ def read_vocabulary(name: str) -> Vocabulary:
             .replace("[data.tokenizer]", "[preprocess] --tokenizer-model")
             .replace("model expected", "model: expected")
         )
-        raise UserError(text.replace("; or set hub.online=true", "")) from None
+        raise UserError(text) from None
     tokenizer.encode(_TRIED)
     if tokenizer.bos_id is None:
         raise UserError(
