@@ -136,12 +136,20 @@ void bind_rows(py::module_& m) {
           },
           py::arg("batch"), "Place of the first document of a batch in its worker's stream.")
       .def(
+          "cursor",
+          [](PyPacked& self, int64_t batch) {
+            const Busy busy(self.busy, "batcher");
+            PackedRows::Cursor found = self.plan.cursor(batch);
+            return std::make_pair(found.turn, std::move(found.places));
+          },
+          py::arg("batch"), "Turn of a batch, and places of the workers of that turn and of the following ones.")
+      .def(
           "batches",
           [](PyPacked& self) {
             const Busy busy(self.busy, "batcher");
             return self.plan.batches();
           },
-          "Whole batches before the data end.");
+          "Batches before the data end, the last one of each worker included.");
   m.def(
       "shuffled_index",
       [](uint64_t index, uint64_t n, uint32_t seed) {

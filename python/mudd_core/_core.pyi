@@ -434,7 +434,11 @@ class PackedRows(BatchSource):
         ...
     def batches(self) -> int:
         """
-        Whole batches before the data end.
+        Batches before the data end, the last one of each worker included.
+        """
+    def cursor(self, batch: int) -> tuple[int, list[int]]:
+        """
+        Turn of a batch, and places of the workers of that turn and of the following ones.
         """
     def start_of(self, batch: int) -> int:
         """

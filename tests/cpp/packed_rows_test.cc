@@ -85,22 +85,44 @@ TEST_CASE("packed rows: first fit, none split, workers in turn, whatever the ord
 TEST_CASE("packed rows: an end of the data, and documents that are read once an epoch") {
   const Documents made = documents(40);
   const DocumentTable table(made.starts, made.end, 11, 1);
-  PackedRows plan(table, {.seq_len = 12, .batch_size = 2, .epochs = 2});
-  const int64_t batches = plan.batches();
-  CHECK(batches > 10);
-  std::vector<int> seen(40);
-  std::vector<Piece> pieces;
-  for (int64_t s = 0; s < batches * 2; ++s) {
-    plan.pieces(s, pieces);
-    for (const Piece& piece : pieces) {
-      const auto at = std::find(made.starts.begin(), made.starts.end(), static_cast<uint64_t>(piece.first));
-      REQUIRE(at != made.starts.end());
-      ++seen[static_cast<size_t>(at - made.starts.begin())];
+  for (const int64_t workers : {1, 3, 50}) {
+    PackedRows plan(table, {.seq_len = 12, .batch_size = 2, .workers = workers, .epochs = 2});
+    const int64_t batches = plan.batches();
+    CHECK(batches > 10);
+    std::vector<int> seen(40);
+    std::vector<Piece> pieces;
+    for (int64_t s = 0; s < batches * 2; ++s) {
+      plan.pieces(s, pieces);
+      for (const Piece& piece : pieces) {
+        const auto at = std::find(made.starts.begin(), made.starts.end(), static_cast<uint64_t>(piece.first));
+        REQUIRE(at != made.starts.end());
+        ++seen[static_cast<size_t>(at - made.starts.begin())];
+      }
+    }
+    CHECK(std::count(seen.begin(), seen.end(), 2) == 40);
+    CHECK(message_of([&] { plan.start_of(batches); }).find("the data end before batch") != std::string::npos);
+  }
+}
+
+TEST_CASE("packed rows: the cursor of each batch has the turn and a place for each worker") {
+  const Documents made = documents(40);
+  const DocumentTable table(made.starts, made.end, 11, 1);
+  const PackOptions options{.seq_len = 12, .batch_size = 2, .workers = 3, .epochs = 1};
+  const int64_t batches = PackedRows(table, options).batches();
+  std::vector<int64_t> last(3, 0);
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    PackedRows plan(table, options);
+    const PackedRows::Cursor found = plan.cursor(batch);
+    CHECK(found.turn >= batch);
+    REQUIRE(found.places.size() == 3);
+    CHECK(found.places[0] == plan.start_of(batch));
+    for (int64_t turn = 0; turn < 3; ++turn) {
+      const auto worker = static_cast<size_t>((found.turn + turn) % 3);
+      CHECK(found.places[static_cast<size_t>(turn)] >= last[worker]);
+      last[worker] = found.places[static_cast<size_t>(turn)];
     }
   }
-  CHECK(*std::max_element(seen.begin(), seen.end()) == 2);
-  CHECK(std::count(seen.begin(), seen.end(), 2) > 30);
-  CHECK(message_of([&] { plan.start_of(batches); }).find("the data end before batch") != std::string::npos);
+  CHECK(std::max(last[1], last[2]) == 13);  // the 13 documents of a worker that has ended
 }
 
 TEST_CASE("the starts of batches are kept, and found again where the file is damaged") {

@@ -14,7 +14,7 @@ namespace mudd {
 namespace {
 
 constexpr int64_t kEnd = -1;
-constexpr uint64_t kMagic = 0x315458444E494D55;  // "UMINDXT1"
+constexpr uint64_t kMagic = 0x325458444E494D55;  // "UMINDXT2": version 1 ended with the first worker
 constexpr uint64_t kLargestIndex = uint64_t{1} << 32;
 
 }  // namespace
@@ -27,8 +27,23 @@ PackedRows::PackedRows(DocumentTable documents, PackOptions options)
   while (leaves_ < static_cast<size_t>(options_.batch_size)) leaves_ *= 2;
   free_.resize(2 * leaves_);
   rows_.resize(static_cast<size_t>(options_.batch_size));
-  starts_.assign(static_cast<size_t>(options_.workers), 0);
+  for (int64_t worker = 0; worker < options_.workers; ++worker) add_start(documents_of(worker) > 0 ? 0 : kEnd);
   if (!options_.index.empty()) load_index();
+}
+
+// Documents that a worker gets before the data end; without end more than a run can read.
+int64_t PackedRows::documents_of(int64_t worker) const {
+  if (options_.epochs == 0) return std::numeric_limits<int64_t>::max();
+  const int64_t records = documents_.count() * options_.epochs;
+  return std::max<int64_t>(0, (records - worker + options_.workers - 1) / options_.workers);
+}
+
+void PackedRows::add_start(int64_t place) {
+  const auto turn = static_cast<int64_t>(starts_.size());
+  starts_.push_back(place);
+  if (place == kEnd) return;
+  if (before_tail_ == turn) ++before_tail_;
+  else tail_.push_back(turn);
 }
 
 int64_t PackedRows::document_at(int64_t worker, int64_t place) {
@@ -59,7 +74,8 @@ void PackedRows::take_free(size_t row, int64_t length) {
   }
 }
 
-// Fills `rows_` from a place of a worker's stream; the place of the document that fits no more, or kEnd.
+// Fills `rows_` from a place of a worker's stream. Returns the place of the first document that fits no more, or
+// kEnd if the worker ends; `rows_` then has its last documents.
 int64_t PackedRows::pack(int64_t worker, int64_t place) {
   for (auto& row : rows_) row.clear();
   for (size_t node = 2 * leaves_ - 1; node > 0; --node) {
@@ -80,33 +96,47 @@ int64_t PackedRows::pack(int64_t worker, int64_t place) {
 }
 
 bool PackedRows::extend() {
-  if (ended_) return false;
-  const int64_t batch = static_cast<int64_t>(starts_.size()) - options_.workers;
-  const int64_t end = pack(batch % options_.workers, starts_[static_cast<size_t>(batch)]);
-  packed_ = end == kEnd ? -1 : batch;
-  if (end == kEnd) {
-    ended_ = true;
+  const int64_t turn = static_cast<int64_t>(starts_.size()) - options_.workers;
+  if (std::all_of(starts_.end() - options_.workers, starts_.end(), [](int64_t place) { return place == kEnd; }))
     return false;
+  const int64_t place = starts_[static_cast<size_t>(turn)];
+  if (place == kEnd) {
+    add_start(kEnd);
+  } else {
+    add_start(pack(turn % options_.workers, place));
+    packed_ = turn;
   }
-  starts_.push_back(end);
   keep_index(4);  // seldom, since many may follow
   return true;
 }
 
-int64_t PackedRows::start_of(int64_t batch) {
+int64_t PackedRows::turn_of(int64_t batch) {
   check(batch >= 0, "pack", "batch: expected at least 0, got ", batch);
-  const size_t wanted = static_cast<size_t>(batch + options_.workers);  // then the batch is known to be whole
-  while (starts_.size() <= wanted)
+  while (batch >= before_tail_ + static_cast<int64_t>(tail_.size()))
     check(extend(), "pack", "the data end before batch ", batch, " (data.epochs=", options_.epochs, ")");
   keep_index(64);  // so a resume packs few batches again
-  return starts_[static_cast<size_t>(batch)];
+  return batch < before_tail_ ? batch : tail_[static_cast<size_t>(batch - before_tail_)];
+}
+
+int64_t PackedRows::start_of(int64_t batch) { return starts_[static_cast<size_t>(turn_of(batch))]; }
+
+PackedRows::Cursor PackedRows::cursor(int64_t batch) {
+  Cursor found{turn_of(batch), {}};
+  for (int64_t turn = found.turn; turn < found.turn + options_.workers; ++turn) {
+    while (turn >= static_cast<int64_t>(starts_.size()) && extend()) {
+    }
+    const bool known = turn < static_cast<int64_t>(starts_.size());
+    const int64_t place = known ? starts_[static_cast<size_t>(turn)] : kEnd;
+    found.places.push_back(place == kEnd ? documents_of(turn % options_.workers) : place);
+  }
+  return found;
 }
 
 int64_t PackedRows::batches() {
   check(options_.epochs > 0, "pack", "epochs: expected an end of the data, got none");
   while (extend()) {
   }
-  return static_cast<int64_t>(starts_.size()) - options_.workers;
+  return before_tail_ + static_cast<int64_t>(tail_.size());
 }
 
 int64_t PackedRows::rows() const {
@@ -114,6 +144,10 @@ int64_t PackedRows::rows() const {
   PackOptions once = options_;
   once.epochs = 0;
   once.index.clear();
+  if (options_.epochs == 1) {
+    once.epochs = 1;
+    return PackedRows(documents_, once).batches() * options_.batch_size;
+  }
   PackedRows pass(documents_, once);
   for (;; ++batches) {
     const int64_t worker = batches % options_.workers;
@@ -124,11 +158,10 @@ int64_t PackedRows::rows() const {
 
 void PackedRows::pieces(int64_t sample, std::vector<Piece>& out) {
   out.clear();
-  const int64_t batch = sample / options_.batch_size;
-  const int64_t place = start_of(batch);
-  if (packed_ != batch) {
-    pack(batch % options_.workers, place);
-    packed_ = batch;
+  const int64_t turn = turn_of(sample / options_.batch_size);
+  if (packed_ != turn) {
+    pack(turn % options_.workers, starts_[static_cast<size_t>(turn)]);
+    packed_ = turn;
   }
   for (const int64_t document : rows_[static_cast<size_t>(sample % options_.batch_size)])
     documents_.append(document, out);
@@ -146,8 +179,9 @@ void PackedRows::load_index() {
     const size_t body = data.size() - sizeof(crc);
     std::memcpy(&crc, data.data() + body, sizeof(crc));
     if (crc != io::crc32c(data.data(), body)) return;  // found again from the lengths
-    starts_.resize(count);
-    std::memcpy(starts_.data(), data.data() + sizeof(head), count * sizeof(int64_t));
+    std::vector<int64_t> starts(count);
+    std::memcpy(starts.data(), data.data() + sizeof(head), count * sizeof(int64_t));
+    for (size_t turn = starts_.size(); turn < count; ++turn) add_start(starts[turn]);
     saved_ = starts_.size();
   } catch (const io::IoError&) {  // there is none yet
   } catch (const FormatError&) {

@@ -2,8 +2,10 @@
 //
 // G workers share the records of an endless stream of epochs: record j of the stream, j = w + p G for place p of
 // worker w, is document cipher(seed + j / N)(j mod N). A worker puts its documents first-fit into the rows of a
-// batch; one that fits nowhere opens its next batch. Batch b is number b / G of worker b mod G. Where a batch
-// starts follows from those before it, so the starts are found once, in order, and kept in a file.
+// batch; one that fits nowhere opens its next batch. Turn t is batch t / G of worker t mod G. With an end of the
+// data the last batch of a worker has what is left, and the turns of a worker that has ended are passed over: the
+// batches are the turns that remain, in order. Where a batch starts follows from those before it, so the starts
+// are found once, in order, and kept in a file.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +35,25 @@ class PackedRows final : public RowPlan {
   int64_t rows() const override;
   void pieces(int64_t sample, std::vector<Piece>& out) override;
 
-  // Place of the first document of a batch in its worker's stream; Error behind the end.
+  // Place of the first document of a batch in its worker's stream; Error if the data end before it.
   int64_t start_of(int64_t batch);
 
-  // Whole batches before the data end; Error for data without end.
+  // Where a stream resumes before a batch: the turn of the batch, and the places of the workers of that turn and
+  // of the following ones. The place of a worker that has ended is the number of its documents.
+  struct Cursor {
+    int64_t turn = 0;
+    std::vector<int64_t> places;
+  };
+  Cursor cursor(int64_t batch);
+
+  // Batches before the data end, the last of each worker included; Error for data without end.
   int64_t batches();
 
  private:
-  bool extend();  // by one start; false at the end
+  bool extend();                   // packs one more turn; false if all workers have ended
+  int64_t turn_of(int64_t batch);  // Error if the data end before the batch
+  int64_t documents_of(int64_t worker) const;
+  void add_start(int64_t place);
   int64_t pack(int64_t worker, int64_t place);
   int64_t document_at(int64_t worker, int64_t place);
   int64_t first_fit(int64_t length);
@@ -51,10 +64,11 @@ class PackedRows final : public RowPlan {
 
   DocumentTable documents_;
   PackOptions options_;
-  std::vector<int64_t> starts_;  // of batches 0, 1, ...
-  size_t saved_ = 0;             // of them in the file
-  bool ended_ = false;
-  int64_t packed_ = -1;                     // the batch that `rows_` holds
+  std::vector<int64_t> starts_;             // of turns 0, 1, ...; -1: the worker has ended
+  std::vector<int64_t> tail_;               // turns of batches after the first turn that is passed over
+  int64_t before_tail_ = 0;                 // batches before it; turn and batch are equal there
+  size_t saved_ = 0;                        // starts in the file
+  int64_t packed_ = -1;                     // the turn that `rows_` contains
   std::vector<std::vector<int64_t>> rows_;  // documents of each row
   size_t leaves_ = 1;
   std::vector<int64_t> free_;  // a tree of the largest free length below each node; leaves from `leaves_` on

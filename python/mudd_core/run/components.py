@@ -248,15 +248,19 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
 def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
     """The config with train.steps of train.epochs passes over the training rows, whole batches only."""
     from mudd_core.data import pipelines
+    from mudd_core.data.pipelines.core_rows import PackedRows
 
     train = config.train
     if not train.epochs:
         return config
     text = _shared_data(pipelines.prepare, config, fingerprint, ranks)
-    rows = text.rows("train", row_shape(config)).rows
+    found = text.rows("train", row_shape(config))
+    rows = found.rows
     if rows < train.batch_size:
         raise UserError(
             f"[train.epochs] expected at least a batch of {train.batch_size} rows, got {rows}; lower train.batch_size"
         )
     steps = train.epochs * (rows // train.batch_size)
+    if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
+        steps = found.batches(train.epochs)  # with the last batch of each worker
     return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))

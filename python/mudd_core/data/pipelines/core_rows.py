@@ -41,20 +41,19 @@ class CoreRows:
 
 @dataclass(frozen=True)
 class PackedRows(CoreRows):
-    """Rows of packed documents, whose number the packing decides. workers: streams that share the order."""
-
-    workers: int = 1
+    """Rows of packed documents, whose number the packing decides."""
 
     def batches(self, epochs: int) -> int:
+        """All of data.epochs, with the last batch of each worker."""
         return int(self.core.batches())
 
     def cursor(self, batch: int) -> Cursor | None:
-        """For a stream that goes on where this cache was read; None at the end of the data."""
+        """For a stream that resumes where this cache was read; None at the end of the data."""
         try:
-            places = [int(self.core.start_of(batch + turn)) for turn in range(self.workers)]
+            turn, places = self.core.cursor(batch)
         except ValueError:
             return None
-        return made("pack", batch, places=places)
+        return made("pack", batch, turn=int(turn), places=[int(place) for place in places])
 
     def go_on(self, cursor: object) -> None:
         """A cache finds the place itself."""

@@ -53,7 +53,7 @@ class PackData(DocumentData):
             file, shape.seq_len, starts=starts, longest=longest, tail=1, batch_size=shape.batch_size,
             workers=workers, epochs=data.epochs, seed=seed, shuffle=shuffle, index=str(index),
         )  # fmt: skip
-        return PackedRows(packed, shape, self.cache, workers)
+        return PackedRows(packed, shape, self.cache)
 
 
 class PackStreamed(StreamData):

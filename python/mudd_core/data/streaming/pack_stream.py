@@ -57,7 +57,7 @@ class _Ahead:
 
 
 class PackStream:
-    """workers: streams that share the order in turns; batch b is of stream b mod workers."""
+    """workers: streams that share the order. Turn t is of stream t mod workers; an ended stream is passed over."""
 
     def __init__(
         self, processes: Processes, records: Records, fill: Fill, batch_size: int, seq_len: int, workers: int,
@@ -67,26 +67,30 @@ class PackStream:
         self._size, self._length = batch_size, seq_len
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
         self.batch = cursor["batch"] if cursor is not None else 0
+        self._turn = self.batch  # of the next batch; more than its number once a stream has ended
         places = [0] * workers
-        if cursor is not None:  # they stand in the order of the next batches
+        if cursor is not None:  # places in the order of the next turns
             if len(cursor["places"]) != workers:
                 raise LookupError(f"expected {workers} places, got {len(cursor['places'])}")
-            for turn, place in enumerate(cursor["places"]):
-                places[(self.batch + turn) % workers] = place
+            self._turn = cursor.get(
+                "turn", self.batch
+            )  # earlier checkpoints have none: they end before the first stream
+            for turn, place in enumerate(cursor["places"], self._turn):
+                places[turn % workers] = place
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
         self._taken = 2 * batch_size  # documents of a batch, as the last one had
         self._ask_ahead()
 
     def take(self) -> dict[str, Int32]:
-        """The next batch."""
-        stream = self._streams[self.batch % self._workers]
+        """The next batch; the last one of a stream has the documents that are left."""
+        stream = self._next_stream()
         free = np.full(self._size, self._length, np.int64)
         rows: list[list[Int32]] = [[] for _ in range(self._size)]
         begin = stream.place
         while True:
             ids = stream.peek()
             if ids is None:
-                raise data_end(self.batch, self._epochs)
+                break
             row = int(np.argmax(free >= ids.size))
             if free[row] < ids.size:
                 break
@@ -94,24 +98,35 @@ class PackStream:
             free[row] -= ids.size
             stream.drop()
         self.batch += 1
+        self._turn += 1
         self._taken = stream.place - begin
         self._ask_ahead()
         return self._fill(rows)
 
     def cursor(self) -> Cursor:
-        """The place of the first document of each of the next batches."""
-        turns = [(self.batch + turn) % self._workers for turn in range(self._workers)]
-        return made("pack", self.batch, places=[self._streams[turn].place for turn in turns])
+        """The turn of the next batch, and the place of the first document of it and of the following turns."""
+        turns = range(self._turn, self._turn + self._workers)
+        places = [self._streams[turn % self._workers].place for turn in turns]
+        return made("pack", self.batch, turn=self._turn, places=places)
 
     def close(self) -> None:
         """End the processes."""
         self._processes.close()
 
+    def _next_stream(self) -> _Ahead:
+        """The stream of the next turn that has a document. UserError where all have ended."""
+        for turn in range(self._turn, self._turn + self._workers):
+            stream = self._streams[turn % self._workers]
+            if stream.peek() is not None:
+                self._turn = turn
+                return stream
+        raise data_end(self.batch, self._epochs)
+
     def _ask_ahead(self) -> None:
         """The next batches: two, or as many as keep the processes busy."""
         batches = max(2, -(-3 * _PIECE * self._processes.count // max(1, self._taken)))
         for turn in range(batches):
-            stream = self._streams[(self.batch + turn) % self._workers]
+            stream = self._streams[(self._turn + turn) % self._workers]
             stream.ask_up_to(stream.place + (turn // self._workers + 1) * self._taken)
 
     def _asker(self, worker: int) -> Callable[[int, int], tuple[int, int]]:
