@@ -9,6 +9,7 @@ import yaml
 
 from mudd_core.cli import main
 from mudd_core.config import from_dict
+from printed_hints import require_sample_command_works
 
 SHAPE = {
     "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 257,
@@ -68,9 +69,13 @@ def test_a_run_trains_and_leaves_hydras_files(words: list[str], capsys: pytest.C
         settings["run"]["dir"] == "out/small"
         and settings["runtime"]["choices"]["sched"] == "WarmupHoldPolicy"
     )
+    require_sample_command_works(shown.out)
+    capsys.readouterr()
     # the same words again find the finished run
     assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
-    assert "holds a finished run" in capsys.readouterr().out
+    again = capsys.readouterr().out
+    assert "holds a finished run" in again
+    require_sample_command_works(again)
 
 
 def test_cfg_job_prints_the_config_and_runs_nothing(

@@ -17,6 +17,7 @@ from document_sizes import OF_MU_TRANSFORMER, with_keys
 from mudd_core.cli import main
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.run.continuations import prompts_of
+from printed_hints import require_sample_command_works
 
 COMMANDS = [command.words for command in documents.commands("mu_transformer")]
 ON_TEXT = (0, 1, 3)  # the third has a data set and a tokenizer of its own
@@ -60,6 +61,7 @@ def test_a_command_trains_to_its_end(
     assert json.loads((run / "summary.json").read_text())["steps"] == 4
     assert (run / "checkpoints" / "step-4").is_dir() and (run / "tensorboard").is_dir()
     assert bool(tracker.rows) == (number == 3)
+    require_sample_command_works(told)
 
 
 def test_a_sweep_of_two_rates_in_one_folder(

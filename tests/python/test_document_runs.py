@@ -22,6 +22,7 @@ from document_sizes import (
     write_records,
 )
 from mudd_core.cli import main
+from printed_hints import sample_command
 
 MUDDFORMER = documents.commands("muddformer")
 
@@ -97,4 +98,5 @@ def test_the_commands_of_muddformer_train_on_records_of_ids(
     words = MUDDFORMER[number].words
     extra = STREAMS if "model_name=MUDDLlama2Medium" in words else ""
     assert main(with_keys(words, f"{OF_MUDDFORMER} {extra} run_name=mudd")) == 0, capsys.readouterr().err
+    assert sample_command(capsys.readouterr().out) is None  # records of ids
     ended(folder / "mudd")

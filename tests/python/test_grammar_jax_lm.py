@@ -21,6 +21,7 @@ from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.resolved import Resolved
+from printed_hints import sample_command
 
 
 def resolved(*words: str, **options: str) -> Resolved:
@@ -120,7 +121,8 @@ def test_the_documents_commands_end_to_end(
     assert cli(["jax_lm.train", *train, "train.threads=1", "data.cache_dir=cache"]) == 0, (
         capsys.readouterr().err
     )
-    told = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out
+    told = output.splitlines()
     evals = [line for line in told if line.startswith("[EVAL] ")]
     trains = [line for line in told if line.startswith("[TRAIN] ")]
     steps = int(evals[0].split()[4].split("/")[1])
@@ -139,6 +141,7 @@ def test_the_documents_commands_end_to_end(
     )
     assert steps == 5 * (rows // 8)
     assert float(evals[-1].split()[6]) < float(evals[0].split()[6])
+    assert sample_command(output) is None  # rows of ids
     assert cli(["validate", "--model-config-name", "model"]) == 0
     assert f"step {steps}: validation loss" in capsys.readouterr().out
 

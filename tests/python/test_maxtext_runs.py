@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mudd_core.cli import main
+from printed_hints import require_sample_command_works
 from tiny_run import ROOT
 
 SIZES = """
@@ -42,8 +43,13 @@ def test_a_command_trains_resumes_and_validates(
     assert "completed step: 4," in trained.out and "completed step: 2," not in trained.out
     saved = json.loads((tmp_path / "mine" / "config.json").read_text())
     assert saved["train"]["steps"] == 4 and saved["log"]["style"] == "maxtext"
+    require_sample_command_works(trained.out)
+    capsys.readouterr()
     assert main(words) == 0
-    assert "holds a finished run" in capsys.readouterr().out
+    again = capsys.readouterr().out
+    assert "holds a finished run" in again
+    require_sample_command_works(again)
+    capsys.readouterr()
     assert main([*words, "only_eval=True"]) == 0
     assert capsys.readouterr().out.startswith("step 4: validation loss ")
     assert main([*words, "adam_b1=0.5"]) == 2

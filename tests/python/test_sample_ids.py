@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mudd_core.cli import main
+from printed_hints import sample_command
+from tiny_run import ROOT
 
 WORDS = ["--config=tiny.py", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=16", "train.steps=1",
          "train.batch_size=2", "train.seq_len=32", "sample.max_tokens=3", "--workdir=run"]  # fmt: skip
@@ -62,3 +66,31 @@ def test_the_hint_has_words_of_the_text_and_works(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sample ")]
     words = shlex.split(line)
     assert main(words[words.index("sample", 1) :]) == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "ids"])
+def test_the_hint_of_a_registered_reader_works_in_a_new_process(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("ab")
+    items = (
+        "[i % 60, (i + 1) % 60, 3, 4, 5, 6, 7]" if kind == "ids" else "f'The {i}th ship left its harbour.'"
+    )
+    Path("mine.py").write_text(
+        "import mudd_core as mc\n"
+        f"def reader(path):\n    return ({items} for i in range(300))\n"
+        "mc.data.register('hint_notes', reader)\n"
+        "from mudd_core.config import read_config\n"
+        "def get_config():\n    return read_config('tiny.py')\n"
+    )
+    run = ["--config=mine.py", *WORDS[1:], "data.pipeline=hint_notes", "data.path=notes.txt"]
+    run += ["model.vocab_size=64"] if kind == "ids" else ["data.tokenizer=bytes"]
+    for _ in range(2):  # the second one finds a finished run
+        done = subprocess.run([sys.executable, str(ROOT / "launch.py"), *run], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        words = sample_command(done.stdout)
+        assert (words is None) == (kind == "ids")
+    if words is not None:
+        command = [sys.executable, str(ROOT / "launch.py"), *words]
+        assert subprocess.run(command, capture_output=True).returncode == 0

@@ -261,7 +261,8 @@ def _prompt(trainer: Any) -> str | None:
         ids = next(iter(trainer.validation_batches()))["inputs"][0][:_PROMPT_IDS]
         document = [int(i) for i in ids if i != tokenizer.eos_id and i != tokenizer.bos_id]
         words = tokenizer.decode(document).replace("\ufffd", " ").split()
-        return " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
+        prompt = " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
+        return prompt if len(tokenizer.encode(prompt)) < trainer.model.config.max_seq_len else ""
     return ""
 
 
