@@ -102,7 +102,7 @@ def limited(*args, old=cache_build.write_h5):
 cache_build.write_h5 = limited
 from mudd_core.base.errors import SaveError
 try: loader.prepare(Settings, progress=lambda *a: None)
-except SaveError as e: assert "cannot be written" in str(e) and "File too large" in str(e), e
+except SaveError as e: assert "cannot be written" in str(e) and "File too large; " in str(e) and "\\n" not in str(e), e
 else: raise SystemExit("no error")
 """,
     )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import require_levels, started_processes
+from mudd_core.cli import commands, main
 from mudd_core.engine import memory
 from mudd_core.run.rank_cores import widen
-from tiny_run import ROOT
+from mudd_core.run.ranks import exit_code
+from tiny_run import CONFIG, ROOT
 
 
 @pytest.mark.parametrize("name", ["MUDD_EMULATE", "MUDD_MAX_ISA"])
@@ -58,3 +62,57 @@ def test_memory_is_known_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert memory.resident_bytes() >= known // 2 and memory.file_bytes() == 0
     assert memory.peak_resident_bytes() > 16 * memory.MIB
     assert memory.available_bytes()[0] > 0
+
+
+@pytest.mark.parametrize("kib", [60_000, 120_000])
+def test_too_little_address_space_is_2_with_the_limit(kib: int) -> None:
+    command = f"ulimit -v {kib}; exec {sys.executable} {ROOT / 'launch.py'} --config=tiny.py --plan"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert (
+        done.stderr.startswith("error: [memory] ulimit -v: expected at least ")
+        and done.stderr.count("\n") == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ImportError("libhdf5.so.103: failed to map segment from shared object"), MemoryError("std::bad_alloc")],
+)
+def test_memory_that_runs_out_is_2_with_the_cure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(commands, "run", fail)
+    assert main(["--config=tiny.py", "--plan"]) == exit_code(error) == 2
+    assert capsys.readouterr().err == (
+        f"error: not enough memory ({error}); raise the limit of this process (ulimit -v), or take a smaller model or "
+        "batch\n"
+    )
+
+
+def test_a_clock_that_is_set_back_changes_no_run(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = (f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}")
+    hashes = []
+    for name, jump in (("straight", 0.0), ("back", 100.0)):
+        began, calls = time.time(), iter(range(1 << 30))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                time, "time", lambda began=began, calls=calls, jump=jump: began - jump * next(calls)
+            )
+            words = [
+                f"--config={CONFIG}",
+                f"--workdir={tmp_path / name}",
+                *data,
+                "train.steps=3",
+                "log.mllog=true",
+            ]
+            assert main(words) == 0
+        hashes.append(json.loads((tmp_path / name / "summary.json").read_text())["final_hash"])
+        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        assert all(row.get("seconds", 0) >= 0 for row in rows)
+    assert hashes[0] == hashes[1]

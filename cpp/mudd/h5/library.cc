@@ -1,6 +1,7 @@
 #include "mudd/h5/library.h"
 
 #include <array>
+#include <string_view>
 
 #include "mudd/base/check.h"
 
@@ -55,6 +56,10 @@ std::string library_error() {
       },
       &text);
   H5Eclear2(H5E_DEFAULT);
+  // Of an error of the system the library prints a page, in several lines: keep the system's words.
+  constexpr std::string_view marker = "error message = '";
+  if (const size_t begin = text.find(marker); begin != std::string::npos)
+    text = text.substr(begin + marker.size(), text.find('\'', begin + marker.size()) - begin - marker.size());
   return text.empty() ? "no reason given" : text;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 
 class UserError(ValueError):
@@ -61,3 +62,33 @@ def is_full_disk(error: BaseException) -> bool:
     """Return whether a write failed for lack of space: as a SaveError, exit 74."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return isinstance(error, OSError) and error.errno in full
+
+
+_CURES = {
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space within the quota",
+}
+
+
+def write_reason(error: BaseException) -> str:
+    """Why a write failed, with the cure where one is known, and without the number of a descriptor."""
+    code = error.errno if isinstance(error, OSError) else None
+    if code in _CURES:
+        return f"{os.strerror(code)}; {_CURES[code]}"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def write_error(path: object, error: OSError) -> SaveError:
+    """The error of a required write to this path."""
+    return SaveError(f"[save] {path}: {write_reason(error)}")
+
+
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # how the dynamic loader says so
+
+
+def is_full_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, also where the dynamic loader lacked it for a library."""
+    if isinstance(error, ImportError):
+        return any(text in str(error).lower() for text in _UNMAPPED)
+    return isinstance(error, MemoryError)

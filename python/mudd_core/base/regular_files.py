@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import UserError, write_error
 
 _ALWAYS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 AnyPath = str | bytes | Path
@@ -96,7 +96,7 @@ def write_file(path: Path, data: bytes) -> None:
             raise UserError(f"[save] {path}: {what}; move it away")
         _core.replace_file(str(path), data)
     except OSError as error:
-        raise SaveError(f"[save] {path}: {error.strerror}") from error
+        raise write_error(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:

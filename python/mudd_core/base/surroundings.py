@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -85,6 +86,16 @@ def require_one_process(what: str = "training") -> None:
             f"[launch] {name}: expected 1 process, got {count}; {what} runs in one process here, since MPI knows of no "
             "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, where this is "
             f"the only one: env -u {name} <the command>"
+        )
+
+
+def require_address_space() -> None:
+    """UserError for a limit of the address space below which numpy's BLAS ends the process itself, with code 1."""
+    limit, least = resource.getrlimit(resource.RLIMIT_AS)[0], 160 + 8 * (os.cpu_count() or 1)
+    if limit != resource.RLIM_INFINITY and limit < least << 20:
+        raise UserError(
+            f"[memory] ulimit -v: expected at least {least} MiB of address space, got {limit >> 20} MiB; raise the "
+            "limit (ulimit -v unlimited)"
         )
 
 

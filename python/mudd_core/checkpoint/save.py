@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.base.errors import FormatError, SaveError
+from mudd_core.base.errors import FormatError, SaveError, write_reason
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.deal import Dealt, Held, deal, stored_name
 from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
@@ -81,7 +79,7 @@ def save(
                 folder.close()
     except OSError as error:
         raise SaveError(
-            f"step {step} could not be saved in {job.directory}: {_reason(error)}; older steps are intact"
+            f"step {step} could not be saved in {job.directory}: {write_reason(error)}; older steps are intact"
         ) from error
     return job.final
 
@@ -234,16 +232,3 @@ def _untimed(state: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in json.loads(json.dumps(dict(state), default=str)).items()
         if name != "seconds"
     }
-
-
-_CURES = {
-    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "free space within the quota",
-}
-
-
-def _reason(error: BaseException) -> str:
-    """The error with its cure, without the number of a descriptor, which means nothing to a reader."""
-    code = error.errno if isinstance(error, OSError) else None
-    return f"{os.strerror(code)}; {_CURES[code]}" if code in _CURES else str(error)

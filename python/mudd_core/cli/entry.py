@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from mudd_core import __version__
-from mudd_core.base.errors import SaveError, UserError, is_full_disk
-from mudd_core.base.surroundings import is_rank, require_levels, require_one_process
+from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
+from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
 from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
@@ -99,6 +99,8 @@ def _run(words: Sequence[str]) -> int:
 
             return job.run(job.asked(words), job.program())
         tool, rest = tool_in(words)
+        if words and not {"--help", "-h", "--version", "-V"} & set(words):
+            require_address_space()
         if trains(words):
             if tool is None and is_rank():
                 from mudd_core.cli import rank
@@ -122,10 +124,13 @@ def _run(words: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         return 0
-    except MemoryError as error:
-        _tell(f"error: not enough memory ({error})")
-        return 2
     except Exception as error:
+        if is_full_memory(error):
+            _tell(
+                f"error: not enough memory ({str(error) or 'no reason given'}); raise the limit of this process "
+                "(ulimit -v), or take a smaller model or batch"
+            )
+            return UserError.exit_code
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             error = _too_long(error)
         code = getattr(error, "exit_code", None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import SaveError, StopRequestedError
+from mudd_core.base.errors import SaveError, StopRequestedError, write_error
 from mudd_core.base.regular_files import open_to_append
 from mudd_core.cli.standard_streams import output_error
 
@@ -80,7 +80,7 @@ class Tee:
         try:
             self._file.close()
         except OSError as error:
-            raise SaveError(f"[save] {self._path}: {error.strerror}") from error
+            raise write_error(self._path, error) from error
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def copied_output(path: Path, on_loss: Callable[[], None] = lambda: None) -> Ite
     try:
         tee = Tee(before, path, on_loss)
     except OSError as error:
-        raise SaveError(f"[save] {path}: {error.strerror}") from error
+        raise write_error(path, error) from error
     sys.stdout = tee
     try:
         yield tee

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mudd_core.base.errors import DivergedError, SaveError, UserError
+from mudd_core.base.errors import DivergedError, SaveError, UserError, write_error
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program, typed_program
 from mudd_core.cli.log_text import copied_output
@@ -99,7 +99,7 @@ def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             _core.replace_file(path, text.encode())
         except OSError as error:
-            raise SaveError(f"[save] {path}: {error.strerror}") from error
+            raise write_error(path, error) from error
 
 
 def say_notes(request: Request) -> None:

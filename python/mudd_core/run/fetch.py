@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core, checkpoint
-from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_disk
+from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_disk, write_error
 from mudd_core.base.members import member
 from mudd_core.base.storage import unreachable
 from mudd_core.checkpoint.steps import MANIFEST, step_folder
@@ -133,7 +133,7 @@ def finish_fetch(folder: Path) -> None:
                 os.replace(file, folder / file.name)
         shutil.rmtree(stage)
     except OSError as error:
-        raise SaveError(f"[save] {folder / STAGED}: {error.strerror}") from error
+        raise write_error(folder / STAGED, error) from error
 
 
 def remember(folder: Path, url: str) -> None:
@@ -143,7 +143,7 @@ def remember(folder: Path, url: str) -> None:
         try:
             _core.replace_file(str(note), (json.dumps({"url": url}) + "\n").encode())
         except OSError as error:
-            raise SaveError(f"[save] {note}: {error.strerror}") from error
+            raise write_error(note, error) from error
         return
     known = member(read_object(note), "url", str, note)
     if known != url:

@@ -20,19 +20,19 @@ class Lease:
     def __init__(self, file: Path, ours: bytes, owner: object) -> None:
         write_file(file, ours)
         self._file, self._ours = file, ours
-        self._last_look = time.time()
+        self._last_look = time.monotonic()  # a clock may be set back
         closing = threading.Event()
         self.give_up = weakref.finalize(owner, _give_up, file, ours, closing)
         threading.Thread(target=_keep_renewing, args=(file, ours, closing), name="lease", daemon=True).start()
 
     def other(self) -> bytes:
         """Return what another holder has written over the lease, else nothing; reads the file now and then only."""
-        if time.time() - self._last_look <= LEASE_SECONDS / 6:
+        if time.monotonic() - self._last_look <= LEASE_SECONDS / 6:
             return b""
         found = content(self._file)
         if found and found != self._ours:
             return found
-        self._last_look = time.time()
+        self._last_look = time.monotonic()
         return b""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import SaveError, UserError, write_error, write_reason
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.config import LogConfig
@@ -40,7 +40,7 @@ class Logs:
                 self._events = LineFile(self._folder / "events.jsonl")
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            raise SaveError(f"[save] the logs in {self._folder}: {where}{error.strerror}") from error
+            raise SaveError(f"[save] the logs in {self._folder}: {where}{write_reason(error)}") from error
 
     def row(self, row: Row) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard."""
@@ -88,7 +88,7 @@ class Logs:
             try:
                 write()
             except OSError as error:
-                raise SaveError(f"[save] {self._folder / name}: {error.strerror}") from error
+                raise write_error(self._folder / name, error) from error
         self._sync_failed = False
 
     def close_rows(self) -> None:
@@ -111,7 +111,7 @@ class Logs:
                 if log is not None:
                     log.close()
             except OSError as error:
-                failed[name] = f"{self._folder / name}: {error.strerror}"
+                failed[name] = f"{self._folder / name}: {write_reason(error)}"
         if failed and not self._sync_failed:
             raise SaveError(f"[save] {'; '.join(failed.values())}")
         for name, text in failed.items():

@@ -19,6 +19,7 @@ from mudd_core.base.errors import (
     StopRequestedError,
     UserError,
     is_full_disk,
+    is_full_memory,
 )
 from mudd_core.dist import Comm
 from mudd_core.run import rank_cores
@@ -160,7 +161,7 @@ def everybodys(error: BaseException) -> bool:
 
 def exit_code(error: BaseException) -> int:
     """The exit code of an error that ends the program."""
-    if isinstance(error, MemoryError):
+    if is_full_memory(error):
         return UserError.exit_code
     if isinstance(error, KeyboardInterrupt):
         return 130

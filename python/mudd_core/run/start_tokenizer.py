@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import UserError, write_error
 from mudd_core.config import Config
 from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.fields import replace_path
@@ -147,7 +147,7 @@ def _keep(tokenizer: TokenizerSource, folder: Path) -> str:
     try:
         _core.replace_file(str(file), tokenizer.data)
     except OSError as error:
-        raise SaveError(f"[save] {file}: {error.strerror}") from error
+        raise write_error(file, error) from error
     return str(file)
 
 

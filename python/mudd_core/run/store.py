@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core, checkpoint
-from mudd_core.base.errors import FormatError, SaveError
+from mudd_core.base.errors import FormatError, SaveError, write_error
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.checkpoint import Checkpoint, StatePart
@@ -155,7 +155,7 @@ class RunStore:
                 if not (self.path / name).is_file() or read_bytes(self.path / name) != data:
                     _core.replace_file(str(self.path / name), data)
             except OSError as error:
-                raise SaveError(f"[save] {self.path / name}: {error.strerror}") from error
+                raise write_error(self.path / name, error) from error
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Go back to the checkpoint of this step, or to the newest before it that verifies.
@@ -179,7 +179,7 @@ class RunStore:
                 print(f"warning: {obstacle}", file=sys.stderr)
             self._logs.close_rows()
         except OSError as error:
-            raise SaveError(f"[save] {self.path}: {error.strerror}") from error
+            raise write_error(self.path, error) from error
         self.open_logs(step)
 
     def last_validation(self, step: int) -> Validation | None:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import UserError, write_error
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.lease import Lease, content, is_alive
@@ -199,7 +199,7 @@ class Workdir:
         try:
             self._holds()
         except OSError as error:
-            raise SaveError(f"[save] {self.path / '.lock'}: {error.strerror}") from error
+            raise write_error(self.path / ".lock", error) from error
         finally:
             self._lease = None
 
@@ -247,4 +247,4 @@ def write_json(path: Path, value: Any) -> None:
     try:
         _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
     except OSError as error:
-        raise SaveError(f"[save] {path}: {error.strerror}") from error
+        raise write_error(path, error) from error
