@@ -19,6 +19,7 @@ from mudd_core.run.components import expected_vocabulary, resolved_model
 from mudd_core.run.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
+from mudd_core.run.rows import row_shape
 from mudd_core.run.start_tokenizer import with_source_tokenizer
 
 LOADED_LATER = (
@@ -62,9 +63,18 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
         *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
         *_time_lines(config, workdir, flops * tokens, place),
-        *filter(None, [recipe_note(config)]),
+        *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return "\n".join(lines)
+
+
+def _maps_line(config: Config) -> str:
+    """The line on the maps of data.pipeline=megatron; empty for other pipelines."""
+    if config.data.pipeline != "megatron":
+        return ""
+    from mudd_core.data.pipelines.megatron import plan_note
+
+    return plan_note(config, row_shape(config))
 
 
 def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> list[str]:

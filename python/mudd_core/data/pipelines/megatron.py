@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.storage import is_url
+from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
-from mudd_core.data.corpus import Split
+from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.megatron import Index, pair_of, read_index
@@ -30,6 +32,7 @@ from mudd_core.data.pipelines.ids_data import (
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.sources import sources_of
 
 PARTS: tuple[str, ...] = ()
@@ -98,15 +101,8 @@ class WindowRows(IdRows):
     def ids(self, sample: int) -> Int64 | None:
         if sample >= self.rows and not self._wraps:
             return None
-        window = int(self._maps.order[sample % self.rows])
-        (at, first), (last, end) = (self._maps.starts[window + i].tolist() for i in (0, 1))
-        parts = []
-        for position in range(at, last + 1):
-            sequence = int(self._maps.documents[position])
-            stop = end + 1 if position == last else int(self._sequences.index.sizes[sequence])
-            parts.append(self._sequences.read(sequence, first, stop - first))
-            first = 0
-        return np.concatenate(parts)
+        pieces = self._maps.pieces(sample % self.rows, self._sequences.index.sizes, self.shape.seq_len)
+        return np.concatenate([self._sequences.read(*piece) for piece in pieces])
 
 
 @dataclass(frozen=True)
@@ -116,6 +112,7 @@ class MegatronData(IdData):
     train: Sequences | None = None
     valid: Sequences | None = None
     samples: int = 0
+    progress: Progress | None = None  # None is the terminal
 
     def rows(self, split: Split, shape: RowShape) -> IdRows:
         sequences = self.train if split == "train" else self.valid
@@ -135,23 +132,65 @@ class MegatronData(IdData):
         training = split == "train"
         paths = maps.beside(sequences.path, split, shape.seq_len, shape.seed)
         shuffled = self.config.data.shuffle != "off"
-        count = sequences.index.sizes.size
-        chosen = np.arange(count) if self.train is not self.valid else _of_split(split, count)
+        chosen = self._chosen(sequences, split)
         tokens = int(sequences.index.sizes[chosen].sum(dtype=np.int64))
         if paths is not None and shuffled:
             found, epochs = maps.read(paths, sequences.index, shape.seq_len), 1
         elif training and shuffled:
             epochs = self.config.data.epochs or maps.epochs_for(self.samples, tokens, shape.seq_len)
-            found = maps.built(sequences.index.sizes, chosen, epochs, shape.seq_len, shape.seed)
+            root = _root(self.config)
+            told = self.progress or ConsoleProgress()
+            found = maps.built(sequences.index.sizes, chosen, epochs, shape.seq_len, shape.seed, root, told)
         else:
-            starts = maps.window_starts(sequences.index.sizes, chosen, shape.seq_len)
-            found, epochs = maps.Maps(chosen, starts, np.arange(starts.shape[0] - 1)), 1
+            found, epochs = maps.in_order(sequences.index.sizes, chosen, shape.seq_len), 1
         if not found.windows:
             raise UserError(
                 f"[data.path] expected documents of more than {shape.seq_len} ids together for {split}, got {tokens} "
                 f"ids in {sequences.path}; give data.eval_path, or a smaller train.seq_len"
             )
         return WindowRows(shape, sequences, found, epochs, training)
+
+    def _chosen(self, sequences: Sequences, split: Split) -> Int64:
+        """The sequences of a split."""
+        count = sequences.index.sizes.size
+        return np.arange(count) if self.train is not self.valid else _of_split(split, count)
+
+    def stored_maps(self, shape: RowShape) -> maps.MapSizes | None:
+        """The sizes of the maps for training that a start writes to the cache folder; None if it writes none."""
+        assert self.train is not None
+        sizes, given = (
+            self.train.index.sizes,
+            maps.beside(self.train.path, "train", shape.seq_len, shape.seed),
+        )
+        if (
+            self.config.data.shuffle == "off"
+            or given is not None
+            or _in_order(self.train.index, shape.seq_len)
+        ):
+            return None
+        chosen = self._chosen(self.train, "train")
+        tokens = int(sizes[chosen].sum(dtype=np.int64))
+        epochs = self.config.data.epochs or maps.epochs_for(self.samples, tokens, shape.seq_len)
+        found = maps.map_sizes(chosen.size, tokens, epochs, shape.seq_len)
+        return found if found.stored else None
+
+
+def plan_note(config: Config, shape: RowShape) -> str:
+    """The line of a plan on the maps that a start makes; empty if it makes none or has no data set on this machine."""
+    try:
+        sizes = None if is_url(config.data.path) else prepare(config, Preparation()).stored_maps(shape)
+    except (UserError, FormatError):  # the start reports it
+        return ""
+    if sizes is None:
+        return ""
+    return (
+        f"  maps          {bytes_text(sizes.all)} in {_root(config)}, made once by the first start, which needs "
+        f"{bytes_text(max(sizes.documents, sizes.order))} of memory for it"
+    )
+
+
+def _root(config: Config) -> Path:
+    return Path(config.data.cache_dir or "runs/cache").absolute()
 
 
 def _in_order(index: Index, seq_len: int) -> bool:
@@ -200,4 +239,14 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
         f"valid       {f'{counts[1]:,} sequences' if found.valid else '30 of 1000 documents'}",
         *(f"warning     {warning}" for warning in found.warnings),
     )
-    return MegatronData(config, fingerprint, tokens, counts, lines, train=train, valid=valid, samples=samples)
+    return MegatronData(
+        config,
+        fingerprint,
+        tokens,
+        counts,
+        lines,
+        train=train,
+        valid=valid,
+        samples=samples,
+        progress=how.progress,
+    )

@@ -1,12 +1,15 @@
-"""GPT-NeoX's maps of an indexed data set: order of the documents, where each window begins, order of the windows.
+"""GPT-NeoX's maps of an indexed data set: order of the documents, ids before each block of them, order of the windows.
 
-Window k of T + 1 ids begins at id k T of the documents in their order, so neighbours share one id.
+Window k of T + 1 ids begins at id k T of the documents in their order, so neighbours share one id. Where that is
+follows from the sums of blocks, which take far less memory than a place for each window.
 """
 
 from __future__ import annotations
 
 import glob
+import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,26 +17,51 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.data.cache_folder import locked
+from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.megatron import Index
 from mudd_core.data.formats.npy import header_of
 from mudd_core.data.pipelines.ids_data import Int64
+from mudd_core.data.pipelines.kept_numbers import Held, Numbers, opened, write
 
 _NAME = re.compile(r"_indexmap_(\d+)ns_(\d+)sl_(\d+)s_doc_idx\.npy$")
 
 
+_HELD_BYTES = 16 << 20  # maps up to this size stay in memory
+_STRIDE = 256  # documents between two sums
+
+
 @dataclass(frozen=True)
 class Maps:
-    """documents: sequences in order. starts: [windows + 1, 2], position in documents and id. order: of the windows."""
+    """documents: sequences in order. sums: ids before every 256th of them. order: of the windows; None: as they are."""
 
-    documents: npt.NDArray[Any]
-    starts: npt.NDArray[Any]
-    order: npt.NDArray[Any]
+    documents: Numbers
+    sums: Int64
+    order: Numbers | None
+    windows: int
 
-    @property
-    def windows(self) -> int:
-        return int(self.order.size)
+    def pieces(
+        self, place: int, sizes: npt.NDArray[np.int32], seq_len: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """(sequence, first id, count) of the T + 1 ids of the window at a place of the order."""
+        window = place if self.order is None else int(self.order.read(place, 1)[0])
+        at, left = window * seq_len, seq_len + 1
+        block = int(np.searchsorted(self.sums, at, side="right")) - 1
+        first = at - int(self.sums[block])  # id of the block, then of a document
+        while left:
+            documents = self.documents.read(block * _STRIDE, _STRIDE)
+            ends = np.cumsum(sizes[documents], dtype=np.int64)
+            begin = int(np.searchsorted(ends, first, side="right"))
+            first -= int(ends[begin - 1]) if begin else 0
+            for sequence in documents[begin:].tolist():
+                count = min(int(sizes[sequence]) - first, left)
+                yield sequence, first, count
+                left, first = left - count, 0
+                if not left:
+                    return
+            block += 1
 
 
 def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
@@ -46,15 +74,111 @@ def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
     return epochs
 
 
-def built(sizes: npt.NDArray[np.int32], chosen: Int64, epochs: int, seq_len: int, seed: int) -> Maps:
-    """The maps of these sequences: documents of all epochs shuffled together, then windows, by one RandomState."""
+def drawn(
+    sizes: npt.NDArray[np.int32], chosen: Int64, epochs: int, seq_len: int, seed: int, progress: Progress
+) -> Iterator[npt.NDArray[Any]]:
+    """Documents, sums and order of the windows: documents of all epochs shuffled, then windows, by one RandomState.
+
+    Each array is made when it is asked for, so that the one before can be released.
+    """
     draw = np.random.RandomState(seed % (1 << 32))
     documents = np.tile(chosen.astype(np.int32), epochs)
+    progress(f"shuffling {documents.size:,} documents of {epochs:,} epochs", 0, 1)
     draw.shuffle(documents)
-    starts = window_starts(sizes, documents, seq_len)
-    order = np.arange(starts.shape[0] - 1, dtype=np.uint32 if starts.shape[0] < (1 << 32) - 1 else np.int64)
+    sums = sums_of(sizes, documents)
+    yield documents
+    del documents
+    yield sums
+    windows = windows_of(sums, seq_len)
+    progress(f"shuffling {windows:,} sequences of {epochs:,} epochs", 0, 1)
+    order = np.arange(windows, dtype=np.uint32 if windows + 1 < (1 << 32) - 1 else np.int64)
     draw.shuffle(order)
-    return Maps(documents, starts, order)
+    yield order
+
+
+@dataclass(frozen=True)
+class MapSizes:
+    """Bytes of the documents with their sums, and of the order of the windows."""
+
+    documents: int
+    order: int
+
+    @property
+    def all(self) -> int:
+        return self.documents + self.order
+
+    @property
+    def stored(self) -> bool:
+        """Whether a start writes them to a file."""
+        return self.all > _HELD_BYTES
+
+
+def map_sizes(documents: int, tokens: int, epochs: int, seq_len: int) -> MapSizes:
+    """The sizes for so many documents and ids an epoch."""
+    entries, windows = epochs * documents, max(0, epochs * tokens - 1) // seq_len
+    return MapSizes(
+        4 * entries + 8 * (entries // _STRIDE + 1), (4 if windows < (1 << 32) - 2 else 8) * windows
+    )
+
+
+def built(
+    sizes: npt.NDArray[np.int32],
+    chosen: Int64,
+    epochs: int,
+    seq_len: int,
+    seed: int,
+    root: Path,
+    progress: Progress,
+) -> Maps:
+    """The maps of these sequences: in memory where they are small, else in a file below root, made once.
+
+    SaveError if the disk refuses it.
+    """
+    tokens = int(sizes[chosen].sum(dtype=np.int64))
+    parts = (sizes, chosen, epochs, seq_len, seed)
+    if not map_sizes(chosen.size, tokens, epochs, seq_len).stored:
+        documents, sums, order = drawn(*parts, lambda *_: None)
+        return Maps(Held(documents), sums, Held(order), int(order.size))
+    digest = hashlib.sha256(sizes.tobytes())
+    digest.update(chosen.tobytes() + repr((epochs, seq_len, seed)).encode())
+    folder = root / "maps"
+    path = folder / f"megatron-{digest.hexdigest()[:24]}"
+    with locked(folder, f"{path.name}.lock", progress):
+        found = opened(path, 3)
+        if found is None:
+            try:
+                write(path, drawn(*parts, progress), 3)
+            except OSError as error:
+                raise SaveError(
+                    f"[data.cache_dir] cannot write the maps {path}: {error.strerror or error}; free some space or "
+                    "choose another data.cache_dir"
+                ) from None
+            found = opened(path, 3)
+    if found is None:
+        raise FormatError(str(path), 0, "the maps do not read back as they were written; check the disk")
+    kept, sums_kept, order_kept = found
+    return Maps(kept, sums_kept.read(0, sums_kept.size), order_kept, order_kept.size)
+
+
+def in_order(sizes: npt.NDArray[np.int32], chosen: Int64, seq_len: int) -> Maps:
+    """The windows of these sequences in their order."""
+    sums = sums_of(sizes, chosen)
+    return Maps(Held(chosen), sums, None, windows_of(sums, seq_len))
+
+
+def sums_of(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any]) -> Int64:
+    """The ids before document 0, 256, 512, ..., and of all documents."""
+    found = [0]
+    for first in range(0, documents.size, _STRIDE << 12):
+        lengths = sizes[documents[first : first + (_STRIDE << 12)]].astype(np.int64)
+        blocks = np.add.reduceat(lengths, np.arange(0, lengths.size, _STRIDE))
+        found += (found[-1] + np.cumsum(blocks)).tolist()
+    return np.array(found, np.int64)
+
+
+def windows_of(sums: Int64, seq_len: int) -> int:
+    """Windows of T + 1 ids that begin every T ids."""
+    return max(0, int(sums[-1]) - 1) // seq_len
 
 
 def window_starts(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any], seq_len: int) -> Int64:
@@ -93,7 +217,7 @@ def read(paths: tuple[Path, Path, Path], index: Index, seq_len: int) -> Maps:
         raise _other(paths[1], "does not fit the lengths of the documents")
     if order.size != starts.shape[0] - 1 or not np.array_equal(np.sort(order), np.arange(order.size)):
         raise _other(paths[2], f"is no order of {starts.shape[0] - 1} windows")
-    return Maps(documents, starts, order)
+    return Maps(Held(documents), sums_of(index.sizes, documents), Held(order), int(order.size))
 
 
 def _array(path: Path, columns: int) -> npt.NDArray[Any]:
