@@ -17,9 +17,10 @@ import pytest
 import fake_runs
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.run import remote_files
+from mudd_core.run.fetch import finish_fetch
 from mudd_core.run.saved_run import named_run
 from mudd_core.run.store import RunStore
-from mudd_core.run.workdir import STAGED
+from mudd_core.run.workdir import STAGED, UNFINISHED
 
 URL = "local://bucket/run"
 LOCAL = Path("runs/remote/bucket/run")
@@ -145,6 +146,36 @@ def test_a_damaged_identity_in_the_storage_is_named_and_nothing_is_kept(remote: 
     with pytest.raises(FormatError, match=r"local://bucket/run/run\.json at byte 0: expected a JSON object"):
         RunStore(LOCAL, URL)
     assert not LOCAL.exists()
+
+
+def test_a_damaged_config_in_the_storage_is_named_and_nothing_is_kept(remote: Path) -> None:
+    (remote / "config.json").write_text("[]")
+    with pytest.raises(
+        FormatError, match=r"local://bucket/run/config\.json at byte 0: expected a JSON object"
+    ):
+        RunStore(LOCAL, URL)
+    assert not (LOCAL / "config.json").exists() and not (LOCAL / STAGED).exists()
+
+
+def test_what_a_killed_fetch_left_is_removed_by_a_command_that_reads_the_folder(remote: Path) -> None:
+    (LOCAL / UNFINISHED).mkdir(parents=True)
+    finish_fetch(LOCAL)
+    assert not list(LOCAL.iterdir())
+
+
+def test_every_fetched_file_is_synced_before_the_commit(
+    remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = set[str](), os.fsync
+
+    def fsync(file: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    RunStore(LOCAL, URL).close()
+    step = LOCAL / "checkpoints" / "step-7"
+    assert {"config.json", "run.json", *(file.name for file in step.iterdir())} <= synced
 
 
 def test_a_probe_of_a_killed_start_is_no_foreign_file(remote: Path) -> None:

@@ -53,6 +53,7 @@ def words(tmp_path: Path, tiny_text: Path) -> list[str]:
         ("events.jsonl", "full"),
         ("tensorboard", "close"),
         ("tensorboard", "full"),
+        ("second.jsonl", "close"),
     ],
 )
 def test_a_log_that_is_not_written_to_its_end_is_74_and_the_checkpoint_is_whole(
@@ -64,6 +65,7 @@ def test_a_log_that_is_not_written_to_its_end_is_74_and_the_checkpoint_is_whole(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     real = regular_files.open_to_append
+    words = [*words, f"log.metrics_file={tmp_path / name}"] if name == "second.jsonl" else words
 
     def opened(path: Path, *, buffering: int = -1) -> Any:
         if name not in (path.name, path.parent.name):

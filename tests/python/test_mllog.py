@@ -125,6 +125,15 @@ def test_a_run_that_breaks_off_has_one_run_stop(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_disk_that_is_full_to_the_end_is_74_with_the_file(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.log._file.close()
+    run.log._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    run.steps(1, 1, 2.0)  # its lines wait
+    with pytest.raises(SaveError, match=rf"\[mllog\] .*{NAME}: No space left on device; free space there"):
+        run.log.close()
+
+
 def test_a_file_that_cannot_be_written_is_74_before_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

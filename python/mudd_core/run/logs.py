@@ -16,6 +16,8 @@ from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.config import LogConfig
 from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row
 
+_COPY = "log.metrics_file"  # names the second copy of metrics.jsonl
+
 
 class Logs:
     """Opened at a step; rows behind it are cut off. Rows that a disk refuses wait, `sync` asks for them again."""
@@ -24,6 +26,7 @@ class Logs:
         self._folder = folder
         self._metrics: MetricsLog | None = None
         self._copy: MetricsLog | None = None
+        self._copy_file = Path()  # of log.metrics_file
         self._board: Board | None = None
         self._events: LineFile | None = None
         self._warned: set[str] = set()
@@ -35,7 +38,8 @@ class Logs:
             self._metrics = MetricsLog(self._folder / "metrics.jsonl", resumed_step=step)
             self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=log.flush_every)
             if log.metrics_file:
-                self._copy = MetricsLog(local(log.metrics_file, "[log] metrics_file"), resumed_step=step)
+                self._copy_file = local(log.metrics_file, "[log] metrics_file")
+                self._copy = MetricsLog(self._copy_file, resumed_step=step)
             if self._events is None:
                 self._events = LineFile(self._folder / "events.jsonl")
         except OSError as error:
@@ -50,7 +54,7 @@ class Logs:
         with self._going_on("tensorboard"):
             self._board.append(row)
         if self._copy is not None:
-            with self._going_on("log.metrics_file"):
+            with self._going_on(_COPY):
                 self._copy.append(row)
 
     def add_to_board(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str]) -> None:
@@ -65,13 +69,17 @@ class Logs:
         with self._going_on("events.jsonl"):
             self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
 
+    def _path(self, name: str) -> Path:
+        """The file or folder of a log."""
+        return self._copy_file if name == _COPY else self._folder / name
+
     @contextlib.contextmanager
     def _going_on(self, name: str) -> Iterator[None]:
         """Makes an OSError of a log one warning for each log."""
         try:
             yield
         except OSError as error:
-            self._warn(name, f"{self._folder / name}: {error.strerror}; the run goes on")
+            self._warn(name, f"{self._path(name)}: {error.strerror}; the run goes on")
 
     def _warn(self, name: str, text: str) -> None:
         """A warning for each name."""
@@ -103,7 +111,7 @@ class Logs:
             "metrics.jsonl": self._metrics,
             "tensorboard": self._board,
             "events.jsonl": self._events,
-            "log.metrics_file": self._copy,
+            _COPY: self._copy,
         }
         failed: dict[str, str] = {}
         for name, log in logs.items():
@@ -111,7 +119,7 @@ class Logs:
                 if log is not None:
                     log.close()
             except OSError as error:
-                failed[name] = f"{self._folder / name}: {write_reason(error)}"
+                failed[name] = f"{self._path(name)}: {write_reason(error)}"
         if failed and not self._sync_failed:
             raise SaveError(f"[save] {'; '.join(failed.values())}")
         for name, text in failed.items():

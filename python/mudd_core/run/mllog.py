@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.errors import SaveError, UserError, write_reason
 from mudd_core.base.regular_files import open_to_append, read_bytes
 from mudd_core.config import Config
 from mudd_core.run.metrics import plain
@@ -107,7 +107,7 @@ class BenchmarkLog:
             try:
                 self._flush()
             except OSError as error:
-                raise SaveError(f"[mllog] {self._path}: {error.strerror}") from error
+                raise SaveError(f"[mllog] {self._path}: {write_reason(error)}") from error
             finally:
                 self._file.close()
                 self._file = None
@@ -194,7 +194,7 @@ class BenchmarkLog:
             self._file = open_to_append(self._path, buffering=0)
             weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
         except OSError as error:
-            raise SaveError(f"[mllog] {self._path}: {error.strerror}") from error
+            raise SaveError(f"[mllog] {self._path}: {write_reason(error)}") from error
 
     def _begin_of_run(self, data: bytes, step: int) -> int:
         """Offset of this run's lines in a file that may have other runs: the end for a start or behind another run."""
