@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind/batcher.h"
+#include "bind/class.h"
 #include "mudd/base/check.h"
 #include "mudd/base/rng.h"
 #include "mudd/data/batcher.h"
@@ -95,7 +96,7 @@ py::array_t<float> random_array(int64_t begin, int64_t end, uint64_t seed, const
 }  // namespace
 
 void bind_data(py::module_& m) {
-  py::class_<PySource>(m, "BatchSource", "Rows by global sample number; see data/batch_source.h.")
+  mudd::bind::Class<PySource>(m, "BatchSource", "Rows by global sample number; see data/batch_source.h.")
       .def("fill", &fill, py::arg("first_sample"), py::arg("inputs"), py::arg("targets"),
            py::arg("parts") = py::dict(),
            "Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.")
@@ -107,7 +108,7 @@ void bind_data(py::module_& m) {
           "Rows of an epoch; for validation in all.")
       .def_property_readonly("parts", &part_names, "Names of the inputs beside inputs and targets.")
       .def_property_readonly("seq_len", [](const PySource& self) { return self.source->seq_len(); });
-  py::class_<PyBatcher, PySource>(m, "Batcher", "Batches of token windows; see data/batcher.h.")
+  mudd::bind::Class<PyBatcher, PySource>(m, "Batcher", "Batches of token windows; see data/batcher.h.")
       .def(py::init(&make_batcher), py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"),
            py::arg("width"), py::arg("vocab_size"), py::arg("block_crcs"), py::arg("shuffled"), py::arg("seq_len"),
            py::arg("seed"), py::arg("pad_id"))

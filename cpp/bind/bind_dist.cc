@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bind/class.h"
 #include "mudd/dist/comm_threads.h"
 #include "mudd/dist/comm_timer.h"
 #include "mudd/dist/node_memory.h"
@@ -86,7 +87,7 @@ void bind_dist(py::module_& m) {
   const PySite nowhere{"", 0};
   const auto peer_error = py::register_exception<dist::PeerError>(m, "PeerError", PyExc_RuntimeError);
   py::register_exception<dist::PeerLeftError>(m, "PeerLeftError", peer_error);
-  py::class_<dist::Comm>(m, "Comm", "What the ranks of a run say to each other.")
+  bind::Class<dist::Comm>(m, "Comm", "What the ranks of a run say to each other.")
       .def_property_readonly("rank", &dist::Comm::rank)
       .def_property_readonly("world", &dist::Comm::world)
       .def_property_readonly("node", &dist::Comm::node)
@@ -117,14 +118,17 @@ void bind_dist(py::module_& m) {
            "Leaves the job in good order; false if the others did not come within `patience` seconds (0: for "
            "ever).")
       .def("counters", &counters, "(messages, bytes) that this rank has sent between nodes, by purpose.");
-  py::class_<dist::NodeMemory, std::shared_ptr<dist::NodeMemory>>(m, "NodeMemory",
-                                                                  "Memory that the ranks of a node see as one.")
-      .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
-  py::class_<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
-      .def(py::init<dist::Comm&>(), py::arg("comm"), py::keep_alive<1, 2>());
-  py::class_<dist::CommTimer>(m, "CommTimer", "How long the messages of a training take on these ranks.")
-      .def(py::init<dist::Comm&, int64_t>(), Released(), py::keep_alive<1, 2>(), py::arg("comm"),
-           py::arg("largest"))
+  bind::Class<dist::NodeMemory, std::shared_ptr<dist::NodeMemory>>(m, "NodeMemory",
+                                                                   "Memory that the ranks of a node see as one.")
+      .def(bind::init<dist::NodeMemory, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
+  bind::Class<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
+      .def(bind::init<NodeGradients, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
+  bind::Class<dist::CommTimer>(m, "CommTimer", "How long the messages of a training take on these ranks.")
+      .def(py::init([](dist::Comm& comm, int64_t largest) {
+             py::gil_scoped_release release;
+             return std::make_unique<dist::CommTimer>(comm, largest);
+           }),
+           bind::Keeps<2>(), py::arg("comm"), py::arg("largest"))
       .def("seconds", &dist::CommTimer::seconds, Released(), py::arg("what"), py::arg("bytes"), py::arg("repeats"),
            "Median of this rank; all ranks call it alike.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,

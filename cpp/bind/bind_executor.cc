@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "bind/class.h"
 #include "bind/numpy.h"
 #include "bind/store.h"
 #include "mudd/graph/executor.h"
@@ -108,12 +109,11 @@ py::list profile_table(const Executor& e) {
 }  // namespace
 
 void bind_executor(py::module_& m) {
-  py::class_<Executor>(m, "Executor", py::dynamic_attr(), "A planned graph with its arena.")
+  bind::Class<Executor>(m, "Executor", py::dynamic_attr(), "A planned graph with its arena.")
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
            py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
-           py::arg("gradient_rows") = true, py::arg("gradients") = py::none(), py::keep_alive<1, 3>(),
-           py::keep_alive<1, 13>())
+           py::arg("gradient_rows") = true, py::arg("gradients") = py::none(), bind::Keeps<3>(), bind::Keeps<13>())
       .def("set",
            [](Executor& e, const std::string& name, const py::object& array) {
              const Busy busy = bind::in_use(e.store());

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "bind/class.h"
 #include "mudd/io/fault_files.h"
 
 namespace py = pybind11;
@@ -24,8 +25,8 @@ py::list log_of(const FaultFiles& faults) {
 }  // namespace
 
 void bind_faults(py::module_& m) {
-  py::class_<FaultFiles>(m, "FaultFiles",
-                         "For tests: records file calls and fails, stops or shortens the n-th one.")
+  mudd::bind::Class<FaultFiles>(m, "FaultFiles",
+                                "For tests: records file calls and fails, stops or shortens the n-th one.")
       .def(py::init([] { return std::make_unique<FaultFiles>(mudd::io::posix_files()); }))
       .def("fail_at", &FaultFiles::fail_at, py::arg("nth"), py::arg("code"))
       .def("stop_at", &FaultFiles::stop_at, py::arg("nth"))

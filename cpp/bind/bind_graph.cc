@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bind/attributes.h"
+#include "bind/class.h"
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
 #include "bind/store.h"
@@ -12,7 +13,7 @@ namespace py = pybind11;
 using namespace mudd;
 
 void bind_graph(py::module_& m) {
-  py::class_<Graph>(m, "Graph", "What a model function records.")
+  bind::Class<Graph>(m, "Graph", "What a model function records.")
       .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute) {
              return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute));
            }),

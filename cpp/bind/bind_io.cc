@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "bind/class.h"
 #include "mudd/base/check.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
@@ -210,14 +211,15 @@ void bind_files(py::module_& m) {
 }
 
 void bind_folder(py::module_& m) {
-  py::class_<ShardRecord>(m, "ShardRecord", "What was written: sizes, places, checksums.")
+  mudd::bind::Class<ShardRecord>(m, "ShardRecord", "What was written: sizes, places, checksums.")
       .def_readonly("bytes", &ShardRecord::bytes)
       .def_readonly("crc", &ShardRecord::crc)
       .def_property_readonly("slices", &slices_of,
                              "(begin, end, block checksums) of each tensor, in order given.");
   m.def("write_shard", &write_shard, py::arg("folder"), py::arg("file"), py::arg("tensors"), py::arg("metadata"),
         "Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds.");
-  py::class_<AtomicFolder>(m, "AtomicFolder", "A folder that appears whole or not at all; see io/atomic_folder.h.")
+  mudd::bind::Class<AtomicFolder>(m, "AtomicFolder",
+                                  "A folder that appears whole or not at all; see io/atomic_folder.h.")
       .def(py::init([](const std::string& parent, const std::string& name, const std::string& id) {
              return std::make_unique<AtomicFolder>(files(), parent, name, id);
            }),
@@ -232,7 +234,8 @@ void bind_folder(py::module_& m) {
       .def_property_readonly("temporary", &AtomicFolder::temporary, "Path of the folder until it is committed.")
       .def("commit", &AtomicFolder::commit, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
            "Writes the manifest, syncs, renames to the final name, syncs the parent.");
-  py::class_<SafetensorsFile>(m, "SafetensorsFile", "Header of a safetensors file, checked; tensors on demand.")
+  mudd::bind::Class<SafetensorsFile>(m, "SafetensorsFile",
+                                     "Header of a safetensors file, checked; tensors on demand.")
       .def(py::init([](const std::string& path) { return std::make_unique<SafetensorsFile>(files(), path); }),
            py::arg("path"))
       .def_property_readonly("metadata",

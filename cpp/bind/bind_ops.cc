@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bind/attributes.h"
+#include "bind/class.h"
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
 #include "mudd/base/busy.h"
@@ -117,7 +118,7 @@ class Call {
 }  // namespace
 
 void bind_ops(py::module_& m) {
-  py::class_<Call>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
+  bind::Class<Call>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
       .def(py::init([](const std::string& op, const py::dict& options, const py::list& inputs,
                        std::vector<bool> wants, std::vector<int64_t> cuts, int64_t cache_length,
                        const std::string& compute) {

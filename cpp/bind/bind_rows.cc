@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bind/batcher.h"
+#include "bind/class.h"
 #include "mudd/base/check.h"
 #include "mudd/data/index_cipher.h"
 #include "mudd/data/packed_rows.h"
@@ -80,17 +81,19 @@ std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_st
 }  // namespace
 
 void bind_rows(py::module_& m) {
-  py::class_<TokenFileSpec>(m, "TokenFileSpec", "Where the ids of a file lie; see data/token_file.h.")
+  bind::Class<TokenFileSpec>(m, "TokenFileSpec", "Where the ids of a file lie; see data/token_file.h.")
       .def(py::init([](std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,
                        std::vector<uint32_t> block_crcs) {
-             return TokenFileSpec{std::move(path), offset, count, width, vocab_size, std::move(block_crcs)};
+             return std::make_unique<TokenFileSpec>(
+                 TokenFileSpec{std::move(path), offset, count, width, vocab_size, std::move(block_crcs)});
            }),
            py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"), py::arg("width"),
            py::arg("vocab_size"), py::arg("block_crcs"));
-  py::class_<RowRule>(m, "RowRule", "What becomes of the ids of a row; see data/row_batcher.h.")
+  bind::Class<RowRule>(m, "RowRule", "What becomes of the ids of a row; see data/row_batcher.h.")
       .def(py::init([](const std::string& shift, int32_t pad_id, int32_t bos_id, int32_t stop_id,
                        int32_t ignored_id, bool pad_counts) {
-             return RowRule{shift_of(shift), pad_id, bos_id, stop_id, ignored_id, pad_counts};
+             return std::make_unique<RowRule>(
+                 RowRule{shift_of(shift), pad_id, bos_id, stop_id, ignored_id, pad_counts});
            }),
            py::arg("shift"), py::kw_only(), py::arg("pad_id") = 0, py::arg("bos_id") = 0, py::arg("stop_id") = -1,
            py::arg("ignored_id") = -1, py::arg("pad_counts") = false);
@@ -112,7 +115,7 @@ void bind_rows(py::module_& m) {
   m.def("memory_rows", &memory_rows, py::arg("ids"), py::arg("lengths"), py::arg("counts"), py::arg("rule"),
         py::arg("seq_len"), py::arg("vocab_size"),
         "Row r is the next counts[r] documents of int32 ids in memory, whose lengths are given.");
-  py::class_<PyPacked, PySource>(m, "PackedRows", "Rows packed first-fit from documents; see data/packed_rows.h.")
+  bind::Class<PyPacked, PySource>(m, "PackedRows", "Rows packed first-fit from documents; see data/packed_rows.h.")
       .def(py::init([](const TokenFileSpec& file, int64_t seq_len,
                        const py::array_t<uint64_t, py::array::c_style>& starts, int64_t longest, int64_t tail,
                        int64_t batch_size, int64_t workers, int64_t epochs, uint32_t seed, bool shuffle,

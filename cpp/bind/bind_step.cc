@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bind/batcher.h"
+#include "bind/class.h"
 #include "bind/numpy.h"
 #include "bind/store.h"
 #include "mudd/train/shared_step.h"
@@ -121,7 +122,7 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
 }  // namespace
 
 void bind_step(py::module_& m) {
-  py::class_<StepReport>(m, "StepReport", "What one update did.")
+  bind::Class<StepReport>(m, "StepReport", "What one update did.")
       .def_readonly("loss_sum", &StepReport::loss_sum)
       .def_readonly("weight_sum", &StepReport::weight_sum)
       .def_readonly("aux_loss", &StepReport::aux_loss)
@@ -132,34 +133,34 @@ void bind_step(py::module_& m) {
       .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped)
       .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
-  py::class_<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
+  bind::Class<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
       .def(py::init([](const std::string& moment, double beta1, double beta2, double eps_root, double momentum,
                        bool nesterov, double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
-             return OptimizerSettings{.moment = bind::parse_dtype(moment),
-                                      .beta1 = beta1,
-                                      .beta2 = beta2,
-                                      .eps_root = eps_root,
-                                      .momentum = momentum,
-                                      .nesterov = nesterov,
-                                      .muon_momentum = muon_momentum,
-                                      .muon_steps = muon_steps,
-                                      .muon_adjust_lr = muon_adjust_lr};
+             return std::make_unique<OptimizerSettings>(OptimizerSettings{.moment = bind::parse_dtype(moment),
+                                                                          .beta1 = beta1,
+                                                                          .beta2 = beta2,
+                                                                          .eps_root = eps_root,
+                                                                          .momentum = momentum,
+                                                                          .nesterov = nesterov,
+                                                                          .muon_momentum = muon_momentum,
+                                                                          .muon_steps = muon_steps,
+                                                                          .muon_adjust_lr = muon_adjust_lr});
            }),
            py::kw_only(), py::arg("moment") = "float32", py::arg("beta1") = 0.9, py::arg("beta2") = 0.95,
            py::arg("eps_root") = 0.0, py::arg("momentum") = 0.9, py::arg("nesterov") = true,
            py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
            py::arg("muon_adjust_lr") = "match_rms_adamw");
-  py::class_<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
+  bind::Class<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
       .def(py::init([](std::string optimizer, const OptimizerSettings& settings, double weight_decay,
                        std::vector<std::string> parameters) {
-             return UpdateGroup{.optimizer = std::move(optimizer),
-                                .settings = settings,
-                                .weight_decay = weight_decay,
-                                .parameters = std::move(parameters)};
+             return std::make_unique<UpdateGroup>(UpdateGroup{.optimizer = std::move(optimizer),
+                                                              .settings = settings,
+                                                              .weight_decay = weight_decay,
+                                                              .parameters = std::move(parameters)});
            }),
            py::kw_only(), py::arg("optimizer"), py::arg("settings"), py::arg("weight_decay"),
            py::arg("parameters") = std::vector<std::string>{});
-  py::class_<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
+  bind::Class<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(
           py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
                       double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
@@ -185,8 +186,8 @@ void bind_step(py::module_& m) {
           py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
           py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
-          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
-          py::keep_alive<1, 2>(), py::keep_alive<1, 14>(),
+          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0, bind::Keeps<2>(),
+          bind::Keeps<14>(),
           "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
           "first_sample on. batch_sums: the graph adds over the batch.")
       .def(

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/class.h"
 #include "bind/numpy.h"
 #include "bind/store.h"
 #include "mudd/dist/node_memory.h"
@@ -54,6 +55,17 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   return bind::view(at.data, held_shape(s, plane, i), at.type, std::move(store), writable);
 }
 
+// "[2, 8]": the text of a spec without its dtype.
+std::string text_of(const std::vector<int64_t>& shape) {
+  const std::string text = TensorSpec{shape, DType::f32}.text();
+  return text.substr(text.find('['));
+}
+
+void check_shape(const py::object& array, const std::string& name, const std::vector<int64_t>& expected) {
+  const std::vector<int64_t> got = bind::shape_of(array, "set_parameter", name.c_str());
+  check(got == expected, "set_parameter", name, ": expected shape ", text_of(expected), ", got ", text_of(got));
+}
+
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
   const Busy busy = bind::in_use(s);
   const int i = bind::index_of(s, name);
@@ -63,8 +75,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
-  check(bind::shape_of(array, "set_parameter", name.c_str()) == held_shape(s, plane, i), "set_parameter", name,
-        ": wrong shape");
+  check_shape(array, name, held_shape(s, plane, i));
   const Tensor t = bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold);
   std::byte* to = static_cast<std::byte*>(at.data);
   const int64_t item = size_of(at.type);
@@ -85,8 +96,7 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
   const Busy busy = bind::in_use(s);
   py::object hold;
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
-  check(bind::shape_of(array, "set_parameter", name.c_str()) == s.at(i).shape, "set_parameter", name,
-        ": wrong shape");
+  check_shape(array, name, s.at(i).shape);
   const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
   std::vector<float> back(static_cast<size_t>(t.cols));
   int64_t rounded = 0;
@@ -133,7 +143,7 @@ py::dict describe(const ParamStore& s, const std::string& name) {
 }  // namespace
 
 void bind_store(py::module_& m) {
-  py::class_<ParamStore>(m, "ParamStore", "All parameters of a model in flat planes (0 = the weights).")
+  bind::Class<ParamStore>(m, "ParamStore", "All parameters of a model in flat planes (0 = the weights).")
       .def(py::init([](const std::string& compute) {
              return std::make_unique<ParamStore>(bind::parse_dtype(compute));
            }),

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "bind/class.h"
 #include "mudd/base/check.h"
 #include "mudd/h5/h5_file.h"
 
@@ -84,7 +85,8 @@ py::tuple as_tuple(const Place& where) { return py::make_tuple(where.offset, whe
 PYBIND11_MODULE(_h5, m) {
   m.doc() = "HDF5 files: contiguous datasets, attributes, and where the bytes of a dataset lie.";
   py::register_local_exception_translator(translate);
-  py::class_<File>(m, "File", "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")
+  mudd::bind::Class<File>(m, "File",
+                          "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")
       .def_static("create", &File::create, py::arg("path"), "A new file; ValueError if it exists.")
       .def_static("open", &File::open, py::arg("path"), "An existing file for reading; FormatError if damaged.")
       .def(

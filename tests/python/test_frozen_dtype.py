@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -221,3 +222,12 @@ def test_a_weight_beyond_the_range_of_its_type_is_refused(kind: str, largest: fl
         UserError, match=rf"embed: expected weights that {kind} can hold, got -.* at element 19 "
     ):
         model.set_parameter("embed", weights)
+
+
+@pytest.mark.parametrize("kind", ["float32", "stored"])
+def test_a_shape_that_differs_is_named_with_the_expected_one(kind: str) -> None:
+    types = {"embed": "bfloat16"} if kind == "stored" else {}
+    model = Model(next(iter(CASES.values()))[0], initialize=False, stored=types)
+    expected = list(model.parameters["embed"].shape)
+    with pytest.raises(ValueError, match=re.escape(f"embed: expected shape {expected}, got [2, 3]")):
+        model.store.set_values("embed", np.ones((2, 3), np.float32))
