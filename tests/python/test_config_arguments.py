@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.cli.names import COMMANDS, OPTIONS
 from mudd_core.config import (
     Config,
+    apply_overrides,
     split_words,
 )
+from mudd_core.config.aliases import SETTINGS
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.overrides import field_path
 from mudd_core.config.suggest import nearest_option
@@ -70,7 +73,7 @@ def test_a_command_looks_at_its_own_section_first() -> None:
     [
         ("--version", ""),
         ("--model.dropout=1", ""),
-        ("--hidden-size=3", ""),
+        ("--hidden-size=3", "--d-model"),
         ("--lerning-rate=3", "--learning-rate"),
         ("--train.lr=3", "optim.lr"),
         ("--num-layers=3", "--n-layer"),
@@ -177,7 +180,8 @@ def test_a_suggestion_is_never_the_name_that_was_refused(
 
 def test_every_field_has_a_short_option() -> None:
     infos = list(walk(Config()))
-    assert all(field_path(info.path.rpartition(".")[2], infos) is not None for info in infos)
+    without = {info.path for info in infos if field_path(info.path.rpartition(".")[2], infos) is None}
+    assert without == {"mesh.data"}  # --data reads as the section
     for info in infos:
         name = "--" + info.path.rpartition(".")[2].replace("_", "-")
         assert f"'{name}'" not in nearest_option(name, infos, [])
@@ -200,3 +204,26 @@ def test_a_refused_value_names_the_flag_that_was_typed(
 ) -> None:
     assert main(["--config=tiny.py", "--plan", *words]) == 2
     assert re.search(named, capsys.readouterr().err)
+
+
+def test_settings_of_other_programs_name_the_field_or_nothing() -> None:
+    config = mc.load_config("tiny.py")
+    infos = list(walk(config))
+    fields = {info.path for info in infos}
+    known = [*COMMANDS, *OPTIONS]
+    for theirs, ours in SETTINGS.items():
+        assert ours in ("", *OPTIONS) or ours in fields, (theirs, ours)
+        for word in (f"{theirs}=7", f"--{theirs}=7", f"--{theirs.replace('_', '-')}=7"):
+            if word[:-2] in OPTIONS:
+                continue  # an option of ours, which takes the value
+            with pytest.raises(UserError) as caught:
+                apply_overrides(config, split_words([word], config, known))
+            told = str(caught.value)
+            (hint,) = re.findall(r"did you mean '(.*)'", told) or [""]
+            path = field_path(hint[2:], infos) if hint.startswith("--") else None
+            assert (path or hint) == ours, (word, told)
+
+
+def test_the_name_of_a_section_is_no_short_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config=tiny.py", "--plan", "--data", "texts"]) == 2
+    assert "unknown option '--data'; did you mean '--path'?" in capsys.readouterr().err

@@ -252,7 +252,7 @@ def test_sets_of_widths_that_are_no_family_are_refused(
     ("words", "says"),
     [
         (["check", "--widths=32,64,128"], "four or more spanning 8x"),
-        (["check", "--seeds=2"], "at least 3 --seeds"),
+        (["check", "--seeds=2"], "--seeds: expected a whole number of at least 3, got '2'"),
         (["check", "--threads=-1"], "--threads: expected 0 to 256, got -1"),
         (["transfer", "--low=5000", "--high=5002"], "expected -126 <= --low <= --high <= 127"),
         (["transfer", "--low=-5000"], "expected -126 <= --low <= --high <= 127"),

@@ -72,6 +72,19 @@ def test_a_url_exits_with_2_and_says_what_to_do(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_a_web_address_as_data_names_the_download(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
+    monkeypatch.chdir(tmp_path)
+    url = f"{scheme}://host.invalid/texts/a b.txt?v=1"
+    assert main(["--config=tiny.py", f"data.path={url}", "--workdir=r"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"then give 'a b.txt': curl -L -o 'a b.txt' '{url}'")
+    assert not list(tmp_path.iterdir())
+
+
 def test_from_python() -> None:
     config = mc.load_config("tiny.py")
     with pytest.raises(UserError, match=r"\[workdir\] path: expected a local path, got the URL"):

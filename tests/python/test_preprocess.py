@@ -270,7 +270,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
         "expected one of in_memory, multi_threading, multi_processing",
     ),
     "workers": (("--direct_num_workers", "-1"), "direct_num_workers: expected 0"),
-    "shards": (("--num-shards", "0"), "num-shards: expected 1 to"),
+    "shards": (("--num-shards", "0"), "num-shards: expected a whole number from 1 to"),
     "stride": (("--stride", "0"), "stride: expected at least 1"),
     "reserved": (("--num-special-token-reserved", "33"), "reserved: expected 0 to 32"),
     "shortest": (("--min-sequence-length", "33"), "min-sequence-length: expected at most 32"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+import shlex
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
@@ -72,7 +74,15 @@ def file_system(url: str, argument: str) -> tuple[Any, str]:
 
     try:
         found, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        if scheme not in ("http", "https"):
+            raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
+        name = shlex.quote(PurePosixPath(urlsplit(url).path).name or "FILE")
+        raise UserError(
+            f"{argument}: expected a file or the URL of a bucket (gs://, s3://), got '{url}'; download it, then give "
+            f"{name}: curl -L -o {name} {shlex.quote(url)}"
+        ) from None
+    except ValueError as error:
         raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
     except Exception as error:  # of credentials, or of the network
         raise unreachable(url, argument, error) from None

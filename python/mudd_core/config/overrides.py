@@ -99,6 +99,8 @@ def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | 
     name = name.replace("-", "_")
     if any(info.path == name for info in infos):
         return name
+    if any(info.path.startswith(f"{name}.") for info in infos):  # a section: --data is not mesh.data
+        return None
     section, _, leaf = name.rpartition(".")
     hits = {}
     for info in infos:
@@ -178,7 +180,8 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         # An alias needs its section here: a bare leaf of several sections is a guess that `--leaf` alone makes.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:
-            hint = nearest_field(item.path, list(infos.values()))
+            known = field_path(item.path, list(infos.values()))
+            hint = nearest_field(known or item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
         name = typed_names([item]).get(path, path)
         value = parse_value(replace(infos[path], path=name), item.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from mudd_core.config.aliases import SETTINGS
 from mudd_core.config.fields import FieldInfo
 
 FAIR = 0.7  # least likeness of a suggestion: `--version` and `precision` have 0.63
@@ -26,6 +27,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
     """The same for a dotted field: its last part is compared with leaves and aliases, then the section."""
+    if (known := _setting(name, infos)) is not None:
+        return known
     section, _, leaf = name.rpartition(".")
     best = (0.0, "")
     rank = 0.0
@@ -40,6 +43,8 @@ def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
 
 def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]) -> str:
     """The same for `--name`: leaves and aliases of fields before other options."""
+    if (known := _setting(name, infos, dashed=True)) is not None:
+        return known
     leaves = [word for info in infos for word in (info.path.rpartition(".")[2], *info.flags)]
     fields = [(likeness(name, leaf), "--" + leaf.replace("_", "-")) for leaf in leaves]
     others = [(likeness(name, option), option) for option in options]
@@ -50,6 +55,21 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
     ranked = [found for found in ranked if found[2] != typed]  # the refused name itself
     _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
     return _question((like, word))
+
+
+def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
+    """The question for a setting of another program, empty where it has no counterpart; None for other names."""
+    ours = SETTINGS.get(name.lstrip("-").replace("-", "_").replace(".", "_").lower())
+    if ours is None or not infos:  # no fields: a tool with options of its own alone
+        return None
+    if ours.startswith("--"):
+        return _question((1.0, ours))
+    leaf = ours.rpartition(".")[2]
+    found = [info.path for info in infos if info.path.rpartition(".")[2] == leaf]
+    if ours not in found:
+        return ""
+    short = dashed and found == [ours]
+    return _question((1.0, "--" + leaf.replace("_", "-") if short else ours))
 
 
 def _question(found: tuple[float, str]) -> str:

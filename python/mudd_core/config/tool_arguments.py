@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mudd_core.base.errors import UserError
@@ -15,6 +15,8 @@ from mudd_core.config.overrides import field_path
 from mudd_core.config.suggest import nearest_option
 
 WIDTH = 96  # columns of all help texts
+_LARGEST = 2**62  # of numbers: the core counts in 64 bits
+_SHOWN = 60  # characters of a refused value
 
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
@@ -26,6 +28,59 @@ def folded(text: str, width: int = WIDTH) -> str:
         part if any(line.startswith(" ") for line in part.splitlines()) else textwrap.fill(part, width)
         for part in paragraphs
     )
+
+
+def whole_number(low: int | None = None, high: int | None = None) -> Callable[[str], int]:
+    """An argparse type: a whole number, 1e3 and 1_000 included, within these bounds."""
+    wanted = f"a whole number{_bounds(low, high)}"
+
+    def read(text: str) -> int:
+        value = _value(text, wanted)
+        if value != int(value) or (low is not None and value < low) or (high is not None and value > high):
+            raise _refusal(wanted, text)
+        return int(value)
+
+    return read
+
+
+def positive_number(text: str) -> float:
+    """An argparse type: a finite number above 0."""
+    value = _value(text, "a number above 0")
+    if value <= 0:
+        raise _refusal("a number above 0", text)
+    return float(value)
+
+
+def fraction(text: str) -> float:
+    """An argparse type: a number from 0 to below 1."""
+    value = _value(text, "a number from 0 to below 1")
+    if not 0 <= value < 1:
+        raise _refusal("a number from 0 to below 1", text)
+    return float(value)
+
+
+def _bounds(low: int | None, high: int | None) -> str:
+    if low is None:
+        return "" if high is None else f" of at most {high}"
+    return f" of at least {low}" if high is None else f" from {low} to {high}"
+
+
+def _value(text: str, wanted: str) -> int | float:
+    try:
+        value: int | float = int(text)
+    except ValueError:
+        try:
+            value = float(text)
+        except ValueError:
+            raise _refusal(wanted, text) from None
+    if not -_LARGEST <= value <= _LARGEST:  # also NaN
+        raise _refusal(wanted, text)
+    return value
+
+
+def _refusal(wanted: str, text: str) -> argparse.ArgumentTypeError:
+    given = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return argparse.ArgumentTypeError(f"expected {wanted}, got '{given}'")
 
 
 class ToolArguments(argparse.ArgumentParser):
@@ -70,7 +125,9 @@ class ToolArguments(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """UserError with the message and where help is."""
-        raise UserError(f"[{self._tool}] {message}\n{self.prog} --help shows the options")
+        raise UserError(
+            f"[{self._tool}] {message.removeprefix('argument ')}\n{self.prog} --help shows the options"
+        )
 
 
 def _fields_of_every_family() -> list[FieldInfo]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, apply_overrides, check_config, split_words
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.interop.export_folder import write_folder
@@ -96,11 +96,17 @@ def _parser() -> ToolArguments:
         "--system", choices=SYSTEMS, default="hf", metavar="NAME",
         help=f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face",
     )  # fmt: skip
-    p.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
+    p.add_argument("--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest")
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
     )
-    p.add_argument("--shard-mb", type=int, default=4096, metavar="N", help="largest file, MiB; default 4096")
+    p.add_argument(
+        "--shard-mb",
+        type=whole_number(1, 2**40),
+        default=4096,
+        metavar="N",
+        help="largest file, MiB; default 4096",
+    )
     return p
 
 

@@ -25,7 +25,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import output_folder
 from mudd_core.base.regular_files import write_text
 from mudd_core.base.surroundings import is_rank
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 
 SIZES = (64, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 FILE = "commbench.json"
@@ -175,32 +175,28 @@ def _write(folder: str, found: dict[str, Any]) -> None:
     print(f"wrote {path}")
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 1024:
-        raise ValueError
-    return number
-
-
-def _bytes(text: str) -> int:
-    number = int(text)
-    if not SIZES[0] <= number <= SIZES[-1]:
-        raise ValueError
-    return number
-
-
 def _parser() -> ToolArguments:
     parser = ToolArguments("commbench", __doc__ or "")
     parser.add_argument("--workdir", metavar="DIR", help=f"also keep the numbers there, as {FILE}")
-    parser.add_argument("--ranks", type=_count, metavar="N", help="ranks as threads of this process")
+    parser.add_argument(
+        "--ranks", type=whole_number(1, 1024), metavar="N", help="ranks as threads of this process"
+    )
     parser.add_argument(
         "--node", choices=("host", "rank"), default="host",
         help="rank: every rank is a node of its own, so that one machine shows the path between nodes",
     )  # fmt: skip
     parser.add_argument(
-        "--largest", type=_bytes, default=SIZES[-1], metavar="B", help="most bytes (default 64 MiB)"
+        "--largest",
+        type=whole_number(SIZES[0], SIZES[-1]),
+        default=SIZES[-1],
+        metavar="B",
+        help="most bytes (default 64 MiB)",
     )
     parser.add_argument(
-        "--repeats", type=_count, default=20, metavar="K", help="of each; the median counts (default 20)"
+        "--repeats",
+        type=whole_number(1, 1024),
+        default=20,
+        metavar="K",
+        help="of each; the median counts (default 20)",
     )
     return parser

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from mudd_core.base.errors import UserError
 from mudd_core.config import load_config
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 
 _LAST_STEP = 2**31 - 1
 
@@ -19,8 +18,6 @@ _LAST_STEP = 2**31 - 1
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
-    if not 1 <= asked.step <= _LAST_STEP:
-        raise UserError(f"[data show] --step: expected 1 to {_LAST_STEP}, got {asked.step}")
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.rows import training_rows
 
@@ -40,7 +37,11 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("data show", __doc__ or "", fields="data.path=FILE")
     parser.add_argument("--config", required=True, metavar="FILE", help="config of the run")
     parser.add_argument(
-        "--step", type=int, default=1, metavar="N", help="step whose batch is shown; default 1"
+        "--step",
+        type=whole_number(1, _LAST_STEP),
+        default=1,
+        metavar="N",
+        help="step whose batch is shown; default 1",
     )
     return parser
 

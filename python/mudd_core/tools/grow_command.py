@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.run import grow
 from mudd_core.run.start_source import check_start, read_source, start_path
 from mudd_core.run.start_tokenizer import with_source_tokenizer
@@ -61,7 +61,10 @@ def _parser() -> ToolArguments:
         help="zero_keys with zoom_dim held at the old number of slots: the model computes what it did",
     )  # fmt: skip
     p.add_argument(
-        "--slot-number", type=int, metavar="N", help="leading slots of the source that are real; all"
+        "--slot-number",
+        type=whole_number(1),
+        metavar="N",
+        help="leading slots of the source that are real; all",
     )
     p.add_argument("--keep-optimizer", action="store_true", help="take over the moments, zeros for new slots")
     p.add_argument("--force", action="store_true", help="allow zero_both, whose new slots can never learn")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local, output_folder
 from mudd_core.base.regular_files import write_text
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools import heatmap
 
 Array = npt.NDArray[Any]
@@ -59,9 +59,15 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR")
     parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
     parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
-    parser.add_argument("--step", type=int, metavar="N", help="this checkpoint instead of the newest")
     parser.add_argument(
-        "--windows", type=int, default=32, metavar="N", help="windows of held-out text to measure on"
+        "--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest"
+    )
+    parser.add_argument(
+        "--windows",
+        type=whole_number(1),
+        default=32,
+        metavar="N",
+        help="windows of held-out text to measure on",
     )
     parser.add_argument("--out", metavar="DIR", help="folder to write to; default WORKDIR/weights/step-N")
     return parser

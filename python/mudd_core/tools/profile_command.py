@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mudd_core.base.paths import local
 from mudd_core.config import load_config
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 
 
 def main(words: Sequence[str]) -> int:
@@ -45,18 +45,15 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
 def _parser() -> ToolArguments:
     parser = ToolArguments("profile", __doc__ or "", fields="train.batch_size=4")
     parser.add_argument("--config", required=True, metavar="FILE", help="config file, as for training")
-    parser.add_argument("--steps", type=_count, default=5, metavar="N", help="timed steps (default 5)")
-    parser.add_argument("--warmup", type=_count, default=2, metavar="N", help="steps before them (default 2)")
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=5, metavar="N", help="timed steps (default 5)"
+    )
+    parser.add_argument(
+        "--warmup", type=whole_number(1), default=2, metavar="N", help="steps before them (default 2)"
+    )
     parser.add_argument(
         "--by", choices=("op", "part"), default="op", help="rows by op, or by place in the model"
     )

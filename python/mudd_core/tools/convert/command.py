@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
 from mudd_core.data.access import Access
 from mudd_core.data.formats import only
 from mudd_core.data.listing import data_files
@@ -38,8 +38,6 @@ _C4_VALIDATION = 24_567
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked = _parser().options(words)
-    if not 0 <= asked.split_valid < 1 or asked.shards < 0 or asked.length < 2:
-        raise UserError("[data convert] expected 0 <= --split-valid < 1, --shards >= 0 and --length >= 2")
     files = data_files(asked.source, "data convert --from")
     source = only(files).name
     target = asked.format or _DEFAULT.get(source, "tfrecord")
@@ -77,14 +75,20 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument("--format", choices=TARGETS, help="of the output; default by the input")
     parser.add_argument(
-        "--shards", type=int, default=0, metavar="N", help="files of a split; default as the input"
+        "--shards",
+        type=whole_number(0),
+        default=0,
+        metavar="N",
+        help="files of a split; default as the input",
     )
     parser.add_argument(
-        "--split-valid", type=float, default=0.0, metavar="P", help="fraction held out, by hash"
+        "--split-valid", type=fraction, default=0.0, metavar="P", help="fraction held out, by hash"
     )
     parser.add_argument("--column", default="text", metavar="NAME", help="column of the text")
     parser.add_argument("--tokenizer", default="", metavar="NAME", help="for --format=megatron")
-    parser.add_argument("--length", type=int, default=2049, metavar="N", help="ids of a record made of ids")
+    parser.add_argument(
+        "--length", type=whole_number(2), default=2049, metavar="N", help="ids of a record made of ids"
+    )
     return parser
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.formats import format_of
 from mudd_core.data.formats.megatron import read_index
 from mudd_core.data.listing import data_files
@@ -44,7 +44,11 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("data inspect", __doc__ or "")
     parser.add_argument("path", metavar="PATH", help="file, folder, glob, or several with commas")
     parser.add_argument(
-        "--first", type=int, default=2, metavar="N", help="records of a file that are shown; default 2"
+        "--first",
+        type=whole_number(0),
+        default=2,
+        metavar="N",
+        help="records of a file that are shown; default 2",
     )
     return parser
 

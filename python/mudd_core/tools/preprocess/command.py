@@ -15,7 +15,7 @@ from typing import TextIO
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.keys.jax_lm import PREPROCESS
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.access import Access
 from mudd_core.run.progress import duration
 from mudd_core.tools.preprocess.documents import Source, find
@@ -43,8 +43,6 @@ def main(words: Sequence[str]) -> int:
         args.ignore_label,
         args.mask_by_position,
     )
-    if not 1 <= args.num_shards <= _MOST_SHARDS:
-        raise UserError(f"[preprocess] --num-shards: expected 1 to {_MOST_SHARDS}, got {args.num_shards}")
     workers = _workers(args)
     vocabulary = read_vocabulary(args.tokenizer_model, access)
     source = find(args.dataset_name, args.dataset_sub_name, args.dataset_split_type, access)
@@ -91,12 +89,19 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("preprocess", __doc__ or "", fields="hub.online=true")
     parser.usage = "%(prog)s [options]"
     for row in PREPROCESS:
-        kind = int if isinstance(row.default, int) else str
+        counts = isinstance(row.default, int)
         parser.add_argument(
-            _dashed(f"--{row.name}"), type=kind, default=row.default, metavar=kind.__name__.upper(),
+            _dashed(f"--{row.name}"), type=whole_number() if counts else str,
+            default=row.default, metavar="INT" if counts else "STR",
             help=f"{row.text} ({row.default})",
         )  # fmt: skip
-    parser.add_argument("--num-shards", type=int, default=1, metavar="INT", help="number of files (1)")
+    parser.add_argument(
+        "--num-shards",
+        type=whole_number(1, _MOST_SHARDS),
+        default=1,
+        metavar="INT",
+        help="number of files (1)",
+    )
     parser.add_argument(
         "--runner", default=_RUNNERS[0], metavar="NAME", help=f"runner of Apache Beam: {_RUNNERS[0]} alone"
     )

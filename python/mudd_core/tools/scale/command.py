@@ -16,7 +16,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, load_config
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, positive_number, whole_number
 from mudd_core.tools.scale.networks import ASSUMED, network_of
 
 _MOST_RANKS = 1024  # logical shards of a run
@@ -75,37 +75,35 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
     return 1 / statistics.median(known), f"the median of {len(known)} rows of {path}, a run of one node"
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= _MOST_RANKS:
-        raise ValueError
-    return number
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 1e30:
-        raise ValueError
-    return number
-
-
 def _parser() -> ToolArguments:
     parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024")
     parser.add_argument("--config", metavar="FILE", help="config file, as for training")
-    parser.add_argument("--nodes", type=_count, default=1, metavar="N", help="machines (default 1)")
+    parser.add_argument(
+        "--nodes", type=whole_number(1, _MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
+    )
     parser.add_argument(
         "--net", default="25g", metavar="NET",
         help=f"network: {', '.join(ASSUMED)} (assumed numbers; default 25g), or what commbench wrote",
     )  # fmt: skip
     parser.add_argument(
-        "--ranks-per-node", type=_count, default=1, metavar="M", help="ranks of a node (default 1)"
+        "--ranks-per-node",
+        type=whole_number(1, _MOST_RANKS),
+        default=1,
+        metavar="M",
+        help="ranks of a node (default 1)",
     )
     parser.add_argument("--workdir", metavar="DIR", help="measured run; default runs/<config name>")
     parser.add_argument(
-        "--step-seconds", type=_positive, metavar="S", help="instead: one node's step of the config's batch"
+        "--step-seconds",
+        type=positive_number,
+        metavar="S",
+        help="instead: one node's step of the config's batch",
     )
     parser.add_argument(
-        "--flops", type=_positive, metavar="F", help="instead: FLOP/s of a node in training, as --plan counts"
+        "--flops",
+        type=positive_number,
+        metavar="F",
+        help="instead: FLOP/s of a node in training, as --plan counts",
     )
     parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")
     return parser

@@ -9,7 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local, output_folder
 from mudd_core.config import Config, load_config
 from mudd_core.config.suggest import nearest
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
 MOST_THREADS = 256
@@ -41,7 +41,13 @@ def _parser(name: str, text: str, config: str, widths: str) -> ToolArguments:
         help=f"config of the family, default {config}; several: each is a member with its own width",
     )  # fmt: skip
     parser.add_argument("--widths", metavar="N,N,...", help=f"values of model.d_model, default {widths}")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="compute threads; 0 = all cores")
+    parser.add_argument(
+        "--threads",
+        type=whole_number(),
+        default=0,
+        metavar="N",
+        help="compute threads; 0 = all cores",
+    )
     parser.set_defaults(default_config=config, default_widths=widths)
     return parser
 
@@ -76,10 +82,18 @@ def check(words: Sequence[str]) -> int:
 
     parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
     parser.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="seeds of the initial weights, three or more"
+        "--seeds",
+        type=whole_number(3),
+        default=3,
+        metavar="N",
+        help="seeds of the initial weights, three or more",
     )
     parser.add_argument(
-        "--steps", type=int, default=40, metavar="N", help="updates of wider-is-better; 0 leaves it out"
+        "--steps",
+        type=whole_number(0),
+        default=40,
+        metavar="N",
+        help="updates of wider-is-better; 0 leaves it out",
     )
     parser.add_argument(
         "--out",
@@ -99,8 +113,8 @@ def check(words: Sequence[str]) -> int:
         raise UserError(
             f"[mup check] widths: expected four or more spanning 8x, got {', '.join(map(str, widths))}"
         )
-    if args.seeds < 3 or (args.steps and args.steps < 8):
-        raise UserError("[mup check] expected at least 3 --seeds and 8 --steps (or 0)")
+    if 0 < args.steps < 8:
+        raise UserError(f"[mup check] --steps: expected 0 or a whole number of at least 8, got {args.steps}")
     out = output_folder(args.out, "[mup check] --out")
     _core.set_num_threads(args.threads)
     found = parts.coordinates(members, args.seeds, args.unscaled)
@@ -113,14 +127,30 @@ def transfer(words: Sequence[str]) -> int:
     from mudd_core.tools.scaling import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")
-    parser.add_argument("--low", type=int, default=-10, metavar="N", help="smallest rate, as a power of two")
-    parser.add_argument("--high", type=int, default=-2, metavar="N", help="largest rate, as a power of two")
     parser.add_argument(
-        "--step", type=int, default=2, metavar="N", help="exponents between neighbours of the grid"
+        "--low",
+        type=whole_number(),
+        default=-10,
+        metavar="N",
+        help="smallest rate, as a power of two",
+    )
+    parser.add_argument(
+        "--high",
+        type=whole_number(),
+        default=-2,
+        metavar="N",
+        help="largest rate, as a power of two",
+    )
+    parser.add_argument(
+        "--step",
+        type=whole_number(1),
+        default=2,
+        metavar="N",
+        help="exponents between neighbours of the grid",
     )
     parser.add_argument(
         "--target",
-        type=int,
+        type=whole_number(0),
         default=0,
         metavar="N",
         help="width of the large model; 0 = four times the widest",
@@ -140,7 +170,7 @@ def transfer(words: Sequence[str]) -> int:
         raise UserError(
             f"[mup transfer] grid: expected {_LOWEST} <= --low <= --high <= {_HIGHEST}, got {args.low} and {args.high}"
         )
-    exponents = list(range(args.low, args.high + 1, max(1, args.step)))
+    exponents = list(range(args.low, args.high + 1, args.step))
     if len(exponents) < 2:
         raise UserError("[mup transfer] grid: expected at least two rates between --low and --high")
     out = output_folder(args.out, "[mup transfer] --out")

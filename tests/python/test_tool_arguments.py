@@ -1,0 +1,61 @@
+"""Counts and numbers as options of the tools: every refusal names the option, what is expected and what it got."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from mudd_core.cli import main
+from mudd_core.config.tool_arguments import fraction, positive_number, whole_number
+
+COUNTS = {
+    ("profile", "--config=tiny.py", "--steps"): "of at least 1",
+    ("profile", "--config=tiny.py", "--warmup"): "of at least 1",
+    ("scale", "--config=tiny.py", "--nodes"): "from 1 to",
+    ("scale", "--config=tiny.py", "--ranks-per-node"): "from 1 to",
+    ("commbench", "--ranks"): "from 1 to 1024",
+    ("commbench", "--largest"): "from 64 to",
+    ("export", "--to=w", "--shard-mb"): "from 1 to",
+    ("export", "--to=w", "--step"): "of at least 0",
+    ("weights", "--windows"): "of at least 1",
+    ("data", "convert", "--from=a", "--to=b", "--shards"): "of at least 0",
+    ("data", "inspect", "a", "--first"): "of at least 0",
+    ("data", "show", "--config=tiny.py", "--step"): "from 1 to",
+    ("mup", "check", "--steps"): "of at least 0",
+    ("mup", "transfer", "--step"): "of at least 1",
+    ("preprocess", "--num-shards"): "from 1 to 99999",
+    ("grow", "--config=tokenformer/tiny.py", "--slot-number"): "of at least 1",
+}
+
+
+@pytest.mark.parametrize("command", COUNTS, ids=lambda command: " ".join((command[0], command[-1])))
+@pytest.mark.parametrize("text", ["-1", "1.5", "nan", "inf", "ten", "", "1e400", "9" * 5000])
+def test_a_count_names_its_option_and_what_it_expects(
+    command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command[:-1], f"{command[-1]}={text}"]) == 2
+    told = capsys.readouterr().err.splitlines()[0]
+    shown = text if len(text) <= 60 else "9" * 60 + "..."
+    assert f"] {command[-1]}: expected a whole number {COUNTS[command]}" in told
+    assert told.endswith(f"got '{shown}'")
+
+
+@pytest.mark.parametrize("option", ["--step-seconds", "--flops"])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "fast"])
+def test_a_number_names_its_option_and_what_it_expects(
+    option: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scale", "--config=tiny.py", f"{option}={text}"]) == 2
+    assert f"[scale] {option}: expected a number above 0, got '{text}'" in capsys.readouterr().err
+
+
+def test_what_the_types_take() -> None:
+    assert [whole_number(1)(text) for text in ("1", "1e3", "1_000", " 7 ")] == [1, 1000, 1000, 7]
+    assert whole_number()("-3") == -3 and whole_number(high=5)("5") == 5
+    assert positive_number("1e-3") == 1e-3 and fraction("0") == 0.0 and fraction("0.5") == 0.5
+    for text in ("1", "-0.1", "nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to below 1, got '{text}'"):
+            fraction(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="of at most 5, got '6'"):
+        whole_number(high=5)("6")
