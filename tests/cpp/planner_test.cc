@@ -5,6 +5,7 @@
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/graph/executor.h"
+#include "mudd/graph/free_space.h"
 
 using namespace mudd;
 using namespace mudd::test;
@@ -116,6 +117,50 @@ TEST_CASE("random lifetimes never overlap, and reuse saves memory") {
     CHECK(arena < total / 2);
     CHECK(assign_offsets(apart, {.reuse = false}) == total);
   }
+}
+
+TEST_CASE("every buffer has the lowest offset that is free while it is alive, the largest buffers first") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 120; ++i) {
+      const int first = static_cast<int>((number(seed, 3 * i) + 1) * 20);
+      const int last = first + static_cast<int>((number(seed, 3 * i + 1) + 1) * (i % 3 ? 3 : 25));
+      const auto bytes = static_cast<int64_t>((number(seed, 3 * i + 2) + 1) * 6);  // 0: a buffer without bytes
+      buffers.push_back({.bytes = 64 * bytes, .first = first, .last = last, .what = "", .kind = 'r'});
+    }
+    assign_offsets(buffers, {});
+    std::stable_sort(buffers.begin(), buffers.end(),
+                     [](const Buffer& a, const Buffer& b) { return a.bytes > b.bytes; });
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      Buffer lowest = buffers[i];
+      const auto taken = [&](const Buffer& placed) { return overlap(lowest, placed); };
+      for (lowest.offset = 0;
+           std::any_of(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(i), taken);)
+        lowest.offset += 64;
+      CHECK(buffers[i].offset == lowest.offset);
+    }
+  }
+}
+
+// Byte ranges compared for the buffers of so many blocks: results that live until backward reaches their block
+// again, and two short ones a block and direction.
+int64_t compared(int blocks) {
+  const int end = 2 * blocks;
+  FreeSpace space(end);
+  const auto place = [&](int first, int last, int64_t bytes) {
+    space.take(first, last, space.lowest(first, last, bytes), bytes);
+  };
+  for (int64_t bytes : {4096, 1024, 64})
+    for (int i = 0; i < blocks; ++i) {
+      if (bytes != 1024) place(i, end - 1 - i, bytes);
+      for (int at : {i, end - 1 - i}) place(at, std::min(at + 1, end - 1), bytes / 2);
+    }
+  return space.compared();
+}
+
+TEST_CASE("the search for offsets grows about linearly with the depth of a model") {
+  CHECK(compared(200) > 200);
+  CHECK(compared(4000) < 3 * compared(2000));
 }
 
 TEST_CASE("reuse, recompute, poison and alignment never change a bit") {

@@ -1,5 +1,6 @@
 // Which position of the schedule finishes the gradient of which use of a parameter.
 #include <algorithm>
+#include <map>
 
 #include "mudd/base/check.h"
 #include "mudd/graph/planner.h"
@@ -22,12 +23,13 @@ std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<Pla
     }
   }
   // Uses that do not lead to a loss have no gradient: only the other uses are numbered.
-  std::vector<int> number(uses.size());
-  for (size_t i = 0; i < uses.size(); ++i)
-    number[i] = static_cast<int>(std::count_if(uses.begin(), uses.end(), [&](const GradientUse& other) {
-      return other.parameter == uses[i].parameter && other.use < uses[i].use;
-    }));
-  for (size_t i = 0; i < uses.size(); ++i) uses[i].use = number[i];
+  std::map<int, std::vector<int>> numbers;  // by parameter, ascending
+  for (const GradientUse& u : uses) numbers[u.parameter].push_back(u.use);
+  for (auto& [parameter, all] : numbers) std::sort(all.begin(), all.end());
+  for (GradientUse& u : uses) {
+    const std::vector<int>& all = numbers[u.parameter];
+    u.use = static_cast<int>(std::lower_bound(all.begin(), all.end(), u.use) - all.begin());
+  }
   return uses;
 }
 

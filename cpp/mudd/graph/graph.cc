@@ -14,6 +14,7 @@ Graph::Graph(bool training, Shards shards, DType compute)
 
 ValueId Graph::add(Value value) {
   values_.push_back(std::move(value));
+  uses_.push_back(0);
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
@@ -28,19 +29,12 @@ ValueId Graph::input(const std::string& name, TensorSpec spec, bool external) {
 }
 
 ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, bool trainable) {
-  for (size_t i = 0; i < values_.size(); ++i)
-    if (values_[i].kind == ValueKind::parameter && values_[i].slot == slot) return static_cast<ValueId>(i);
+  if (std::ssize(parameters_) <= slot) parameters_.resize(slot + 1, kAbsent);
+  if (parameters_[slot] != kAbsent) return parameters_[slot];
   Value value{.spec = std::move(spec), .kind = ValueKind::parameter, .name = name};
   value.slot = slot;
   value.wants_gradient = training_ && trainable;
-  return add(std::move(value));
-}
-
-int Graph::next_use(ValueId parameter) {
-  int uses = 0;
-  for (const GraphNode& n : nodes_)
-    for (ValueId v : n.inputs) uses += v == parameter;
-  return uses;
+  return parameters_[slot] = add(std::move(value));
 }
 
 std::vector<ValueId> Graph::apply(const std::string& op, const Attributes& attributes,
@@ -74,7 +68,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     wants = wants || needs.wants_.back();
     const auto earlier =
         std::count(inputs.begin(), inputs.begin() + static_cast<ptrdiff_t>(i), v);  // of this node
-    entry.parameter_use.push_back(parameter ? next_use(v) + static_cast<int>(earlier) : -1);
+    entry.parameter_use.push_back(parameter ? uses_[v] + static_cast<int>(earlier) : -1);
   }
   node->infer(needs);
   needs.inputs_.clear();  // pointers into `seen`
@@ -87,6 +81,8 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     out.wants_gradient = wants && out.spec.dtype != DType::i32;  // indices have none
     entry.outputs.push_back(add(std::move(out)));
   }
+  for (ValueId v : inputs)
+    if (v != kAbsent) ++uses_[v];
   nodes_.push_back(std::move(entry));
   return nodes_.back().outputs;
 }

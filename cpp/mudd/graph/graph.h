@@ -59,12 +59,13 @@ class Graph {
 
  private:
   ValueId add(Value value);
-  int next_use(ValueId parameter);
 
   bool training_;
   Shards shards_;
   DType compute_;
   std::vector<Value> values_;
+  std::vector<int> uses_;            // per value: how often nodes so far take it as an input
+  std::vector<ValueId> parameters_;  // per slot; kAbsent: not of this graph
   std::vector<GraphNode> nodes_;
   std::vector<ValueId> inputs_;
 };

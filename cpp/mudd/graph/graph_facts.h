@@ -33,10 +33,20 @@ class GraphFacts {
   const Node& node(int i) const { return *entry(i).node; }
   // A result is read again in backward, and none has to stay anyway.
   bool worth_recomputing(int i) const;
-  bool read_in_backward(ValueId v) const;
+  // Marks the nodes that take part in backward.
+  void find_active(const std::vector<ValueId>& losses);
+  // Lists the readers of every value and marks those that an active node reads in backward.
+  void list_reads();
+
+  // Input number `input` of a node.
+  struct Reader {
+    int node = 0, input = 0;
+  };
 
   const Graph& graph_;
   std::vector<bool> kept_, active_, recomputed_, remade_;
+  std::vector<std::vector<Reader>> readers_;  // per value, ascending
+  std::vector<bool> read_in_backward_;        // per value
 };
 
 }  // namespace mudd

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "mudd/base/arena.h"
+#include "mudd/graph/free_space.h"
 #include "mudd/graph/planner.h"
 
 namespace mudd {
@@ -13,20 +14,13 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options)
   if (options.reuse)
     std::stable_sort(order.begin(), order.end(),
                      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
-  std::vector<const Buffer*> placed;  // by offset
+  int last = 0;
+  for (const Buffer& b : buffers) last = std::max(last, b.last);
+  FreeSpace space(options.reuse ? last + 1 : 0);
   for (Buffer* b : order) {
-    int64_t at = options.reuse ? 0 : top;
-    for (const Buffer* p : placed) {
-      if (!options.reuse) break;
-      if (p->last < b->first || b->last < p->first) continue;
-      if (p->offset - at >= b->bytes) break;
-      at = std::max(at, p->offset + p->bytes);
-    }
-    b->offset = at;
-    top = std::max(top, at + b->bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [](const Buffer* x, const Buffer* y) { return x->offset < y->offset; }),
-                  b);
+    b->offset = options.reuse ? space.lowest(b->first, b->last, b->bytes) : top;
+    top = std::max(top, b->offset + b->bytes);
+    if (options.reuse) space.take(b->first, b->last, b->offset, b->bytes);
   }
   for (Buffer& b : buffers) b.offset += options.shift;
   return top + options.shift;

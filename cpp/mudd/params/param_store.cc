@@ -49,14 +49,14 @@ int ParamStore::declare(const Parameter& parameter) {
     check(d >= 1, "parameter", parameter.name, ": expected a shape of whole numbers from 1 on, got ", d);
   check(parameter.stored == DType::f32 || (may_be_narrow(parameter) && !parameter.trainable), "parameter",
         parameter.name, ": only frozen matrices are stored in 16 bits, and of them no router");
+  numbers_.emplace(parameter.name, count());
   parameters_.push_back(parameter);
   return count() - 1;
 }
 
 int ParamStore::find(const std::string& name) const {
-  for (int i = 0; i < count(); ++i)
-    if (parameters_[i].name == name) return i;
-  return -1;
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? -1 : found->second;
 }
 
 int64_t ParamStore::elements() const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "mudd/base/arena.h"
@@ -176,6 +177,7 @@ class ParamStore {
 
   DType compute_;
   std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, int> numbers_;  // by name
   std::vector<Plane> planes_;
   std::vector<Packs> packs_;
   Memory narrow_;                        // weights stored in 16 bits

@@ -1,6 +1,7 @@
 #include "mudd/train/weight_update.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "mudd/base/check.h"
@@ -8,16 +9,24 @@
 namespace mudd {
 namespace {
 
-// The group that names the parameter, else the first one without names; the number of groups: none.
-size_t find_group(const std::vector<UpdateGroup>& groups, const std::string& name) {
-  size_t rest = groups.size();
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const std::vector<std::string>& named = groups[g].parameters;
-    if (std::find(named.begin(), named.end(), name) != named.end()) return g;
-    if (named.empty() && rest == groups.size()) rest = g;
+// Finds the group of a parameter: the one that names it, else the first without names, else the number of groups.
+class GroupSearch {
+ public:
+  explicit GroupSearch(const std::vector<UpdateGroup>& groups) : rest_(groups.size()) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (groups[g].parameters.empty()) rest_ = std::min(rest_, g);
+      for (const std::string& name : groups[g].parameters) named_.emplace(name, g);
+    }
   }
-  return rest;
-}
+  size_t operator()(const std::string& name) const {
+    const auto found = named_.find(name);
+    return found == named_.end() ? rest_ : found->second;
+  }
+
+ private:
+  size_t rest_;
+  std::unordered_map<std::string, size_t> named_;
+};
 
 }  // namespace
 
@@ -25,9 +34,9 @@ std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& option
   std::vector<bool> whole;
   for (const UpdateGroup& g : options.groups)
     whole.push_back(make_optimizer(g.optimizer, g.settings)->whole_matrices());
-  return [groups = options.groups, whole](const Parameter& p) {
-    const size_t g = find_group(groups, p.name);
-    return g < groups.size() && whole[g];
+  return [group_of = GroupSearch(options.groups), whole](const Parameter& p) {
+    const size_t g = group_of(p.name);
+    return g < whole.size() && whole[g];
   };
 }
 
@@ -57,9 +66,10 @@ void WeightUpdate::make_groups() {
       check(store.find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
     groups_.push_back({.optimizer = make_optimizer(g.optimizer, g.settings), .weight_decay = g.weight_decay});
   }
+  const GroupSearch group_of_name(options_.groups);
   for (int i = 0; i < store.count(); ++i) {
     const Parameter& p = store.at(i);
-    group_.push_back(find_group(options_.groups, p.name));
+    group_.push_back(group_of_name(p.name));
     check(group_[i] < groups_.size(), "train_step", p.name, ": is in no group of parameters");
     check(!p.trainable || group_of(i).optimizer->takes(p), "train_step", p.name, ": ",
           options_.groups[group_[i]].optimizer, " takes no parameters of its role and shape");
