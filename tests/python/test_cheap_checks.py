@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,22 @@ def test_an_unused_work_directory_goes_and_a_used_one_stays(tmp_path: Path) -> N
     with Workdir(tmp_path / "empty"):
         pass
     assert (tmp_path / "empty").is_dir()  # somebody made it
+
+
+def test_the_memory_advice_plans_each_model_that_is_too_deep_once() -> None:
+    config = mc.load_config("tiny.py", ["model.n_layer=1024"])
+    planned: list[int] = []
+
+    def needs(changed: Config) -> int:
+        planned.append(changed.model.n_layer)
+        return changed.model.n_layer
+
+    assert "model.n_layer=32:" in advice(config, needs, 32, 33)
+    assert planned == [512, 256, 128, 64, 32, 32]
+
+
+def test_two_thousand_blocks_are_planned_in_seconds() -> None:
+    config = mc.load_config("tiny.py", ["model.n_layer=2000"])
+    begin = time.process_time()
+    assert planned_bytes(resolved_model(config, 2048), config)["weights"] > 1 << 30
+    assert time.process_time() - begin < 20  # about 3 s; 50 s where every node is compared with every other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,14 @@ def _advice(
     """As memory_advice; settled: bytes of a node that no batch changes."""
     from mudd_core.run.memory_advice import advice
 
+    @cache
+    def least_bytes(own: ModelConfig) -> int:  # no change of the batch changes it
+        return _least_bytes(own, config, checkpoints, place)
+
     def needed(changed: Config) -> int:
         check_config(changed)
         own = dataclasses.replace(changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len)
-        least = _least_bytes(own, changed, checkpoints, place)
+        least = least_bytes(own)
         return (
             least
             if least > have

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
@@ -53,8 +54,11 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
 
 
-def _smaller_models(config: Config) -> Iterator[Changes]:
-    """Changes that make another, smaller model: fewer blocks, then narrower ones."""
+def _smaller_models(config: Config) -> Iterator[list[Changes]]:
+    """Changes that make another, smaller model: fewer blocks, then narrower ones.
+
+    Each list has one model, with the batch as it is first and the batch that needs least memory last.
+    """
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
     batches: list[Changes] = [
         {}, {"train.micro_batch_size": 1, **spare}, {"train.batch_size": 1, "train.micro_batch_size": 0, **spare}
@@ -63,7 +67,7 @@ def _smaller_models(config: Config) -> Iterator[Changes]:
     least = sizes[-1] if sizes else {}
     if "d_ff" in {field.name for field in dataclasses.fields(config.model)}:
         sizes += [{**least, "model.d_ff": width} for width in _halves(config.model.d_ff) if width >= 64]
-    yield from ({**size, **batch} for size in sizes for batch in batches)
+    yield from ([{**size, **batch} for batch in batches] for size in sizes)
 
 
 def _changed(config: Config, changes: Changes) -> Config:
@@ -78,16 +82,25 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
     bytes_of: the need of a config, UserError for settings that do not go together. have: bytes that may be taken.
     settled: bytes that no batch changes.
     """
+
+    def need(changes: Changes) -> int | None:  # None: settings that do not go together
+        try:
+            return bytes_of(_changed(config, changes))
+        except UserError:
+            return None
+
     candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
     candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
     candidates = candidates if settled <= have else []
-    candidates += [(changes, "this trains a smaller model") for changes in _smaller_models(config)]
-    for changes, remark in candidates:
-        try:
-            need = bytes_of(_changed(config, changes))
-        except UserError:  # settings that do not go together
-            continue
-        if need <= have:
+    smaller = (
+        (changes, "this trains a smaller model")
+        for model in _smaller_models(config)
+        if ((least := need(model[-1])) is None or least <= have)  # one plan rules out a model
+        for changes in model
+    )
+    for changes, remark in chain(candidates, smaller):
+        found = need(changes)
+        if found is not None and found <= have:
             words = " ".join(f"{path}={str(value).lower()}" for path, value in changes.items())
-            return f"set {words}: it then needs {bytes_text(need)}, and {remark}"
+            return f"set {words}: it then needs {bytes_text(found)}, and {remark}"
     return SMALLER
