@@ -140,7 +140,7 @@ def test_a_rank_that_runs_another_program_is_named(kind: str) -> None:
             {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "2"},
             "OMPI_COMM_WORLD_LOCAL_RANK",
         ),
-        ({"PMI_SIZE": "many"}, "PMI_SIZE"),
+        ({"PMI_SIZE": "2", "PMI_RANK": "2"}, "PMI_RANK"),
     ],
 )
 def test_odd_variables_of_a_launcher_are_named(

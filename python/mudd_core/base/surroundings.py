@@ -35,12 +35,17 @@ _AT_MOST = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),)
 
 
 def launcher_value(name: str) -> int | None:
-    """The number in a variable of a launcher; None where it is not set; UserError if it is no such number."""
+    """Return the number in a variable of a launcher, None where it is not set. UserError if Open MPI's has no number.
+
+    The variables of other launchers may hold other text (Slurm writes lists such as `2(x3)`), which counts as unset.
+    """
     text = os.environ.get(name)
     if text is None:
         return None
     low = 0 if name.endswith("RANK") else 1
     if (number := launcher_number(text)) < low:
+        if not name.startswith("OMPI_"):
+            return None
         raise UserError(
             f"[launch] {name}: expected a whole number from {low}, got '{text}'; without a launcher: env -u {name} "
             "<the command>"
