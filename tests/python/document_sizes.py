@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 from mudd_core.base.framing import framed
 from mudd_core.data.formats.example import encoded
@@ -63,3 +65,17 @@ def write_records(folder: Path) -> None:
     for name, count in (("pile.tfrecord.b0", 9), ("pile.tfrecord.b1", 9), ("pile.tfrecord.valid", 4)):
         rows = [rng.integers(1, 257, 33, np.int64) for _ in range(count)]
         (folder / name).write_bytes(b"".join(framed(encoded({"input_ids": row})) for row in rows))
+
+
+def write_rows(folder: Path, length: int) -> None:
+    """rows.train* and rows.test*, Parquet rows of ids as jax-lm-training has them, and model/ with a GPT-2."""
+    rng = random.Random(3)
+    for split, count in (("train", 12), ("test", 4)):
+        ids = [[rng.randrange(1, 40) for _ in range(length)] for _ in range(count)]
+        columns = {"input_ids": ids, "attention_mask": [[1.0] * length] * count, "labels": ids}
+        pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"rows.{split}-00000-of-00001")
+    (folder / "model").mkdir()
+    shape = {
+        "model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 32, "vocab_size": 257,
+    }  # fmt: skip
+    (folder / "model/config.json").write_text(json.dumps(shape))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import mudd_core as mc
+from document_sizes import write_rows
 from mudd_core.cli import job
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config
@@ -41,21 +39,7 @@ class Terminal(io.StringIO):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of 24 ids and a GPT-2 for them."""
     path = tmp_path_factory.mktemp("jax_lm")
-    rng = random.Random(3)
-    for split, count in (("train", 12), ("test", 4)):
-        ids = [[rng.randrange(1, 40) for _ in range(LENGTH)] for _ in range(count)]
-        columns = {"input_ids": ids, "attention_mask": [[1.0] * LENGTH] * count, "labels": ids}
-        pyarrow.parquet.write_table(pyarrow.table(columns), path / f"rows.{split}-00000-of-00001")
-    (path / "model").mkdir()
-    shape = {
-        "model_type": "gpt2",
-        "n_layer": 1,
-        "n_embd": 16,
-        "n_head": 2,
-        "n_positions": 32,
-        "vocab_size": 257,
-    }
-    (path / "model/config.json").write_text(json.dumps(shape))
+    write_rows(path, LENGTH)
     return path
 
 
