@@ -45,6 +45,7 @@ NAMES = (
     "arrow",
     "parquet",
     "arrayrecord",
+    "yaml",
 )
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input

@@ -281,6 +281,17 @@ def frame_again(data: bytes) -> bytes:
 
 
 WRONG_VALUES = (ValueError, TypeError)  # what a caller's mistake raises; FormatError is none of them
+
+
+def run_yaml(data: bytes, folder: Path) -> None:
+    """A config file in YAML: whatever is read has keys that are strings or numbers, and no cycles."""
+    from mudd_core.base.bounded_yaml import read_yaml
+
+    (folder / "config.yaml").write_bytes(data)
+    value, _ = read_yaml("fuzz", folder / "config.yaml")
+    json.dumps(value, default=str)  # ValueError for a value that contains itself
+
+
 TARGETS = {
     "manifest": Target(run_manifest, repair=seal_manifest),
     "json": Target(run_json),
@@ -300,4 +311,5 @@ TARGETS = {
     "arrow": Target(run_format("arrow"), change_bytes),
     "parquet": Target(run_format("parquet"), change_bytes),
     "arrayrecord": Target(run_format("arrayrecord"), change_bytes),
+    "yaml": Target(run_yaml, change_bytes, refusals=(UserError,)),
 }
