@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import SaveError
+from mudd_core.base.errors import SaveError, write_reason
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +51,7 @@ def write_folder(
         finally:
             del writer  # what is not committed goes now, not when the traceback does
     except OSError as error:
-        raise SaveError(f"[export] {folder} could not be written: {error}") from error
+        raise SaveError(f"[export] {folder} could not be written: {write_reason(error)}") from error
 
 
 def _shards(
