@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,18 @@ def test_the_advice_of_a_refused_resume_works(words: list[str], capsys: pytest.C
     assert main(longer) == 2  # max_steps decides optim.warmup_steps too, so that no command trains longer
     told = capsys.readouterr().err
     assert shlex.join(advised[:3]) in told and "start.load_parameters_path=" not in told
+
+
+def test_a_shape_without_a_name_is_enough(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = Path(__file__).resolve().parents[2] / "configs" / "clm"
+    shutil.copytree(shipped, "conf")
+    file = Path("conf/model/blank_model.yaml")
+    lines = [line for line in file.read_text().splitlines(True) if "name_or_path" not in line]
+    file.write_text("".join(lines) or "{}\n")
+    main_file = Path("conf/config.yaml")
+    main_file.write_text(
+        "".join(x for x in main_file.read_text().splitlines(True) if "name_or_path" not in x)
+    )
+    assert main([*words, "--config-path", str(Path("conf").absolute()), "--plan"]) == 0, (
+        capsys.readouterr().err
+    )

@@ -163,7 +163,7 @@ def _add_model(
 
     Returns their folder and the work directory into which they are imported first.
     """
-    path, name = settings.get(SHAPE), settings[NAME]
+    path, name = settings.get(SHAPE), settings.get(NAME, Setting(None))
     by = path if path is not None and path.value else name
     for field in fields_of_model(choice.model):
         applied.origins.setdefault(field, Origin(None, str(choice.file), by.word))
