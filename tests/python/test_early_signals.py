@@ -128,7 +128,9 @@ def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
         assert cli.main(["--config=early.py"]) == 2
         # mpirun itself sets nothing but numbers; other launchers' variables may hold lists.
         refused = name == "OMPI_COMM_WORLD_SIZE" and not value.isdecimal()
-        wanted = f"[launch] {name}: expected a whole number" if refused else "SystemExit: 99"  # now it was run
+        wanted = (
+            f"[launch] {name}: expected a whole number" if refused else "SystemExit: 99"
+        )  # now it was run
         assert wanted in capsys.readouterr().err
 
 

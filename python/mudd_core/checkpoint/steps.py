@@ -40,7 +40,9 @@ def _entries(directory: Path | str) -> list[tuple[str, bool]]:
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise
-        raise UserError(f"[checkpoint] {directory}: expected a folder that can be read ({error.strerror})") from None
+        raise UserError(
+            f"[checkpoint] {directory}: expected a folder that can be read ({error.strerror})"
+        ) from None
 
 
 def scan(directory: Path | str) -> tuple[list[int], dict[int, str]]:
