@@ -1,4 +1,4 @@
-"""MUDDFormer-405M with experts, the article's mixture run (docs/maths/muddformer.md, 3.5): 1.87 G weights, 405M active.
+"""MUDDFormer-405M with experts, the article's mixture run (docs/maths/muddformer.md, 2.4): 1.87 G weights, 405M active.
 
 From the article: the sizes, 16 experts of 1,408 of which 2 work on a token, nothing dropped, 26 G tokens. The rest is
 the recipe of 405m.py.

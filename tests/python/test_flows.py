@@ -55,7 +55,7 @@ def test_indexed_documents_to_tfrecord_to_muddformer() -> None:
     assert sorted(path.name for path in Path("records").iterdir()) == names
     words = with_keys(documents.commands("muddformer")[-1].words, f"{OF_MUDDFORMER} {STREAMS} run_name=mudd")
     assert main(words) == 0
-    assert summary("runs/mudd")["steps"] == 4 and summary("runs/mudd")["val_loss"] > 0
+    assert summary("mudd")["steps"] == 4 and summary("mudd")["val_loss"] > 0
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

@@ -41,9 +41,8 @@ def test_minus_one_keeps_the_hash_of_older_runs() -> None:
 
 
 def test_training_on_elsewhere_takes_another_order_by_the_seed_that_keys_it() -> None:
-    command = ["launch.py", "--config=tiny.py", "train.steps=250", "data.seed=7"]
-    saved = load_config("tiny.py", ["train.steps=100", "data.seed=7"])
-    text = advice(Path("r"), saved, load_config("tiny.py", ["train.steps=250"]), 100, command)
+    saved, asked = (load_config("tiny.py", [f"train.steps={steps}", "data.seed=7"]) for steps in (100, 250))
+    text = advice("r", saved, asked, 100, ["launch.py"])
     assert "data.seed=8" in text and "data.seed=7" not in text and "train.seed" not in text
 
 

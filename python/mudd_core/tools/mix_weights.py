@@ -82,19 +82,20 @@ def _some(batches: Iterable[Mapping[str, Array]], windows: int) -> Iterator[Mapp
 
 
 def _is_text(batch: Mapping[str, Array]) -> Array:
-    """Which positions [B, T] of a batch hold text: those of no padding, by its most direct mark."""
+    """Return which positions [B, T] of a batch hold text, by its most direct mark of padding."""
     for part in ("key_mask", "segments"):
         if part in batch:
             marked: Array = batch[part] != 0
             return marked
-    counted: Array = batch["targets"] >= 0
+    counted: Array = batch.get("targets", batch["inputs"]) >= 0
     return counted
 
 
-def measure(model: Any, batches: Iterable[Mapping[str, Array]]) -> Weights:
+def measure(model: Any, batches: Iterable[Mapping[str, Array] | Array]) -> Weights:
     """Weights of a model of the family over the text of batches; UserError for other families.
 
-    A batch has `inputs` and `targets` [B, T] and may have `key_mask` or `segments`: padding counts nowhere.
+    A batch is ids [B, T] without padding, or has `inputs` [B, T] and may have `targets`, `key_mask` or `segments`:
+    padding counts nowhere.
     """
     config = model.config
     if config.family != "muddformer" or config.mix == "none":
@@ -108,7 +109,8 @@ def measure(model: Any, batches: Iterable[Mapping[str, Array]]) -> Weights:
             place = _place(config, layer)
             static[place] = model.parameters[f"blocks.{layer}.mix.bias"]
             total[place] = squares[place] = 0.0
-    for batch in batches:
+    for given in batches:
+        batch = {"inputs": given} if isinstance(given, np.ndarray) else given
         text = _is_text(batch)
         tokens += int(text.sum())
         for layer, made in (_dynamic(model, batch["inputs"]) if config.mix == "dynamic" else {}).items():
