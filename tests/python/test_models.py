@@ -223,7 +223,7 @@ def test_parameters_are_read_only_and_checked() -> None:
         model.set_parameter("embed", np.zeros(3, np.float32))
     with pytest.raises(TypeError, match="float32"):
         model.set_parameter("embed", np.zeros(model.parameters["embed"].shape))
-    with pytest.raises(ValueError, match="multiple of the 6 heads"):
+    with pytest.raises(ValueError, match=r"model\.d_model: expected a multiple of model\.n_head \(6\)"):
         ours, _ = CASES["llama_gqa"]
         import dataclasses
 

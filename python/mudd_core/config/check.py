@@ -9,7 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import readable
 from mudd_core.config.families import ModelConfig, MupConfig
-from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.protocols import protocol_faults
@@ -18,8 +18,7 @@ from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window
 
-# Of whole numbers whose field names no other bound: what sizes and counts of the core can hold.
-_LARGEST = 2**31 - 1
+_LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
 
 
@@ -61,13 +60,15 @@ def _field_fault(info: FieldInfo) -> str | None:
     value = info.value
     if isinstance(value, float) and not math.isfinite(value):
         return f"{info.path}: expected a finite number, got {value!r}"
+    if isinstance(value, int | float) and info.kind is float and abs(value) > _LARGEST_FLOAT:
+        return f"{info.path}: expected a number within float32 (up to {_LARGEST_FLOAT:.3g}), got {value!r}"
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
         return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"
     if isinstance(value, int | float):
         if info.low is not None and not value >= info.low:
             return f"{info.path}: expected at least {info.low:g}, got {value!r}"
-        high = _LARGEST if info.high is None and info.kind is int else info.high
+        high = LARGEST if info.high is None and info.kind is int else info.high
         if high is not None and not value <= high:
             return f"{info.path}: expected at most {high}, got {value!r}"
     return None

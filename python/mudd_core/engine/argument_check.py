@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, load_config
+from mudd_core.config.check import model_faults
 
 
 def run_config(config: Config | str | Path) -> Config:
@@ -39,7 +40,7 @@ def require_model(model: Any) -> None:
 
 
 def require_model_config(config: Any) -> None:
-    """TypeError unless `config` is the config of a family."""
+    """TypeError unless `config` is the config of a family; ValueError where it is incomplete or breaks a rule."""
     if isinstance(config, Config):
         raise TypeError(
             "[Model] config: expected a model config, got the Config of a whole run; pass its .model with vocab_size "
@@ -50,6 +51,12 @@ def require_model_config(config: Any) -> None:
             f"[Model] config: expected a model config, got {_kind(config)}; pass one like "
             "mc.TransformerPPConfig(vocab_size=256, max_seq_len=64)"
         )
+    if config.vocab_size <= 0 or config.max_seq_len <= 0:
+        raise ValueError(
+            "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
+        )
+    if faults := model_faults(config):
+        raise ValueError(f"[Model] {faults[0]}")
 
 
 def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> npt.NDArray[Any]:

@@ -47,10 +47,6 @@ class Model:
         stored: Mapping[str, str] | None = None,
     ) -> None:
         require_model_config(config)
-        if config.vocab_size <= 0 or config.max_seq_len <= 0:
-            raise ValueError(
-                "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
-            )
         seed = index(seed)
         self.config = config
         self.in_use = InUse("model")  # its Trainer holds it too

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights
-from mudd_core.config.fields import LONGEST, opt, with_defaults
+from mudd_core.config.fields import LARGEST, LONGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
 
@@ -102,7 +102,12 @@ class MupConfig:
         faults = []
         if self.d_model % self.d_head:
             faults.append(f"model.d_model: expected a multiple of d_head ({self.d_head}), got {self.d_model}")
-        if self.d_ff < 1:
+        if self.ff_multiple * self.d_model > LARGEST:
+            faults.append(
+                f"model.ff_multiple: expected an inner width (ff_multiple * d_model) of at most {LARGEST}, "
+                f"got {self.ff_multiple} * {self.d_model}"
+            )
+        elif self.d_ff < 1:
             faults.append(f"model.ff_multiple: expected at least 1 / d_model, got {self.ff_multiple}")
         if self.rotary_base and (self.d_head % 2 or self.rotary_base < 1):
             faults.append("model.rotary_base: expected 0, or at least 1 and an even d_head")
