@@ -1,4 +1,4 @@
-"""Model(...) refuses a config that breaks a rule of its family, and ops take every config that the rules let through."""
+"""Model(...) refuses a config that breaks a rule of its family, and ops take every config that the rules allow."""
 
 from __future__ import annotations
 
