@@ -11,7 +11,7 @@ from typing import Any
 Scalar = int | float | bool | str
 
 
-LARGEST = 2**31 - 1  # of whole numbers without a bound of their own, and of widths: the core counts in 32 bits
+LARGEST = 2**31 - 1  # largest width, and largest value of an int field that has no bound of its own
 LONGEST = 1_600_000  # tokens of a sequence: up to here angles of positions are reduced exactly (base/math.h)
 
 
