@@ -13,6 +13,7 @@ import pytest
 
 import mudd_core as mc
 from document_sizes import write_rows
+from mpi_ranks import needs_mpi
 from mudd_core.cli import job
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config
@@ -47,6 +48,7 @@ def losses(text: str) -> list[str]:
     return [line.partition(" ETA")[0] for line in text.splitlines() if line.startswith(("[TRAIN]", "[EVAL]"))]
 
 
+@needs_mpi
 def test_several_ranks_by_the_documents_own_spelling(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,11 +30,11 @@ def check_takers(request: Request) -> None:
 def asked_of(request: Request, first: str) -> Asked:
     """The arguments as the grammars take them. first: the command that is typed in front."""
     words, config = list(request.words), request.options.get("--config", "")
-    notes = detect.drop_program(words)
+    own, notes = detect.drop_program(words)
     if not config and words and detect.is_yml(words[0]):
         config = words.pop(0)
     mode = request.options.get("--mode", "")
-    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first)
+    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first) or own
     options = {name: value for name, value in request.options.items() if name != "--config"}
     return Asked(command, config, tuple(words), options, os.environ, tuple(notes))
 

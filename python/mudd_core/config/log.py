@@ -29,6 +29,13 @@ class LogConfig:
     )
     metrics_file: str = opt("", "a second file of metrics rows; empty = none", free=True)
     mllog: bool = opt(False, "write an MLPerf log", free=True)
+    mllog_config: str = opt(
+        "", "config file that the MLPerf log names; empty = the name of the run", free=True
+    )
+    mllog_warmup: float = opt(
+        -1.0, "warm-up factor that the MLPerf log names; -1 = warm-up steps over the schedule's steps", low=-1.0,
+        high=1.0, free=True,
+    )  # fmt: skip
     wandb: str = opt(
         "off", "Weights & Biases; offline keeps its files in wandb_dir, online sends them",
         choices=("off", "offline", "online"), free=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
+from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
 from mudd_core.data.listing import data_files
@@ -48,9 +49,11 @@ def sources_of(settings: DataConfig) -> Sources:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for {what}")
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
+    warnings: list[str] = []
+    if settings.pipeline == "blocks":
+        train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
     one = only((*train, *valid), settings.format)
-    warnings = []
     if both:
         warnings.append(
             f"{len(both)} of the validation files train the run too, {both[0]} first; see data.eval_match"
@@ -62,3 +65,21 @@ def sources_of(settings: DataConfig) -> Sources:
             f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
         )
     return Sources(train, valid, one, tuple(warnings))
+
+
+def _of_benchmark(
+    settings: DataConfig, train: tuple[Path, ...], valid: tuple[Path, ...]
+) -> tuple[tuple[Path, ...], tuple[Path, ...], list[str]]:
+    """The files of C4 that the benchmark takes from a folder, and lines about the others."""
+    lines = []
+    if _is_folder(settings.path):
+        train, line = c4.benchmark_training(train)
+        lines += [line] if line else []
+    if _is_folder(settings.eval_path):
+        valid, line = c4.benchmark_validation(valid)
+        lines += [line] if line else []
+    return train, valid, lines
+
+
+def _is_folder(path: str) -> bool:
+    return bool(path) and Path(path).expanduser().is_dir()

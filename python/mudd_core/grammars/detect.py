@@ -20,6 +20,7 @@ from mudd_core.grammars.resolved import Resolved
 
 # First arguments that are commands of one grammar only.
 COMMANDS = {"clm": "hydra", "jax_lm.train": "jax_lm"}
+_FILES = {"run_clm.py": "clm"}  # the original program's file, and the command that takes its place
 _YML = (".yml", ".yaml")
 
 
@@ -28,11 +29,15 @@ def is_yml(word: str) -> bool:
     return "=" not in word and not word.startswith("-") and word.endswith(_YML)
 
 
-def drop_program(words: list[str]) -> list[str]:
-    """Remove the original program's own file (MaxText/train.py) in front of its yml file; a note on it."""
-    if len(words) > 1 and words[0].rpartition("/")[2] == "train.py" and is_yml(words[1]):
-        return [f"'{words.pop(0)}': dropped; this program takes its place"]
-    return []
+def drop_program(words: list[str]) -> tuple[str, list[str]]:
+    """Remove an original program's own file in front of its arguments; (its command here, a note on it).
+
+    MaxText/train.py in front of a yml file has no command of its own; run_clm.py is clm.
+    """
+    file = words[0].rpartition("/")[2] if words else ""
+    if not (file in _FILES or (file == "train.py" and is_yml("".join(words[1:2])))):
+        return "", []
+    return _FILES.get(file, ""), [f"'{words.pop(0)}': dropped; this program takes its place"]
 
 
 def grammar_of(asked: Asked) -> str:

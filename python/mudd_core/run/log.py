@@ -11,6 +11,7 @@ from pathlib import Path
 from mudd_core.base.errors import SaveError
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
+from mudd_core.run.metrics import numbers_of
 from mudd_core.run.mllog import BenchmarkLog
 from mudd_core.run.progress import Progress, step_fields
 from mudd_core.run.ranks import Ranks
@@ -142,7 +143,9 @@ class RunLog:
         if style is not None:
             for line in style.step(record):
                 self.say(line)
-            if self._store is not None and (tags := style.scalars(record)):
+            written = dict(numbers_of("train", record.row())) if logged else {}  # by the store
+            tags = {name: value for name, value in style.scalars(record).items() if name not in written}
+            if self._store is not None and tags:
                 self._store.add_to_board(record.step, tags)
             if logged and self._tracker is not None:
                 self._tracker.log(style.tracked(record), record.step)

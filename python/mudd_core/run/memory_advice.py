@@ -16,6 +16,9 @@ SMALLER = (
     "no batch is small enough, as weights, gradients and moments do not shrink with it: take a smaller model "
     "(model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
 )
+NONE_FITS = (
+    "no setting makes this model fit, not even a first moment in bf16 (weights and gradients are fp32)"
+)
 Changes = dict[str, int | bool | str]
 
 
@@ -52,6 +55,15 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
             yield {"train.batch_size": size, "train.micro_batch_size": 1, **spare}
     for length in _halves(train.seq_len):
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
+
+
+def _rounded_moment(config: Config) -> Iterator[Changes]:
+    """Changes that store the first moment as bf16, half of its bytes."""
+    if config.optim.moment_dtype == "bf16":
+        return
+    spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
+    for more in ({}, spare):
+        yield {"optim.moment_dtype": "bf16", **more}
 
 
 def _smaller_models(config: Config) -> Iterator[list[Changes]]:
@@ -92,6 +104,7 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
     candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
     candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
     candidates = candidates if settled <= have else []
+    candidates += [(changes, "this changes the training") for changes in _rounded_moment(config)]
     smaller = (
         (changes, "this trains a smaller model")
         for model in _smaller_models(config)
@@ -102,5 +115,6 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
         found = need(changes)
         if found is not None and found <= have:
             words = " ".join(f"{path}={str(value).lower()}" for path, value in changes.items())
-            return f"set {words}: it then needs {bytes_text(found)}, and {remark}"
-    return SMALLER
+            none = "" if (changes, remark) in candidates else f"{NONE_FITS}; "
+            return f"{none}set {words}: it then needs {bytes_text(found)}, and {remark}"
+    return f"{NONE_FITS}; {SMALLER}"

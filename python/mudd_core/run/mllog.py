@@ -23,6 +23,7 @@ NAME = "mlperf_compliance.log"
 TOKEN = ":::MLLOG "
 _POINT, _START, _STOP = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _OF_EVALUATION = ("train_loss", "block_stop", "eval_start", "eval_accuracy")
+_FILE, _RUN = "config_filename", "run"  # a setting, and the run's name in its metadata
 _Line = dict[str, Any]
 
 
@@ -60,7 +61,10 @@ class BenchmarkLog:
             for line in self._waiting:
                 self._write(line)
             for key, value in settings_of(self._config, documents, ranks).items():
-                self._emit(key, value)
+                if key == _FILE:
+                    self._emit(key, value, run=self._config.name)
+                else:
+                    self._emit(key, value)
             self._emit("init_stop", None, _STOP)
             self._emit("run_start", None, _START)
             self._running = True
@@ -208,8 +212,10 @@ class BenchmarkLog:
                 begin, settings = at, {}
             if line:
                 settings[line["key"]] = line.get("value")
+            if line and line["key"] == _FILE:
+                settings[_RUN] = line["metadata"].get(_RUN, line.get("value"))
             at += len(raw)
-        ours = {"config_filename": self._config.name, "seed": self._config.train.seed}
+        ours = {_RUN: self._config.name, "seed": self._config.train.seed}
         same = all(settings.get(name) == value for name, value in ours.items())
         return begin if step and same else len(data)
 

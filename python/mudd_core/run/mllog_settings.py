@@ -15,14 +15,14 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
     evaluated = min(documents[1], config.eval.documents or documents[1])
     schedule = optim.schedule_steps or train.steps
     dtype = "bfloat16" if train.precision == "bf16" else "fp32"
-    mesh = config.mesh
+    mesh, warmup = config.mesh, config.log.mllog_warmup
     found: dict[str, Scalar] = {
         "submission_benchmark": BENCHMARK,
         "submission_division": "closed",
         "submission_org": "mudd_core",
         "submission_platform": f"{ranks} x CPU",
         "submission_status": "onprem",
-        "config_filename": config.name,
+        "config_filename": config.log.mllog_config or config.name,
         "seed": train.seed,
         "global_batch_size": train.batch_size,
         "micro_batch_size": max(1, train.batch_size // (runs * ranks)),
@@ -33,7 +33,7 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
         "eval_samples": evaluated,
         "opt_name": optim.name,
         "opt_base_learning_rate": optim.lr,
-        "opt_learning_rate_warmup_factor": optim.warmup_steps / schedule,
+        "opt_learning_rate_warmup_factor": warmup if warmup >= 0 else optim.warmup_steps / schedule,
         "opt_learning_rate_warmup_steps": optim.warmup_steps,
         "opt_learning_rate_training_steps": schedule,
         "opt_learning_rate_decay_steps": max(0, schedule - optim.warmup_steps),

@@ -78,6 +78,7 @@ class Session:
             lambda: parts.model.parameters,
             parts.documents,
             self._inside,
+            self.ranks.world,
         )
 
     def _inside(self, step: int) -> dict[str, float]:

@@ -61,7 +61,8 @@ _TRAINING = (
         convert=values.schedule_length,
     ),
     mapped(
-        _G, "sched.warmup_ratio", 0.25, "optim.warmup_steps", text="int(warmup_ratio x sched.max_steps)",
+        _G, "sched.warmup_ratio", 0.25, "optim.warmup_steps", "log.mllog_warmup",
+        text="int(warmup_ratio x sched.max_steps)",
         convert=values.warmup_ratio,
     ),
     mapped(

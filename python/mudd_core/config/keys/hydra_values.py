@@ -178,7 +178,8 @@ def warmup_ratio(keys: Keys) -> Fields:
     ratio = real_of(keys, "sched.warmup_ratio")
     if not 0 <= ratio <= 1:
         raise _refuse("a number from 0 to 1", ratio)
-    return {"optim.warmup_steps": int(ratio * whole_of(keys, "sched.max_steps", 1))}
+    steps = int(ratio * whole_of(keys, "sched.max_steps", 1))
+    return {"optim.warmup_steps": steps, "log.mllog_warmup": ratio}
 
 
 def warmup_steps(keys: Keys) -> Fields:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra.interpolation import resolved
-from mudd_core.grammars.hydra.resolve import compose_words
+from mudd_core.grammars.hydra.resolve import compose_words, is_raw
 from mudd_core.grammars.hydra.values import split_choices
 
 NAMES = ("--multirun", "-m")
@@ -36,7 +36,7 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
 def _texts(word: str) -> list[str]:
     """The words that a word means: itself, or one for each of its values."""
     key, equals, text = word.partition("=")
-    if word.startswith("-") or not equals:
+    if word.startswith("-") or not equals or is_raw(word):
         return [word]
     try:
         return [f"{key}={choice}" for choice in split_choices(text)] or [word]

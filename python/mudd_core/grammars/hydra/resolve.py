@@ -12,13 +12,15 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, DataConfig, LogConfig, OptimConfig, config_folders
 from mudd_core.config.fields import FieldInfo, replace_path, walk
 from mudd_core.config.keys import rows_of
+from mudd_core.config.keys.environment import environment_notes
 from mudd_core.config.keys.hydra import FOLDER, NAME, ROWS, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
 from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.grammars.asked import Asked
-from mudd_core.grammars.devices import devices_of
+from mudd_core.grammars.devices import devices_of, ranks_of
+from mudd_core.grammars.hydra.batch_notes import batch_notes, with_scope
 from mudd_core.grammars.hydra.compose import Composed, compose
 from mudd_core.grammars.hydra.files import Folders, folders_of
 from mudd_core.grammars.hydra.interpolation import resolved
@@ -29,8 +31,8 @@ from mudd_core.grammars.hydra.written import hydra_files, to_yaml
 from mudd_core.grammars.resolved import Origin, Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
 
-_TOKENIZER = "data.tokenizer"
 _COMMANDS = ("validate", "sample", "report", "data")
+_QUOTES = "'\""
 _BY_NAME = {row.name: row for row in ROWS}
 
 
@@ -72,25 +74,39 @@ def resolve(asked: Asked) -> Resolved:
     settings = _settings(leaves, composed)
     keys = {row.name: settings[row.name].value if row.name in settings else None for row in ROWS}
     choice = choose_model(keys, shipped_folders(), Access(online=_online(ours)))
-    applied = apply("hydra", rows_of("hydra"), _base(choice), settings)
+    applied = apply("hydra", rows_of("hydra"), _base(choice, f"{composed.name}.yaml"), settings)
     imports = _add_model(applied, choice, settings)
-    if (named := applied.origins.get(_TOKENIZER)) is not None and any(_TOKENIZER in word for word in ours):
-        applied.origins[_TOKENIZER] = replace(
-            named, word=""
-        )  # the name gives the shape, the word the tokenizer
-    applied = with_own_words("hydra", applied, ours)
+    _let_override(applied, ours, settings)
+    applied, notes = with_scope(with_own_words("hydra", applied, ours))
+    devices, ranks = devices_of(asked.options), ranks_of(asked.options, asked.environment)
     return Resolved(
         grammar="hydra",
         config=applied.config,
         command=asked.command if asked.command in _COMMANDS else "train",
         workdir=text_of(keys, FOLDER),
         origins=applied.origins,
-        notes=[*_unknown(leaves), *applied.notes],
+        notes=[
+            *asked.notes,
+            *environment_notes(dict(asked.environment)),
+            *_unknown(leaves),
+            *applied.notes,
+            *batch_notes(settings, applied.config, devices, ranks),
+            *notes,
+        ],
         files=[*composed.read, str(choice.file)],
         style="moe",
         writes=hydra_files(composed, tree, [word.word for word in words.overrides], folders),
         imports=imports,
     )
+
+
+def _let_override(applied: Applied, ours: Sequence[str], settings: Mapping[str, Setting]) -> None:
+    """Let words about our fields win over what the file or the folder of a typed name says of them."""
+    named = {settings[key].word for key in (SHAPE, NAME) if key in settings}
+    typed = {word.lstrip("-+").removeprefix("config.").partition("=")[0] for word in ours}
+    for path, origin in applied.origins.items():
+        if path in typed and origin.word in named:
+            applied.origins[path] = replace(origin, word="")
 
 
 def _online(ours: Sequence[str]) -> bool:
@@ -99,9 +115,15 @@ def _online(ours: Sequence[str]) -> bool:
 
 
 def _split_ours(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Words of `--config.field=value`, and the rest."""
-    ours = [word for word in words if word.startswith("--config.")]
-    return ours, [word for word in words if not word.startswith("--config.")]
+    """Words that are no override of Hydra's, and the rest."""
+    return [word for word in words if is_raw(word)], [word for word in words if not is_raw(word)]
+
+
+def is_raw(word: str) -> bool:
+    """Whether a word is `--config.field=value`, or a field of ours whose value has a `=`, which Hydra wants quoted."""
+    name, _, value = word.partition("=")
+    own = any(info.path == name.lstrip("+") for info in _fields_of_all())
+    return word.startswith("--config.") or (own and "=" in value and value[0] not in _QUOTES)
 
 
 def _is_ours(word: HydraWord, folders: Folders) -> bool:
@@ -146,13 +168,13 @@ def _settings(leaves: Mapping[str, Value], composed: Composed) -> dict[str, Sett
     return found
 
 
-def _base(choice: ModelChoice) -> Config:
-    """What the benchmark has and no key sets."""
+def _base(choice: ModelChoice, file: str) -> Config:
+    """What the benchmark has and no key sets. file: name of the config."""
     return Config(
         model=choice.model,
         data=DataConfig(vocab_size=choice.model.vocab_size),
         optim=OptimConfig(decay="no_norm_no_bias"),
-        log=LogConfig(mllog=True),
+        log=LogConfig(mllog=True, mllog_config=file),
     )
 
 

@@ -10,7 +10,7 @@ from mudd_core.run.styles.style import Style
 class MoeStyle(Style):
     """Tags of every logged update and of each validation. Tokens are counted over the run.
 
-    perf/per_device_tflops: the benchmark's count, 6 x tokens x all weights x top_k / experts.
+    A rank is a device. perf/per_device_tflops: the benchmark's count, 6 x tokens x all weights x top_k / experts.
     perf/per_device_active_tflops: ours, of the weights and scores that work on a token.
     """
 
@@ -30,7 +30,8 @@ class MoeStyle(Style):
             return {}
         tokens = train.batch_size * train.seq_len
         seconds = tokens / max(record.tokens_per_second, 1e-9)
-        theirs, ours = self._their_flops() * tokens / 1e12, self.facts.flops_per_token * tokens / 1e12
+        ranks = self.facts.ranks
+        theirs, ours = (n * tokens / ranks / 1e12 for n in (self._their_flops(), self.facts.flops_per_token))
         return {
             "train/loss": record.loss,
             "train/grad_norm": record.grad_norm,
@@ -41,7 +42,7 @@ class MoeStyle(Style):
             "perf/per_device_tflops_per_sec": theirs / seconds,
             "perf/per_device_active_tflops": ours,
             "perf/per_device_active_tflops_per_sec": ours / seconds,
-            "perf/per_device_tokens_per_sec": record.tokens_per_second,
+            "perf/per_device_tokens_per_sec": record.tokens_per_second / ranks,
             "step": record.step,
         }
 

@@ -30,6 +30,7 @@ class RunFacts:
     weights: Callable[[], Mapping[str, NDArray[Any]]]
     documents: tuple[int, int] = (0, 0)
     inside: Callable[[int], dict[str, float]] = lambda step: {}
+    ranks: int = 1
 
 
 class Style:

@@ -5,21 +5,17 @@ python3 launch.py data inspect openwebtext/train
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.data import c4
 from mudd_core.data.formats import format_of
 from mudd_core.data.formats.megatron import read_index
 from mudd_core.data.listing import data_files
 
-_C4_TRAIN = re.compile(r"c4-train\.(\d{5})-of-01024")
-# First and last file, documents of C4/en 3.0.1 as the benchmark splits it.
-_C4_PARTS = {"train1": (0, 767, 274_651_678), "train2": (768, 1023, 91_217_223)}
-_C4_VALIDATION = ("c4-validation_24567exp", 24_567)
 _SHOWN = 72
 
 
@@ -81,13 +77,13 @@ def inspected(path: Path, first: int, counts: dict[Path, int]) -> list[str]:
 def known_counts(counts: dict[Path, int]) -> list[str]:
     """Known counts of C4's parts beside those found, for the parts of which files are there."""
     lines = []
-    numbered = {int(found[1]): n for path, n in counts.items() if (found := _C4_TRAIN.search(path.name))}
-    for name, (low, high, known) in _C4_PARTS.items():
+    numbered = {number: n for path, n in counts.items() if (number := c4.train_number(path)) is not None}
+    for name, (low, high, known) in c4.PARTS.items():
         mine = [n for number, n in numbered.items() if low <= number <= high]
         if mine:
             files = f"{len(mine)} of {high - low + 1} files ({low} to {high})"
             lines.append(f"{name}: {files}, {sum(mine):,} documents found, {known:,} known")
-    name, known = _C4_VALIDATION
+    name, known = c4.VALIDATION
     mine = [n for path, n in counts.items() if name in path.name]
     if mine:
         lines.append(f"validation_24567exp: {sum(mine):,} documents found, {known:,} known")
