@@ -109,13 +109,20 @@ def memory_advice(
         shape, config, checkpoints
     )  # the gradients are at least as large as the weights that train
     settled = (report["weights"] + 4 * trained + report["moments"]) * place.on_a_node
-    return _advice(shape, config, settled, have, checkpoints, place)
+    whole = config.optim.moment_dtype == "fp32"  # half of the first of two moments
+    rounding = report["moments"] // 4 * place.on_a_node if whole else 0
+    return _advice(shape, config, (settled, rounding), have, checkpoints, place)
 
 
 def _advice(
-    shape: ModelConfig, config: Config, settled: int, have: int, checkpoints: Path | None, place: Place
+    shape: ModelConfig,
+    config: Config,
+    settled: tuple[int, int],
+    have: int,
+    checkpoints: Path | None,
+    place: Place,
 ) -> str:
-    """As memory_advice; settled: bytes of a node that no batch changes."""
+    """As memory_advice; settled: bytes of a node that no batch changes, and those that a bf16 moment saves."""
     from mudd_core.run.memory_advice import advice
 
     @cache
@@ -132,7 +139,7 @@ def _advice(
             else place.on_a_node * sum(planned_bytes(own, changed, checkpoints, place).values())
         )
 
-    return advice(config, needed, have, settled)
+    return advice(config, needed, have, *settled)
 
 
 def _counted(shape: ModelConfig, config: Config, checkpoints: Path | None) -> tuple[int, int]:
@@ -164,7 +171,7 @@ def check_memory(
     """Raise UserError, with advice, if the ranks of a node do not fit into its memory; takes no memory itself."""
     least = _least_bytes(shape, config, checkpoints, place)
     part = f"{what} (weights, gradients and one moment alone)"
-    memory.require(least, part, lambda have: _advice(shape, config, least, have, checkpoints, place))
+    memory.require(least, part, lambda have: _advice(shape, config, (least, 0), have, checkpoints, place))
     report = planned_bytes(shape, config, checkpoints, place)
     memory.require(
         place.on_a_node * sum(report.values()),

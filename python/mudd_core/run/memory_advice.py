@@ -19,7 +19,12 @@ SMALLER = (
 NONE_FITS = (
     "no setting makes this model fit, not even a first moment in bf16 (weights and gradients are fp32)"
 )
+_SMALLER = "this trains a smaller model"
 Changes = dict[str, int | bool | str]
+_ROUNDED: tuple[Changes, ...] = (
+    {"optim.moment_dtype": "bf16"},
+    {"optim.moment_dtype": "bf16", "train.recompute": True, "eval.batch_size": 1},
+)
 
 
 def _halves(number: int) -> Iterator[int]:
@@ -57,15 +62,6 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
 
 
-def _rounded_moment(config: Config) -> Iterator[Changes]:
-    """Changes that store the first moment as bf16, half of its bytes."""
-    if config.optim.moment_dtype == "bf16":
-        return
-    spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
-    for more in ({}, spare):
-        yield {"optim.moment_dtype": "bf16", **more}
-
-
 def _smaller_models(config: Config) -> Iterator[list[Changes]]:
     """Changes that make another, smaller model: fewer blocks, then narrower ones.
 
@@ -88,11 +84,13 @@ def _changed(config: Config, changes: Changes) -> Config:
     return config
 
 
-def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled: int) -> str:
+def advice(
+    config: Config, bytes_of: Callable[[Config], int], have: int, settled: int, rounding: int = 0
+) -> str:
     """Return what mends the lack of memory, for the user.
 
     bytes_of: the need of a config, UserError for settings that do not go together. have: bytes that may be taken.
-    settled: bytes that no batch changes.
+    settled: bytes that no batch changes. rounding: bytes of them that a first moment in bf16 saves.
     """
 
     def need(changes: Changes) -> int | None:  # None: settings that do not go together
@@ -104,9 +102,10 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
     candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
     candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
     candidates = candidates if settled <= have else []
-    candidates += [(changes, "this changes the training") for changes in _rounded_moment(config)]
+    if rounding and settled - rounding <= have:
+        candidates += [(changes, "this changes the training") for changes in _ROUNDED]
     smaller = (
-        (changes, "this trains a smaller model")
+        (changes, _SMALLER)
         for model in _smaller_models(config)
         if ((least := need(model[-1])) is None or least <= have)  # one plan rules out a model
         for changes in model
@@ -115,6 +114,6 @@ def advice(config: Config, bytes_of: Callable[[Config], int], have: int, settled
         found = need(changes)
         if found is not None and found <= have:
             words = " ".join(f"{path}={str(value).lower()}" for path, value in changes.items())
-            none = "" if (changes, remark) in candidates else f"{NONE_FITS}; "
+            none = f"{NONE_FITS}; " if remark == _SMALLER else ""
             return f"{none}set {words}: it then needs {bytes_text(found)}, and {remark}"
     return f"{NONE_FITS}; {SMALLER}"
