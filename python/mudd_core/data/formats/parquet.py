@@ -5,7 +5,9 @@ A dictionary lets a short file repeat a long value in every row, so its size bou
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ from mudd_core.base.packages import needed
 from mudd_core.data.formats.bounded import CappedFile, expansion_fault
 from mudd_core.data.formats.columnar import BATCH_ROWS, checked, damage_found, records_of
 from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.thrift import Compact, Value
 
 _MAGIC = b"PAR1"
 _BATCH_BYTES = 64 << 20
 _NUMBER_BYTES = 8
 _PAGE_HEADER = 16  # bytes that have the type and the size of a page
-_NEXT_I32 = b"\x15"  # Thrift's compact protocol: the next field, an i32
+_BYTE_ARRAY = 6  # Type of parquet.thrift: text and bytes
+_TAIL = 8  # bytes: the size of the footer, and the magic
 
 
 def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
@@ -30,43 +34,95 @@ def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
         return made, list(made.schema_arrow.names)  # a name may be no UTF-8
 
 
-def _rows_at_once(found: Any, stream: CappedFile, columns: Columns, path: Path) -> int:
+@dataclass(frozen=True)
+class _Column:
+    """What the footer says of a column in a row group: name, sizes in bytes, number of values, offsets of its pages."""
+
+    name: str
+    is_bytes: bool
+    values: int
+    unpacked: int
+    packed: int
+    data_page: int
+    dictionary: int
+
+
+def _whole(fields: dict[int, Value], number: int) -> int:
+    value = fields.get(number, 0)
+    if not isinstance(value, int):
+        raise ValueError(f"field {number} is no number")
+    return value
+
+
+def _column(chunk: Value) -> _Column:
+    """A ColumnChunk of parquet.thrift, whose field 3 is its ColumnMetaData."""
+    fields = chunk.get(3) if isinstance(chunk, dict) else None
+    path = fields.get(3) if isinstance(fields, dict) else None
+    if (
+        not isinstance(fields, dict)
+        or not isinstance(path, list)
+        or not path
+        or not isinstance(path[0], bytes)
+    ):
+        raise ValueError("a column has no metadata")
+    return _Column(
+        name=path[0].decode(errors="replace"),
+        is_bytes=_whole(fields, 1) == _BYTE_ARRAY,
+        values=_whole(fields, 5),
+        unpacked=_whole(fields, 6),
+        packed=_whole(fields, 7),
+        data_page=_whole(fields, 9),
+        dictionary=_whole(fields, 11),
+    )
+
+
+def _row_groups(stream: CappedFile, path: Path) -> list[tuple[int, list[_Column]]]:
+    """Number of rows and columns of each row group, by the footer (FileMetaData of parquet.thrift)."""
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, end - _TAIL))
+    size = int.from_bytes(stream.read(4), "little")
+    stream.seek(max(0, end - _TAIL - size))
+    try:
+        groups = Compact(stream.read(size)).struct().get(4)
+        if not isinstance(groups, list):
+            raise ValueError("there are no row groups")
+        found = []
+        for group in groups:
+            chunks = group.get(1) if isinstance(group, dict) else None
+            if not isinstance(group, dict) or not isinstance(chunks, list):
+                raise ValueError("a row group has no columns")
+            found.append((_whole(group, 3), [_column(chunk) for chunk in chunks]))
+    except ValueError as error:
+        raise FormatError(str(path), max(0, end - _TAIL - size), f"the footer is damaged: {error}") from None
+    return found
+
+
+def _rows_at_once(rows: int, found: list[_Column], stream: CappedFile, columns: Columns, path: Path) -> int:
     """How many rows of a row group to decode at once: about _BATCH_BYTES even if all have the largest value.
 
     FormatError for text that expands more than text does.
     """
     fewest = BATCH_ROWS
-    for column in map(found.column, range(found.num_columns)):
-        if columns is not None and column.path_in_schema.split(".")[0] not in columns:
+    for column in found:
+        if columns is not None and column.name not in columns:
             continue
-        fault = expansion_fault(column.total_compressed_size, column.total_uncompressed_size)
-        if fault is not None and column.physical_type == "BYTE_ARRAY":
-            raise FormatError(
-                str(path), column.data_page_offset, f"column {column.path_in_schema!r}: {fault}"
-            )
-        largest = column.num_values * _NUMBER_BYTES // max(found.num_rows, 1)
-        if column.dictionary_page_offset:
-            stream.seek(column.dictionary_page_offset)
+        fault = expansion_fault(column.packed, column.unpacked)
+        if fault is not None and column.is_bytes:
+            raise FormatError(str(path), max(0, column.data_page), f"column {column.name!r}: {fault}")
+        largest = column.values * _NUMBER_BYTES // max(rows, 1)
+        if column.dictionary > 0:
+            stream.seek(column.dictionary)
             largest = max(largest, _page_bytes(stream.read(_PAGE_HEADER)))
         fewest = min(fewest, _BATCH_BYTES // max(largest, 1))
     return max(fewest, 1)
 
 
 def _page_bytes(header: bytes) -> int:
-    """The uncompressed size of a page by its header, a Thrift structure whose fields 1 and 2 are i32; else 0."""
-    numbers = []
-    at = 0
-    for _ in range(2):
-        if header[at : at + 1] != _NEXT_I32:
-            return 0
-        value, shift, at = 0, 0, at + 1
-        while at < len(header):
-            value |= (header[at] & 0x7F) << shift
-            shift, at = shift + 7, at + 1
-            if header[at - 1] < 0x80:
-                break
-        numbers.append(value >> 1)  # zigzag of a number that is not negative
-    return numbers[1]
+    """The uncompressed size of a page: field 2 of its header, or 0 where that is no number."""
+    try:
+        return max(0, Compact(header).first_number(2))
+    except ValueError:
+        return 0
 
 
 def batches(
@@ -76,8 +132,9 @@ def batches(
     wanted = None if columns is None else list(columns)
 
     def read() -> Iterator[Any]:
-        for group in range(file.metadata.num_row_groups) if groups is None else groups:
-            count = _rows_at_once(file.metadata.row_group(group), stream, columns, path)
+        known = _row_groups(stream, path)
+        for group in range(len(known)) if groups is None else groups:
+            count = _rows_at_once(*known[group], stream, columns, path)
             yield from file.iter_batches(
                 batch_size=count, row_groups=[group], columns=wanted, use_threads=False
             )
