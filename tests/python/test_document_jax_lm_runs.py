@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import document_commands
 import mudd_core as mc
 from document_sizes import write_rows
 from mpi_ranks import needs_mpi
@@ -18,6 +20,7 @@ from mudd_core.cli import job
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config
 from mudd_core.config.keys import rows_of
+from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import resolve
 from mudd_core.run.progress import Progress
@@ -152,3 +155,42 @@ def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
             assert f"  --{name.replace('_', '-')} " in shown if grammar == "jax_lm" else f"  {name}=" in shown
         assert max(map(len, shown.splitlines())) <= 100
     assert ("--devices" in shown) and "usage: python3 launch.py clm key=value" in shown
+
+
+def test_both_commands_to_the_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of the commands' names make them small; the tracker is switched off by its own variable."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    rng = random.Random(4)
+    lines = [" ".join(rng.choice(("un", "deux", "trois")) for _ in range(200)) for _ in range(24)]
+    Path("wikitext").mkdir()
+    for split, part in (("train", lines), ("test", lines[:16])):
+        Path(f"wikitext/wiki.{split}.txt").write_text("\n".join(part) + "\n")
+    Path("gpt2").mkdir()
+    Path("gpt2/tokenizer.json").write_bytes(train_bpe(["\n".join(lines).encode()], 1, 259))
+    shape = {
+        "model_type": "gpt2",
+        "n_layer": 1,
+        "n_embd": 16,
+        "n_head": 2,
+        "n_positions": 256,
+        "vocab_size": 259,
+    }
+    Path("gpt2/config.json").write_text(json.dumps(shape))
+    preprocess, train = (command.words for command in document_commands.commands("jax_lm"))
+    assert cli(["preprocess", *preprocess]) == 0, capsys.readouterr().err
+    test = (
+        "--dataset-name",
+        "wikitext",
+        "--dataset-split-type",
+        "test",
+        "--output-path",
+        "dataset/wikitext.test",
+    )
+    assert cli(["preprocess", *test]) == 0, capsys.readouterr().err
+    assert cli(["jax_lm.train", *train]) == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert len(losses(told)) == 5 and "save checkpoint to artifacts/" in told  # a validation ends each epoch
+    assert json.loads(Path("artifacts/config.json").read_text())["train"]["seq_len"] == 256

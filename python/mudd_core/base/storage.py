@@ -14,6 +14,7 @@ from mudd_core.base.packages import needed
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "s3a": "s3fs", "hf": "huggingface_hub"}
+_BUCKETS = ("gs", "gcs", "s3", "s3a")
 _BELOW_A_RUN = 3  # folders: checkpoints/590000/items
 _MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
 
@@ -21,6 +22,11 @@ _MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
 def is_url(text: str) -> bool:
     """Whether a text is SCHEME://..."""
     return _URL.match(text) is not None
+
+
+def is_bucket(text: str) -> bool:
+    """Whether a text is a URL of a bucket: gs://, s3://."""
+    return scheme_of(text) in _BUCKETS
 
 
 def scheme_of(url: str) -> str:

@@ -19,6 +19,10 @@ from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
 
 _INDEX = "model.safetensors.index.json"
+SHARDED = (
+    "a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: load it in that program, "
+    "write model.save_pretrained(FOLDER) and give FOLDER"
+)
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
@@ -61,8 +65,16 @@ def weight_files(path: Path) -> list[Path]:
         return []
     files = _files_of(path) if path.is_dir() else [path]
     if not files:
-        raise UserError(f"{path} holds no .safetensors file")
+        sharded = path.is_dir() and any(
+            is_sharded(file.name) for file in (*path.glob("*"), *path.glob("*/*"))
+        )
+        raise UserError(f"{path} holds no .safetensors file{'; ' + SHARDED if sharded else ''}")
     return files
+
+
+def is_sharded(name: str) -> bool:
+    """Whether a file is one of a checkpoint of torch.distributed, as torch_xla's CheckpointManager writes it."""
+    return name == ".metadata" or name.endswith(".distcp")
 
 
 def _files_of(folder: Path) -> list[Path]:

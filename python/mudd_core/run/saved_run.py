@@ -42,7 +42,7 @@ def mounts_in(words: Sequence[str]) -> str:
     return given
 
 
-def _fetched(asked: str, path: Path, mounts: str) -> None:
+def fetch_run(asked: str, path: Path, mounts: str) -> None:
     """Bring here the newest step of a run that is at a URL; a run that holds the folder has it already."""
     from mudd_core.run.fetch import finish_fetch
     from mudd_core.run.mirror import Mirror
@@ -82,7 +82,7 @@ def named_run(
         if file is not None:
             find_config(file)  # it is not needed, but a wrong name is a mistake
         path = work_directory(workdir, "", mounts_in(words))
-        _fetched(workdir, path, mounts_in(words))
+        fetch_run(workdir, path, mounts_in(words))
         if file is not None:
             _registered_by(find_config(file), path)
     return _saved_with(path, words, config, known, first), path

@@ -12,10 +12,13 @@ import numpy.typing as npt
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.base.storage import readable
-from mudd_core.checkpoint.weights import load_weights, weight_files
+from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
+from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
 from mudd_core.config import Config
+from mudd_core.run.remote_files import RemoteFiles
+from mudd_core.run.saved_run import fetch_run
 
+_WHAT = "[start] load_parameters_path"
 Array = npt.NDArray[Any]
 
 
@@ -71,7 +74,7 @@ def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
 
 def check_source(path: str | Path, *, state: bool = False) -> None:
     """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
-    path = step_folder(local(path, "[start] load_parameters_path"))
+    path = step_folder(local(path, _WHAT))
     if not path.exists():
         raise UserError(
             f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
@@ -91,7 +94,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     """
     from mudd_core.run.files import read_saved_config
 
-    path = step_folder(local(path, "[start] load_parameters_path"))
+    path = step_folder(local(path, _WHAT))
     run, step = run_and_step(path, state)
     if run is None:
         return Source(path, load_weights(path, keep_bf16=True), None, False)
@@ -107,10 +110,45 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     return Source(found.path, found.tensors, config, state, found.step)
 
 
+def fetch_start(config: Config) -> None:
+    """Bring the run of a bucket that start.load_parameters_path names to this machine; else do nothing.
+
+    UserError where no run of this program is there.
+    """
+    url = readable(config.start.load_parameters_path, config.storage.map)
+    if not is_bucket(url):
+        return
+    run = _run_url(url)
+    try:
+        names = RemoteFiles(run, _WHAT).names("")
+    except UserError:
+        raise
+    except Exception as error:  # of credentials, or of the network
+        raise unreachable(run, _WHAT, error) from None
+    if "config.json" not in names:
+        raise UserError(
+            f"{_WHAT}: expected a work directory of this program at '{run}', got "
+            f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy safetensors to a folder here and give that folder"
+            f"{'; ' + SHARDED if any(map(is_sharded, names)) else ''}"
+        )
+    fetch_run(run, mirror_folder(run), config.storage.map)
+
+
+def _run_url(url: str) -> str:
+    """The work directory of the step that a URL names, as ours or as original programs do; else the URL."""
+    plain = url.rstrip("/").removesuffix("/items")
+    folder, _, name = plain.rpartition("/")
+    if name.startswith("checkpoint_") and _THEIRS.fullmatch(name):
+        return folder.removesuffix("/checkpoints")
+    if name.removeprefix("step-").isdecimal() and folder.endswith("/checkpoints"):
+        return folder.removesuffix("/checkpoints")
+    return url.rstrip("/").removesuffix("/checkpoints")
+
+
 def start_path(config: Config) -> Path:
     """What start.load_parameters_path names, on this machine: mapped, of a mirrored run, of a step named as theirs."""
     path = readable(config.start.load_parameters_path, config.storage.map)
-    return step_folder(local(path, "[start] load_parameters_path"))
+    return step_folder(local(path, _WHAT))
 
 
 def check_start(config: Config) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.storage import is_bucket, readable
 from mudd_core.config import Config
 from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.fields import replace_path
@@ -153,6 +154,8 @@ def _keep(tokenizer: TokenizerSource, folder: Path) -> str:
 
 def tokenizer_of(config: Config) -> SourceTokenizer | None:
     """The tokenizer of what start.load_parameters_path names; None where nothing says which one it is."""
+    if is_bucket(readable(config.start.load_parameters_path, config.storage.map)):
+        return None  # a plan fetches nothing
     path = start_path(config)
     run, _ = run_and_step(path, False)
     if run is None:

@@ -31,7 +31,7 @@ from mudd_core.run.rows import data_end_note, shortened
 from mudd_core.run.saves import Saves
 from mudd_core.run.session import Session
 from mudd_core.run.shared_store import SharedStore, open_store
-from mudd_core.run.start_source import check_start
+from mudd_core.run.start_source import check_start, fetch_start
 from mudd_core.run.start_tokenizer import with_source_tokenizer
 from mudd_core.run.store import RunStore
 from mudd_core.run.styles import reads_weights
@@ -78,6 +78,7 @@ class Trainer:
             self.config, changed = store.adopt(config) if store else (config, [])
             said, warned = "", ""
             if model is None and not (store and store.has_checkpoint()):
+                ranks.together(lambda: fetch_start(self.config) if ranks.first else None)
                 ranks.together(lambda: check_start(self.config))
                 said, warned = self._take_source_tokenizer()
             fingerprint = store.saved_facts().get(DATA_FACT) if store else None
