@@ -1,4 +1,4 @@
-"""What the pages in docs/ have from the code: commands, tables of keys, the picture of the layers, tables of scale.
+"""What the pages in docs/ have from the code: commands, keys, tested items, the picture of the layers, tables of scale.
 
 python tests/generated_docs.py    write them anew, and print the pages that changed (./run docs)
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import architecture
 import command_tables
+import covered
 import key_tables
 from mudd_core.tools.scale.page import tables
 
@@ -20,8 +21,12 @@ _BEGIN, _END = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
 def pages() -> dict[Path, str]:
     """The pages with something of the code, each as it should be now."""
     coming = {path: path.read_text(encoding="utf-8") for path in key_tables.PAGES.glob("*.md")}
-    found = {path: command_tables.drawn(key_tables.drawn(text)) for path, text in coming.items()}
-    found[architecture.PAGE] = architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
+    found = {
+        path: covered.drawn(command_tables.drawn(key_tables.drawn(text))) for path, text in coming.items()
+    }
+    found[architecture.PAGE] = covered.drawn(
+        architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
+    )
     scale = DOCS / "scale.md"
     before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
     found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"

@@ -1,0 +1,103 @@
+"""The items of the five originals and of the project (`card`), each with a command and its tests.
+
+tests/data/covered/PROGRAM.txt is the one list.
+
+A line is `ITEM | COMMAND | TESTS`; `\\|` is a bar. TESTS are `FILE::TEST`, after `refused` where the
+program rejects the command by name, or `pending` where no test holds the item yet.
+The pages in docs/coming-from have the tables between `<!-- covered: PROGRAM -->` and `<!-- end of the covered -->`.
+python tests/covered.py prints the pending items.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+FOLDER = TESTS / "data" / "covered"
+_TABLE = re.compile(r"<!-- covered: (\w+) -->\n.*?<!-- end of the covered -->", re.DOTALL)
+_BAR = re.compile(r"(?<!\\)\|")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One property of an original; `state` is held, refused or pending."""
+
+    name: str
+    command: str
+    state: str
+    tests: tuple[str, ...]
+
+
+def items(program: str) -> list[Item]:
+    """The items of a program, in the order of its file."""
+    lines = (FOLDER / f"{program}.txt").read_text(encoding="utf-8").splitlines()
+    return [_item(line) for line in lines if line and not line.startswith("#")]
+
+
+def programs() -> list[str]:
+    """Names of the programs."""
+    return sorted(path.stem for path in FOLDER.glob("*.txt"))
+
+
+def pending() -> list[str]:
+    """`PROGRAM: ITEM` for each item that no test holds yet."""
+    found = ((program, item) for program in programs() for item in items(program))
+    return [f"{program}: {item.name}" for program, item in found if item.state == "pending"]
+
+
+def missing(item: Item) -> list[str]:
+    """The named tests of an item that do not exist."""
+    found = []
+    for test in item.tests:
+        file, _, name = test.partition("::")
+        if name not in _tests_of(file):
+            found.append(test)
+    return found
+
+
+def table(program: str) -> str:
+    """The table of a program in Markdown."""
+    lines = ["| item | command | test |", "| --- | --- | --- |"]
+    for item in items(program):
+        tests = ", ".join(f"`{test}`" for test in item.tests)
+        held = {"held": tests, "refused": f"refused: {tests}", "pending": "none yet"}[item.state]
+        lines.append(f"| {item.name} | `{item.command}` | {held} |")
+    return "\n".join(lines)
+
+
+def drawn(page: str) -> str:
+    """The text of a page with its table written anew."""
+    return _TABLE.sub(lambda m: f"<!-- covered: {m[1]} -->\n{table(m[1])}\n<!-- end of the covered -->", page)
+
+
+def _item(line: str) -> Item:
+    parts = [part.strip() for part in _BAR.split(line)]
+    if len(parts) != 3 or not all(parts):
+        raise ValueError(f"[covered] line: expected ITEM | COMMAND | TESTS, got {line!r}")
+    name, command, tests = parts
+    first, _, rest = tests.partition(" ")
+    if first == "pending":
+        return Item(name, command, "pending", tuple(rest.split()))
+    if first == "refused":
+        return Item(name, command, "refused", tuple(rest.split()))
+    return Item(name, command, "held", tuple(tests.split()))
+
+
+@cache
+def _tests_of(file: str) -> frozenset[str]:
+    """Names of the tests in a file of tests/python; none where there is no such file."""
+    path = TESTS / "python" / file
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
+
+
+if __name__ == "__main__":
+    print("\n".join(pending()))
