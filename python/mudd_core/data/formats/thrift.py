@@ -1,6 +1,6 @@
 """Structures of Thrift's compact protocol, as far as the footer of a Parquet file needs them.
 
-Format: thrift-compact-protocol.md of Apache Thrift. pyarrow ends the whole process on some damaged column metadata,
+The format is that of Apache Thrift's specification of the compact protocol. pyarrow ends the whole process on some damaged column metadata,
 so what a reader has to know before it decodes is taken from here.
 """
 
