@@ -1,7 +1,7 @@
 """Structures of Thrift's compact protocol, as far as the footer of a Parquet file needs them.
 
-The format follows the specification of Apache Thrift. pyarrow ends the whole process on some damaged column metadata, so
-what a reader has to know before it decodes is taken from here.
+The format follows the specification of Apache Thrift. pyarrow ends the whole process on some damaged column metadata,
+so what a reader has to know before it decodes is taken from here.
 """
 
 from __future__ import annotations
