@@ -84,6 +84,11 @@ def save(
     return job.final
 
 
+def space_for(state_bytes: int, parts: int = 0) -> int:
+    """Return the free bytes that a save of a state requires, beside the older steps."""
+    return state_bytes + _NEED_PER_PART * parts + _NEED_FIXED
+
+
 class _Job:
     """What rank 0 does with the folders of one save."""
 
@@ -104,7 +109,7 @@ class _Job:
     def begin(self, writer: list[_core.AtomicFolder]) -> str:
         """Make the temporary folder; its path."""
         parts = self.dealt.parts
-        need = sum(part.bytes for part in parts) + _NEED_PER_PART * len(parts) + _NEED_FIXED
+        need = space_for(sum(part.bytes for part in parts), len(parts))
         have = _core.free_space(str(self.directory))
         if have < need:
             raise SaveError(

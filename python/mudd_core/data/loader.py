@@ -27,6 +27,8 @@ from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
 
+_TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
+
 
 class DataSettings(Protocol):
     """The fields `prepare` reads; `config.DataConfig` has them."""
@@ -84,6 +86,19 @@ def _prepare(
         return _from_text(root, settings, fingerprint, progress, None, access)
     except UserError as e:  # the text has changed or is gone, and the run shall go on
         return as_it_is(root / fingerprint, e)
+
+
+def bytes_to_build(settings: DataSettings, access: Access = LOCAL) -> int:
+    """Estimate the size of the token cache that `prepare` would build; 0 where it exists. Reads no text."""
+    root = Path(settings.cache_dir or "runs/cache").absolute()
+    identity = find_tokenizer(settings.tokenizer, settings.vocab_size, access).identity
+    listing = list_files(settings.path, root)
+    corpus_hash = _noted_hash(root, listing)
+    if corpus_hash is not None and is_current(root / fingerprint_of(corpus_hash, identity)):
+        return 0
+    text = sum(file.size for file in listing.files)
+    tokens = text if settings.tokenizer == "bytes" else text // _TEXT_BYTES_A_TOKEN
+    return tokens * (2 if settings.vocab_size <= 65536 else 4)
 
 
 def _from_text(

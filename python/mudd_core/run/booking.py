@@ -167,8 +167,8 @@ def check_memory(
     what: str = "training",
     checkpoints: Path | None = None,
     place: Place = ALONE,
-) -> None:
-    """Raise UserError, with advice, if the ranks of a node do not fit into its memory; takes no memory itself."""
+) -> dict[str, int]:
+    """Return planned_bytes; UserError, with advice, if the ranks of a node do not fit into its memory."""
     least = _least_bytes(shape, config, checkpoints, place)
     part = f"{what} (weights, gradients and one moment alone)"
     memory.require(least, part, lambda have: _advice(shape, config, (least, 0), have, checkpoints, place))
@@ -178,3 +178,4 @@ def check_memory(
         what,
         lambda have: memory_advice(shape, config, report, have, checkpoints, place),
     )
+    return report

@@ -15,6 +15,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.run import start_warnings
 from mudd_core.run.booking import ALONE, Place, book, check_memory
+from mudd_core.run.disk_space import checkpoint_bytes, refuse_full_disk, shortage
 from mudd_core.run.identity import seal_fact
 from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.protocols import validated_slots
@@ -129,7 +130,7 @@ def assemble(
     ranks: Ranks | None = None,
     checkpoints: Path | None = None,
 ) -> Components:
-    """Real engine and, unless a model is given, real data. UserError if memory is short.
+    """Real engine and, unless a model is given, real data. UserError if memory or disk space is short.
 
     model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
     fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
@@ -141,6 +142,13 @@ def assemble(
 
     train, ranks = config.train, ranks or Ranks()
     place, memory_warning = _place(ranks), ""
+
+    def check_disk(each: int) -> str:  # by the rank that saves
+        if not ranks.first:
+            return ""
+        refuse_full_disk(config, checkpoints, each)
+        return shortage(config, checkpoints, each)
+
     steps, ends = 0, ""
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
@@ -148,20 +156,23 @@ def assemble(
         require_types(model, config)
         model, engine, report = book(shape, config, model)
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
+        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report)))
     else:
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
             shape = resolved_model(config, expected_vocabulary(config, copied=True))
-            check_memory(shape, config, checkpoints=checkpoints, place=place)
+            report = check_memory(shape, config, checkpoints=checkpoints, place=place)
+            check_disk(checkpoint_bytes(report, place))
 
         text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, text.vocab_size)
-        ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
+        report = ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
         memory_warning = fit_node(shape, config, ranks, checkpoints)
         batcher = training_rows(config, text)
         whole, config = config, ended_by_data(config, batcher)
         if config is not whole:
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
+        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
         model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
@@ -176,7 +187,7 @@ def assemble(
         peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=(
-            *filter(None, [memory_warning]),
+            *filter(None, [memory_warning, disk_warning]),
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),

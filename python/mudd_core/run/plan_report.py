@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.checkpoint import list_steps
 from mudd_core.config import Config, ModelConfig
+from mudd_core.data.pipelines.text import cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
@@ -16,6 +19,14 @@ from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.booking import ALONE, Place, book, memory_advice, planned_bytes
 from mudd_core.run.components import expected_vocabulary, resolved_model
+from mudd_core.run.disk_space import (
+    checkpoint_bytes,
+    existing,
+    free_bytes,
+    most_at_once,
+    refuse_full_disk,
+    shortage,
+)
 from mudd_core.run.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.progress import duration
 from mudd_core.run.recipe import recipe_note
@@ -62,10 +73,34 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
+        *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
         *_time_lines(config, workdir, flops * tokens, place),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return "\n".join(lines)
+
+
+def _disk_lines(config: Config, checkpoints: Path, each: int, steps: int | None) -> list[str]:
+    """The disk space of the checkpoints and of a token cache to be built, and whether a start would be refused."""
+    if not config.train.save:
+        return []
+    cache, root = cache_to_build(config)
+    if steps is not None:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
+    count, have = most_at_once(config), free_bytes(checkpoints)
+    lines = [
+        f"  disk          {bytes_text(count * each)} for up to {count} checkpoints at once; "
+        f"{checkpoints.parent} has {bytes_text(have)} free"
+    ]
+    if cache:
+        lines.append(f"                about {bytes_text(cache)} for the token cache, to be built in {root}")
+    try:
+        refuse_full_disk(config, checkpoints, each)
+        same_disk = existing(root).stat().st_dev == existing(checkpoints).stat().st_dev
+        text = shortage(config, checkpoints, each, cache if same_disk else 0)
+    except UserError as error:
+        text = f"DOES NOT FIT: {error}"
+    return lines + textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
 
 
 def _maps_line(config: Config) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.data.access import Access
@@ -14,6 +15,7 @@ from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import format_of
 from mudd_core.data.listing import data_files
+from mudd_core.data.loader import bytes_to_build
 from mudd_core.data.loader import prepare as prepare_text
 from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.pipelines.documents_data import Preparation, documents_of
@@ -73,6 +75,19 @@ def prepare(config: Config, how: Preparation) -> TextData:
             access=Access.of(config),
         )
     )
+
+
+def cache_to_build(config: Config) -> tuple[int, Path]:
+    """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none."""
+    settings = config.data
+    root = Path(settings.cache_dir or "runs/cache").absolute()
+    known = settings.pipeline == "text" and not settings.dataset and not is_url(settings.path)
+    if not known or is_url(settings.tokenizer) or in_records(settings):
+        return 0, root
+    try:
+        return bytes_to_build(settings, Access.of(config)), root
+    except (OSError, UserError):  # a start says what is wrong with the text
+        return 0, root
 
 
 def in_records(settings: DataConfig) -> bool:
