@@ -30,6 +30,7 @@ from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.booking import check_memory
 from mudd_core.run.components import resolved_model
 from mudd_core.run.memory_advice import NONE_FITS
+from mudd_core.run.mllog_settings import settings_of
 from mudd_core.run.peak import Peak
 from mudd_core.run.records import StepRecord
 from mudd_core.run.styles import RunFacts, style_of
@@ -113,9 +114,11 @@ def test_which_files_of_c4_are_read(path: str, read: tuple[int, ...], folder: Pa
 
 
 def test_the_warm_up_factor_is_the_ratio_typed(folder: Path) -> None:
-    assert resolved(*WORDS, "sched.warmup_ratio=0.3").config.log.mllog_warmup == 0.3
+    factor = "opt_learning_rate_warmup_factor"
+    ratio = resolved(*WORDS, "sched.warmup_ratio=0.3").config
+    assert (ratio.optim.warmup_steps, settings_of(ratio, (1, 1))[factor]) == (1, 0.3)
     steps = resolved(*WORDS, "~sched.warmup_ratio", "+sched.warmup_steps=2").config
-    assert (steps.optim.warmup_steps, steps.log.mllog_warmup) == (2, -1.0)
+    assert (steps.optim.warmup_steps, settings_of(steps, (1, 1))[factor]) == (2, 0.5)
 
 
 def test_variables_of_a_tpu_are_noted(folder: Path) -> None:
