@@ -16,7 +16,7 @@ COUNTS = {
     ("scale", "--config=tiny.py", "--ranks-per-node"): "from 1 to",
     ("commbench", "--ranks"): "from 1 to 1024",
     ("commbench", "--largest"): "from 64 to",
-    ("export", "--to=w", "--shard-mb"): "from 1 to",
+    ("export", "--to=w", "--shard-mb"): "from 0 to",
     ("export", "--to=w", "--step"): "of at least 0",
     ("weights", "--windows"): "of at least 1",
     ("data", "convert", "--from=a", "--to=b", "--shards"): "of at least 0",

@@ -102,10 +102,10 @@ def _parser() -> ToolArguments:
     )
     p.add_argument(
         "--shard-mb",
-        type=whole_number(1, 2**40),
+        type=whole_number(0, 2**40),
         default=4096,
         metavar="N",
-        help="largest file, MiB; default 4096",
+        help="largest file, MiB; 0: a file for each tensor; default 4096",
     )
     return p
 
