@@ -155,6 +155,7 @@ def test_accumulated_gradients_are_one_larger_batch() -> None:
         found.config.eval.batch_size == 1024
         and "grad_acc_steps=4: an update takes 4 batches" in found.notes[0]
     )
+    assert found.config.data.held_batch == 1024
     with pytest.raises(UserError, match=r"n_save_step: expected a multiple of grad_acc_steps \(4\), got 42"):
         resolved("grad_acc_steps=4", "n_save_step=42")
 

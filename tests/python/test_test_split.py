@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mu_commands import resolved
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import Config, load_config
@@ -93,3 +94,29 @@ def test_the_command_measures_on_it(texts: Path, tmp_path: Path, capsys: pytest.
     assert "step 2: validation loss" in capsys.readouterr().out
     assert main(["validate", run, "--split=train"]) == 2
     assert "--split: expected valid or test, got 'train'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("cache", ["full", "stream"])
+def test_accumulated_batches_leave_the_held_out_documents(tmp_path: Path, cache: str, micro: int) -> None:
+    file = _written(tmp_path / "a.jsonl", [f"{number} words" for number in range(840)])
+    keys = {
+        "tokens_per_global_batch": 64, "sequence_len": 16, "hfds_buffer_size": 4, "grad_acc_steps": micro,
+        "n_pretrain_step": 4, "n_warmup_step": 2, "n_print_step": 2, "n_save_step": 2,
+    }  # fmt: skip
+    words = [f"data.path={file}", f"data.cache_dir={tmp_path}", "data.tokenizer=bytes", "model.vocab_size=0"]
+    words += ["data.pipeline=rows", f"data.cache={cache}"]
+    config = resolved(*(f"{name}={value}" for name, value in keys.items()), *words).config
+    assert config.train.batch_size == 4 * micro
+    shape = RowShape(16, 4 * micro, 0)
+    prepared = pipelines.prepare(config, progress=lambda *_: None)
+    train = prepared.rows("train", shape)
+    found = {"train": train, "valid": prepared.rows("valid", shape)}
+    found["test"] = pipelines.test_rows(config, prepared, shape)
+    assert prepared.tokenizer is not None
+    firsts = {}
+    for split, rows in found.items():
+        row = rows.arrays(0, 4 * micro)["targets"][0]
+        firsts[split] = prepared.tokenizer.decode([int(i) for i in row if 0 <= i != prepared.tokenizer.eos_id])
+    assert firsts == {"train": "800 words", "valid": "0 words", "test": "400 words"}
+    assert found["valid"].rows == found["test"].rows == 400

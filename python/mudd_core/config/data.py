@@ -62,6 +62,10 @@ class DataConfig:
     buffer: int = opt(
         0, "rows or blocks that a shuffle holds; 0 = the pipeline's own number", "rows", low=0, later=True
     )
+    held_batch: int = opt(
+        0, "rows: documents of a batch where 100 batches validate and 100 test; 0 = train.batch_size", "documents",
+        low=0, later=True,
+    )  # fmt: skip
     workers: int = opt(
         1, "streams that the order interleaves (pack); processes that tokenize for data.cache=stream", "workers",
         low=0, high=256, later=True,

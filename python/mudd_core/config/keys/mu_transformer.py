@@ -49,8 +49,9 @@ _TRAINING = (
         _G, "sequence_len", 256, "train.seq_len", "model.max_seq_len", "train.batch_size", convert=values.batch
     ),
     mapped(
-        _G, "grad_acc_steps", 1, "train.batch_size", "train.steps",
-        text="batch times k; steps and periods over k", convert=values.accumulation, note=values.accumulation_note,
+        _G, "grad_acc_steps", 1, "train.batch_size", "train.steps", "data.held_batch",
+        text="batch times k; steps and periods over k; held-out documents as without it",
+        convert=values.accumulation, note=values.accumulation_note,
     ),
     mapped(_G, "n_pretrain_step", 125000, "train.steps", convert=values.lengths),
     mapped(

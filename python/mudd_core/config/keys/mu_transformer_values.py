@@ -115,7 +115,9 @@ def batch(values: Values) -> Fields:
         "model.max_seq_len": length,
         "train.logical_shards": shards,
     }
-    return fields | ({"eval.batch_size": size // micro} if micro > 1 else {})
+    if micro > 1:  # validation and the held-out documents count batches of the program, not updates
+        fields |= {"eval.batch_size": size // micro, "data.held_batch": size // micro}
+    return fields
 
 
 def _updates(values: Values, name: str) -> int:

@@ -60,19 +60,19 @@ class RowsData(DocumentData):
         """The documents behind those that validate; UserError where files are given for validation."""
         if self.cache.valid.documents:
             raise no_test()
-        held = _held(shape)
+        held = _held(self.config, shape)
         self.require_documents("train", 2 * held, "two times 100 batches are held out")
         return self.cut("train", shape, held, held)
 
     def cut(self, stored: Split, shape: RowShape, first: int, count: int) -> CoreRows:
         """So many rows from a stored document on, which do not train."""
-        count = count // _unit(self.config, shape) * _unit(self.config, shape)
+        unit = _held_unit(self.config, shape)
+        count = count // unit * unit
         return self._rows(stored, shape, first, count, wraps=False)
 
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
         """(stored split, first document, documents) of a split: a multiple of the batch and of data.buffer."""
-        held = _held(shape)
-        unit = _unit(self.config, shape)
+        held, unit = _held(self.config, shape), _unit(self.config, shape)
         if self.cache.valid.documents:
             stored, first = split, 0
             count = self.cache.place(split).documents
@@ -80,6 +80,7 @@ class RowsData(DocumentData):
             self.require_documents("train", 2 * held + unit, "two times 100 batches are held out")
             stored, first = "train", 0 if split == "valid" else 2 * held
             count = held if split == "valid" else self.cache.train.documents - first
+        unit = _held_unit(self.config, shape) if split == "valid" else unit
         if count < unit:
             raise UserError(
                 f"[data.path] expected at least {unit:,} documents (a batch, and data.buffer), got {count:,} for "
@@ -132,7 +133,7 @@ class RowsStreamed(StreamData):
         return DocumentStream(processes, fill, shape.batch_size, unit, held, epochs, cursor)
 
     def held_first(self, shape: RowShape) -> int:
-        return 0 if self.source.valid.files else _held(shape)
+        return 0 if self.source.valid.files else _held(self.config, shape)
 
     def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
         return RowsData(self.config, cache).rows("valid", shape)
@@ -141,7 +142,7 @@ class RowsStreamed(StreamData):
         """As of a token cache."""
         if self.source.valid.files:
             raise no_test()
-        held = _held(shape)
+        held = _held(self.config, shape)
         data = RowsData(self.config, self.validation(2 * held))
         data.require_documents("valid", 2 * held, "two times 100 batches are held out")
         return data.cut("valid", shape, held, held)
@@ -155,13 +156,23 @@ def no_test() -> UserError:
     )
 
 
-def _held(shape: RowShape) -> int:
-    """Documents that validate where no files are given for it, and documents of the test behind them."""
-    return HELD_BATCHES * shape.batch_size
+def _held_batch(config: Config, shape: RowShape) -> int:
+    """Documents of a batch as the held-out splits count them."""
+    return config.data.held_batch or shape.batch_size
+
+
+def _held(config: Config, shape: RowShape) -> int:
+    """Documents that validate where no files are given for it, and documents of the test after them."""
+    return HELD_BATCHES * _held_batch(config, shape)
+
+
+def _held_unit(config: Config, shape: RowShape) -> int:
+    """Documents of which a held-out split has a multiple."""
+    return math.lcm(_held_batch(config, shape), config.data.buffer or 1)
 
 
 def _unit(config: Config, shape: RowShape) -> int:
-    """Documents of which a split has a multiple."""
+    """Documents of which the training split has a multiple."""
     return math.lcm(shape.batch_size, config.data.buffer or 1)
 
 
