@@ -15,6 +15,7 @@ import pytest
 import documents
 from document_sizes import OF_MU_TRANSFORMER, with_keys
 from mudd_core.cli import main
+from mudd_core.config.keys import rows_of
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.run.continuations import prompts_of
 from printed_hints import require_sample_command_works
@@ -62,6 +63,52 @@ def test_a_command_trains_to_its_end(
     assert (run / "checkpoints" / "step-4").is_dir() and (run / "tensorboard").is_dir()
     assert bool(tracker.rows) == (number == 3)
     require_sample_command_works(told)
+
+
+def test_the_default_rate_passes_losses_whose_perplexity_is_beyond_float32(
+    tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "n_layer=2 sequence_len=64 tokens_per_global_batch=512 n_pretrain_step=12 n_warmup_step=1"
+    periods = "n_print_step=4 n_save_step=4 n_eval_step=2"
+    words = [*COMMANDS[0], *(f"--config.{word}" for word in f"{sizes} {periods}".split())]
+    words = [word for word in words if not word.startswith("--workdir")]
+    words += [
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+    ]
+    words += [f"--workdir={tmp_path}", "train.threads=1"]
+    assert main([*words, "train.stop_at=9"]) == 75, capsys.readouterr().err
+    assert main(words) == 0, capsys.readouterr().err
+    assert "a1.0_" in next(tmp_path.iterdir()).name and "resumed from step 9" in capsys.readouterr().out
+    rows = [json.loads(line) for line in next(tmp_path.glob("*/metrics.jsonl")).read_text().splitlines()]
+    losses = {row["step"]: row["val_loss"] for row in rows if "val_loss" in row}
+    assert list(losses) == [4, 8, 12] and max(losses.values()) > 88.73
+
+
+def test_start_lines_name_every_field_of_the_program_once(
+    tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        *(f"--config.{word}" for word in OF_MU_TRANSFORMER.split()), "--config.grad_acc_steps=2",
+        "--config.sow_param_info=True", "--rng_seed=3", "--rng_fold=True", "--mode=train", "--experiment_group=g",
+        "--config=mu_transformer/configs/small.py", f"data.path={tiny_text}", "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}", f"--workdir={tmp_path}", "train.threads=1",
+        "--config.n_warmup_step=2",
+    ]  # fmt: skip
+    words.remove("--config.n_warmup_step=1")
+    assert main(words) == 0, capsys.readouterr().err
+    lines = re.findall(r"^([a-z_0-9]+): (.*)$", capsys.readouterr().out, re.MULTILINE)
+    old = {"lr_max", "seed", "act_name", "act_square", "model_size"}
+    every = set(rows_of("mu_transformer")) - old
+    assert every <= {name for name, _ in lines} and len({name for name, _ in lines}) == len(lines)
+    said = dict(lines)
+    assert said["rng_seed"] == "3" and int(said["rng_seed_folded"]) > 3 and said["rng_fold"] == "True"
+    assert (said["tokens_per_global_batch"], said["grad_acc_steps"]) == ("128", "2")
+    assert (said["n_pretrain_step"], said["n_print_step"], said["n_warmup_step"]) == ("4", "2", "2")
+    assert said["lr_base"] == "1.0" and said["sow_param_info"] == "True" and said["experiment_group"] == "g"
+    assert said["hfds_identifier"] == "c4" and said["hftr_tokenizer_instance"] == "t5-base"
+    assert (said["n_mesh_rows"], said["n_mesh_cols"], said["mode"]) == ("1", "1", "train")
 
 
 def test_a_sweep_of_two_rates_in_one_folder(

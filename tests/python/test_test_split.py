@@ -117,6 +117,8 @@ def test_accumulated_batches_leave_the_held_out_documents(tmp_path: Path, cache:
     firsts = {}
     for split, rows in found.items():
         row = rows.arrays(0, 4 * micro)["targets"][0]
-        firsts[split] = prepared.tokenizer.decode([int(i) for i in row if 0 <= i != prepared.tokenizer.eos_id])
+        firsts[split] = prepared.tokenizer.decode(
+            [int(i) for i in row if 0 <= i != prepared.tokenizer.eos_id]
+        )
     assert firsts == {"train": "800 words", "valid": "0 words", "test": "400 words"}
     assert found["valid"].rows == found["test"].rows == 400

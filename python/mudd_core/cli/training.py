@@ -146,7 +146,8 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
     of_original = ranks.any(request.resolved is not None)  # the first rank alone has resolved it
     if of_original and not store.has_checkpoint():
         ranks.together(lambda: import_weights(request.resolved, ranks))
-    trainer = Trainer(config, store, progress=progress, comm=ranks.comm)
+    fields = request.resolved.fields if request.resolved is not None else {}
+    trainer = Trainer(config, store, progress=progress, comm=ranks.comm, fields=fields)
     if of_original:
         ranks.together(lambda: write_files(request.resolved, ranks))
     progress.say(environment_text(config.train.precision) + ranks.text)

@@ -71,6 +71,7 @@ def resolve(asked: Asked) -> Resolved:
         style=_GRAMMAR,
         sweep=keys.sweep_columns(values) if command == "train" else {},
         split="test" if asked.options.get("--mode") == "test" else "",
+        fields=dict(keys.start_fields(values, config)),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError
@@ -33,10 +34,13 @@ class RunLog:
         train: TrainConfig,
         ranks: Ranks,
         mesh: Mesh,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
+        """fields: of another program's config, by name, for the first lines of its style."""
         self._progress, self._store, self._train = progress, store, train
         self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._prints = ranks.first
+        self._fields = fields or {}
         self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
         self._style: Style | None = None
@@ -51,7 +55,7 @@ class RunLog:
 
     def use(self, facts: RunFacts) -> None:
         """Print in the style of the run's config from here on."""
-        self._style = style_of(facts) if self._prints else None
+        self._style = style_of(replace(facts, fields=self._fields)) if self._prints else None
         if self._style is not None and not self._style.ours:
             self._beside = self._progress.on_errors()
 

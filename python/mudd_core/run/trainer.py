@@ -48,7 +48,8 @@ class Trainer:
     RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
     `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
     one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
-    of them call alike; rank 0 writes and prints.
+    of them call alike; rank 0 writes and prints. fields: of another program's config, by name, for the first lines of
+    its log style.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Trainer:
         progress: Progress | None = None,
         comm: Comm | None = None,
         assemble: Callable[[Config, Any, str | None, Ranks, Path | None], Components] = assemble,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
         config = run_config(config)
         if model is not None:
@@ -85,7 +87,7 @@ class Trainer:
             if not fingerprint:
                 self._resolve_steps()
             shown = (progress if ranks.first else None) or Progress(quiet=True)
-            self._log = RunLog(shown, store, self.config.train, ranks, mesh)
+            self._log = RunLog(shown, store, self.config.train, ranks, mesh, fields)
             self._open.callback(self._log.close)
             self._log.warn((warned,) if warned else ())
             if said:

@@ -16,6 +16,14 @@ LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of 
 _NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
           "lr_schedule_name")  # fmt: skip
 _COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
+_UPDATES = (
+    "n_pretrain_step",
+    "n_finetune_step",
+    "n_warmup_step",
+    "n_print_step",
+    "n_save_step",
+)  # count batches there
+_OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
 # The columns of sweep.tsv and their keys.
 _COLUMNS = {
     "group": "experiment_group", "seed": "rng_seed", "fold": "rng_fold", "dtype": "dtype",
@@ -70,6 +78,20 @@ def final_values(values: Values, config: Config) -> dict[str, Value]:
     names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
     number = values["rng_seed"] if values["seed"] is None else values["seed"]
     return {**values, **{name: now[name] for name in names}, "rng_seed": number}
+
+
+def start_fields(values: Values, config: Config) -> dict[str, Value]:
+    """Every field of the original by its present name, as the run takes it; rng_seed_folded is the seed of rng_fold."""
+    now, micro = keys_of(config), whole(values, "grad_acc_steps", 1)
+    for name in _UPDATES:
+        now[name] = int(now[name]) * micro
+    now["tokens_per_global_batch"] = int(now["tokens_per_global_batch"]) // micro
+    number = values["rng_seed"] if values["seed"] is None else values["seed"]
+    folded = {"rng_seed_folded": config.train.seed} if values["rng_fold"] else {}
+    typed = {name: value for name, value in values.items() if name not in _OLD_NAMES}
+    if typed["model_size"] is None:
+        del typed["model_size"]
+    return {**typed, **now, **dict.fromkeys(MESH, 1), "rng_seed": number, **folded}
 
 
 def sweep_columns(values: Values) -> dict[str, str]:

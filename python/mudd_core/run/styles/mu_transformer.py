@@ -27,12 +27,12 @@ class MuTransformerStyle(Style):
         self._val_loss: float | None = None
 
     def started(self) -> list[str]:
-        """The flags, then the fields of the config under their original names."""
+        """The flags, then the fields of the config under their original names, each once."""
         config = self.facts.config
         lines = {"workdir": self.facts.workdir, "mode": "train", "wb_enabled": config.log.wandb != "off"}
         of_ours = {info.path: info.value for info in walk(config)}
-        fields = keys_of(config) if isinstance(config.model, MupConfig) else of_ours
-        return [f"{name}: {value}" for name, value in {**lines, **fields}.items()]
+        fields = self.facts.fields or (keys_of(config) if isinstance(config.model, MupConfig) else of_ours)
+        return [f"{name}: {value}" for name, value in {**lines, **fields, **lines}.items()]
 
     def step(self, record: StepRecord) -> list[str]:
         """The dict, where it is due."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
 
     documents: of training and validation, zeros where they are not known. inside: statistics of the model as it is now
-    on the first row of a step's batch, by tag; none for families without.
+    on the first row of a step's batch, by tag; none for families without. fields: of the original program, by name, as
+    the command of this run decides them; empty without such a command.
     """
 
     config: Config
@@ -31,6 +32,7 @@ class RunFacts:
     documents: tuple[int, int] = (0, 0)
     inside: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1
+    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 class Style:
