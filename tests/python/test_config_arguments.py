@@ -18,8 +18,8 @@ from mudd_core.config import (
     apply_overrides,
     split_words,
 )
-from mudd_core.config.aliases import SETTINGS
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.keys.foreign import SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.suggest import nearest_option
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from mudd_core.config.aliases import SETTINGS
 from mudd_core.config.fields import FieldInfo
 
 FAIR = 0.7  # least likeness of a suggestion: `--version` and `precision` have 0.63
@@ -59,6 +58,8 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
     """The question for a setting of another program, empty where it has no counterpart; None for other names."""
+    from mudd_core.config.keys.foreign import SETTINGS
+
     ours = SETTINGS.get(name.lstrip("-").replace("-", "_").replace(".", "_").lower())
     if ours is None or not infos:  # no fields: a tool with options of its own alone
         return None

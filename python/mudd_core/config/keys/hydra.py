@@ -8,6 +8,8 @@ from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
 _G = "hydra"
 # Keys that decide more than fields: where the run is, its shape, its weights.
 FOLDER, SHAPE, NAME, RANDOM = "run_dir", "model.config_path", "model.name_or_path", "model.random_init"
+# Keys that a note on the batch of one device reads.
+DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
 _ONE = "the model is not cut here; ranks share its batch instead (--ranks=N)"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
 
@@ -34,13 +36,13 @@ _RUN = (
 )  # fmt: skip
 _BATCH = "global = per device times --devices unless it is given"
 _TRAINING = (
-    mapped(_G, "per_device_train_batch_size", 1, "train.batch_size", text=_BATCH, convert=values.batch),
-    mapped(_G, "global_train_batch_size", 1, "train.batch_size", "train.logical_shards", convert=values.batch),
+    mapped(_G, DEVICE_BATCH, 1, "train.batch_size", text=_BATCH, convert=values.batch),
+    mapped(_G, GLOBAL_BATCH, 1, "train.batch_size", "train.logical_shards", convert=values.batch),
     mapped(
         _G, "gradient_accumulation_steps", 1, "train.micro_batch_size", "loss.normalize",
         text="must divide the batch; above 1 loss.normalize=micro_mean", convert=values.accumulation,
     ),
-    mapped(_G, "max_length", 512, "train.seq_len", convert=values.whole("max_length", "train.seq_len")),
+    mapped(_G, LENGTH, 512, "train.seq_len", convert=values.whole(LENGTH, "train.seq_len")),
     mapped(_G, "max_steps", 10, "train.steps", convert=values.whole("max_steps", "train.steps")),
     mapped(
         _G, "optimizer", "ADAMW_TORCH_XLA", "optim.name", "optim.momentum",

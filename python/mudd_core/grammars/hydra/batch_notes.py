@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from mudd_core.config import Config, mixture_of
 from mudd_core.config.fields import replace_path
+from mudd_core.config.keys.hydra import DEVICE_BATCH, GLOBAL_BATCH, LENGTH
 from mudd_core.grammars.devices import OPTION, ranks_note, sequences
 from mudd_core.grammars.resolved import Origin
 from mudd_core.grammars.table import Applied, Setting
 
-_BATCH, _LENGTH, _GLOBAL = "per_device_train_batch_size", "max_length", "global_train_batch_size"
 _SCOPE = "model.aux_scope"
 # The benchmark's run: its length, its experiment, the sequences of an update and the updates between validations.
 BENCHMARK = (32768, "+experiment=gbs256_tpu", 256, 6)
@@ -19,13 +19,13 @@ BENCHMARK = (32768, "+experiment=gbs256_tpu", 256, 6)
 
 def batch_notes(settings: Mapping[str, Setting], config: Config, devices: int, ranks: int) -> list[str]:
     """A line on the batch of one device where its size is typed, with the way to the batch of several."""
-    setting = settings.get(_BATCH)
-    whole = settings.get(_GLOBAL)
+    setting = settings.get(DEVICE_BATCH)
+    whole = settings.get(GLOBAL_BATCH)
     if setting is None or not setting.word or devices > 1 or (whole is not None and whole.word):
         return []
     text = f"{setting.word}: one device here, so an update has {sequences(config.train.batch_size)}"
     length, experiment, size, every = BENCHMARK
-    if config.train.seq_len == length and settings[_LENGTH].word:
+    if config.train.seq_len == length and settings[LENGTH].word:
         text += (
             f"; {experiment} is the benchmark's run, with {size} sequences an update and a validation every {every} "
             f"updates, and {OPTION}={size} gives this command that batch"

@@ -1,0 +1,53 @@
+"""Settings of programs that have no grammar here, and of which users type the names: what a refusal proposes."""
+
+# Settings of nanoGPT, the Trainer of HF Transformers, Lightning, MaxText and torchrun, with underscores.
+# "" is a setting without a counterpart: a message suggests nothing for it.
+_SETTINGS = {
+    "train.steps": "max_iters num_steps total_steps train_steps",
+    "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu",
+    "train.micro_batch_size": "gradient_accumulation_steps grad_accum_steps accumulate_grad_batches grad_accumulation",
+    "train.seq_len": "block_size context_length ctx_len max_target_length max_seq_length sequence_length max_length",
+    "train.epochs": "num_epochs num_train_epochs max_epochs",
+    "train.precision": "fp16 bf16 mixed_precision amp",
+    "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
+    "train.save_every": "save_steps save_interval checkpoint_every checkpoint_period checkpoint_interval",
+    "train.keep_last": "save_total_limit",
+    "train.eval_every": "eval_interval val_interval val_check_interval",
+    "train.log_every": "log_interval log_period",
+    "train.seed": "init_weights_seed random_state",
+    "train.threads": "num_threads omp_num_threads",
+    "eval.batch_size": "per_device_eval_batch_size eval_per_device_batch_size val_batch_size",
+    "eval.max_batches": "eval_iters",
+    "optim.name": "optimizer optim opt opt_type",
+    "optim.lr": "peak_lr max_lr base_lr",
+    "optim.beta1": "adam_beta1 adam_b1 b1",
+    "optim.beta2": "adam_beta2 adam_b2 b2",
+    "optim.eps": "adam_epsilon adam_eps epsilon",
+    "optim.clip": "grad_clip clip_grad gradient_clip_val gradient_clipping_threshold",
+    "optim.schedule": "lr_scheduler_type lr_scheduler decay_lr lr_schedule",
+    "optim.warmup_steps": "warmup_iters warmup_ratio warmup_steps_fraction lr_warmup_steps",
+    "optim.schedule_steps": "lr_decay_iters learning_rate_schedule_steps",
+    "optim.final_lr_ratio": "min_lr cosine_learning_rate_final_fraction",
+    "model.d_model": "n_embd hidden_size base_emb_dim emb_dim embed_dim d_embed dim",
+    "model.n_layer": "num_layers num_hidden_layers base_num_decoder_layers n_layers depth",
+    "model.n_head": "num_heads num_attention_heads base_num_query_heads n_heads",
+    "model.n_kv_head": "num_key_value_heads base_num_kv_heads n_kv_heads",
+    "model.d_ff": "intermediate_size base_mlp_dim mlp_dim ffn_dim ff_dim",
+    "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files",
+    "data.eval_path": "validation_file val_file eval_file grain_eval_files",
+    "data.tokenizer": "tokenizer_path tokenizer_name tokenizer_file",
+    "data.workers": "num_workers dataloader_num_workers grain_worker_count",
+    "data.column": "text_column text_field",
+    "start.load_parameters_path": "init_from load_from pretrained finetune_from",
+    "log.wandb": "wandb_log report_to use_wandb",
+    "log.wandb_run": "wandb_run_name",
+    "--config": "config model model_name model_name_or_path model_type preset",
+    "--workdir": "workdir out_dir output_dir outdir out save_dir log_dir logging_dir run_name base_output_directory "
+    "resume_from_checkpoint default_root_dir",
+    "--ranks": "nproc_per_node world_size num_processes gpus",
+    "": "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
+    "overwrite_output_dir evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
+    "nnodes node_rank local_rank master_addr master_port rdzv_backend rdzv_endpoint standalone deepspeed fsdp_config "
+    "ici_fsdp_parallelism hardware",
+}
+SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in names.split()}
