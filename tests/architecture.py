@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- python tests/architecture.py --write -->", "<!-- end of the picture -->"
 CPP_LAYERS = (
+    "testing",
     "bind",
     "train",
     "optim",

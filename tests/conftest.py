@@ -1,8 +1,19 @@
-"""Puts `tests/` on the import path, so that tests write `from reference import numpy_ops`."""
+"""Puts `tests/` on the import path, and the testing build of mudd_core._core into this process and those it starts."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+HERE = Path(__file__).parent
+BUILD = str(HERE / "testing_build")
+sys.path[:0] = [str(HERE), BUILD]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [BUILD, os.environ.get("PYTHONPATH")]))
+
+from testing_build.sitecustomize import MODULE  # noqa: E402
+
+if not MODULE.is_file():
+    pytest.exit(f"{MODULE} is missing: ./run test builds it", returncode=2)

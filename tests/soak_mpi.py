@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("testing_build", "python")] + [str(ROOT / "python")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
 
 from mpi_ranks import mpirun_process, window_files  # noqa: E402
 from mudd_core.config import to_dict  # noqa: E402

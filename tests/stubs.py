@@ -7,6 +7,7 @@ tests/python/test_stubs.py fails while the committed files differ.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def generate() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         modules = [f"mudd_core.{name}" for name in MODULES]
         command = [sys.executable, "-m", "pybind11_stubgen", *modules, "--exit-code", "-o", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Without PYTHONPATH: the stubs are those of the product, not of the testing build.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise RuntimeError(f"pybind11-stubgen refuses a signature:\n{done.stderr}")
         return {f"{m}.pyi": plainer((Path(folder) / "mudd_core" / f"{m}.pyi").read_text()) for m in MODULES}

@@ -6,6 +6,7 @@
 #include "mudd/base/fit.h"
 #include "mudd/base/isa.h"
 #include "mudd/base/parallel.h"
+#include "mudd/base/test_build.h"
 
 namespace py = pybind11;
 
@@ -37,8 +38,11 @@ void bind_base(py::module_& m) {
       [] {
         if (const char* cap = std::getenv("MUDD_MAX_ISA"); cap != nullptr && *cap != '\0') mudd::parse_isa(cap);
         mudd::emulated_level();
+        const char* kill_at = std::getenv("MUDD_KILL_AT");
+        mudd::check(kill_at == nullptr || *kill_at == '\0' || mudd::testing::linked(), "checkpoint",
+                    "MUDD_KILL_AT: only the testing build has kill points");
       },
-      "ValueError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level; chooses none.");
+      "ValueError for a MUDD_MAX_ISA or MUDD_EMULATE that is no level, and for variables of the testing build.");
   m.def(
       "detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
       "Instruction-set level of this CPU.");

@@ -49,10 +49,8 @@ dist::CommOptions options(bool debug, double hang_timeout, int64_t chunk_bytes) 
 }
 
 std::vector<std::unique_ptr<dist::Comm>> thread_ranks(int world, int node_size, bool debug, double hang_timeout,
-                                                      int64_t chunk_bytes, double late) {
-  dist::CommOptions asked = options(debug, hang_timeout, chunk_bytes);
-  asked.late = late;
-  return dist::thread_ranks(world, node_size, asked);
+                                                      int64_t chunk_bytes) {
+  return dist::thread_ranks(world, node_size, options(debug, hang_timeout, chunk_bytes));
 }
 
 // Takes the transport out of the capsule; the capsule is empty then. Returns the Comm and a warning, or "".
@@ -132,7 +130,7 @@ void bind_dist(py::module_& m) {
       .def("seconds", &dist::CommTimer::seconds, Released(), py::arg("what"), py::arg("bytes"), py::arg("repeats"),
            "Median of this rank; all ranks call it alike.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
-        py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30, py::arg("late") = 0.0);
+        py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);
   m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),
         py::arg("chunk_bytes"), py::arg("facts"), py::arg("join_timeout"),
         "The Comm over a transport, which all ranks make together, and a warning or ''. facts: lines 'name=value' "

@@ -1,6 +1,8 @@
 // The list of what _core holds; bindings convert, release the GIL and call, nothing else.
 #include <pybind11/pybind11.h>
 
+#include "mudd/base/test_build.h"
+
 namespace py = pybind11;
 
 void bind_base(py::module_& m);
@@ -12,11 +14,11 @@ void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
 void bind_executor(py::module_& m);
 void bind_ops(py::module_& m);
-void bind_faults(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_step(py::module_& m);
 void bind_data(py::module_& m);
 void bind_rows(py::module_& m);
+MUDD_TEST_BUILD void bind_testing(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
@@ -24,7 +26,6 @@ PYBIND11_MODULE(_core, m) {
   bind_peak(m);
   bind_run(m);
   bind_io(m);
-  bind_faults(m);
   bind_dist(m);  // before those whose signatures name a Comm
   bind_store(m);
   bind_graph(m);
@@ -34,4 +35,5 @@ PYBIND11_MODULE(_core, m) {
   bind_data(m);  // before bind_step, whose signatures name the batcher
   bind_rows(m);
   bind_step(m);
+  if (&bind_testing != nullptr) bind_testing(m);
 }

@@ -1,6 +1,7 @@
 # Kernels are built once per instruction-set level, each level an object library with its own flags.
 # add_levels(folder) finds kernel-inl.h (built for every level over Vec) and <level>.cc files (hand-written for
 # one level) in cpp/mudd/<folder>. No link-time optimisation and no shared inline functions across levels.
+# Emulations of levels are linked into the testing build only (cpp/testing).
 # Unit levels (bf16 units and their emulations) have only <level>.cc files: every other op runs there as on avx512.
 
 set(MUDD_LEVELS portable emu16)
@@ -67,15 +68,22 @@ function(mudd_level_library name level)
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized ${MUDD_FLAGS_${level}})
 endfunction()
 
-# After all add_levels calls: one object library mudd_level_<level> each.
+# After all add_levels calls: one object library mudd_level_<level> each. Sets MUDD_LEVEL_OBJECTS and, of the
+# emulations, MUDD_EMULATION_OBJECTS.
 function(mudd_finish_levels)
   set(objects "")
+  set(emulations "")
   foreach(level ${MUDD_LEVELS} ${MUDD_UNIT_LEVELS})
     get_property(sources GLOBAL PROPERTY MUDD_SOURCES_${level})
     mudd_level_library(mudd_level_${level} ${level} ${sources})
-    list(APPEND objects $<TARGET_OBJECTS:mudd_level_${level}>)
+    if(level MATCHES "^emu")
+      list(APPEND emulations $<TARGET_OBJECTS:mudd_level_${level}>)
+    else()
+      list(APPEND objects $<TARGET_OBJECTS:mudd_level_${level}>)
+    endif()
   endforeach()
   set(MUDD_LEVEL_OBJECTS ${objects} PARENT_SCOPE)
+  set(MUDD_EMULATION_OBJECTS ${emulations} PARENT_SCOPE)
 endfunction()
 
 # Kernels of a test: <folder>/<name>-inl.h built for every level; the objects' names go into <out>.

@@ -8,16 +8,22 @@ if(NOT pybind11_DIR)
 endif()
 find_package(pybind11 2.12 REQUIRED CONFIG)
 
-function(mudd_module name)
-  pybind11_add_module(${name} NO_EXTRAS ${ARGN})
+# How the files of an extension module are compiled: text.h first, in every file.
+function(mudd_bind_options name)
   target_include_directories(${name} PRIVATE cpp)
   target_compile_options(${name} PRIVATE -O1)
-  list(LENGTH ARGN sources)
-  if(sources GREATER 4 AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
-    target_precompile_headers(${name} PRIVATE cpp/bind/precompiled.h)  # text.h first, in every file
+  get_target_property(sources ${name} SOURCES)
+  list(LENGTH sources count)
+  if(count GREATER 4 AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    target_precompile_headers(${name} PRIVATE cpp/bind/precompiled.h)
   else()  # making a precompiled header takes longer than it saves
     target_compile_options(${name} PRIVATE -include ${PROJECT_SOURCE_DIR}/cpp/bind/text.h)
   endif()
+endfunction()
+
+function(mudd_module name)
+  pybind11_add_module(${name} NO_EXTRAS ${ARGN})
+  mudd_bind_options(${name})
   # An HDF5 outside of the loader's path is found by the installed module too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   set_property(GLOBAL APPEND PROPERTY MUDD_MODULES ${name})
@@ -30,8 +36,18 @@ endif()
 
 file(GLOB bind_sources CONFIGURE_DEPENDS cpp/bind/*.cc)
 list(FILTER bind_sources EXCLUDE REGEX "h5_module\\.cc$|mpi_module\\.cc$")
-mudd_module(_core ${bind_sources})
+# One set of objects, two links: the product, and build/run/testing/_core with what cpp/testing adds.
+add_library(core_bindings OBJECT ${bind_sources})
+target_link_libraries(core_bindings PRIVATE core pybind11::module Python::NumPy)
+mudd_bind_options(core_bindings)
+mudd_module(_core $<TARGET_OBJECTS:core_bindings>)
 target_link_libraries(_core PRIVATE core Python::NumPy)
+if(MUDD_TESTS)
+  pybind11_add_module(_core_testing NO_EXTRAS $<TARGET_OBJECTS:core_bindings> cpp/testing/bind_testing.cc)
+  mudd_bind_options(_core_testing)
+  target_link_libraries(_core_testing PRIVATE core_testing Python::NumPy)
+  set_target_properties(_core_testing PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/testing)
+endif()
 
 if(EXISTS ${PROJECT_SOURCE_DIR}/cpp/bind/h5_module.cc)
   find_package(HDF5 REQUIRED COMPONENTS C)

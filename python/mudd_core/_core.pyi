@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'FaultFiles', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'use_files', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -69,33 +69,6 @@ class SafetensorsFile:
         """
     @property
     def metadata(self) -> dict[str, typing.Any]:
-        ...
-class FaultFiles:
-    """
-    For tests: records file calls and fails, stops or shortens the n-th one.
-    """
-    def __init__(self) -> None:
-        ...
-    def fail_at(self, nth: int, code: int) -> None:
-        ...
-    def refuse_exchange(self) -> None:
-        ...
-    def shorten_at(self, nth: int) -> None:
-        ...
-    def shrink_free_space(self, bytes: int) -> None:
-        ...
-    def stop_at(self, nth: int) -> None:
-        ...
-    @property
-    def count(self) -> int:
-        ...
-    @property
-    def log(self) -> list[typing.Any]:
-        """
-        (call, path, to, data, offset) of each call that changed something.
-        """
-    @property
-    def points(self) -> list[str]:
         ...
 class PeerError(RuntimeError):
     pass
@@ -538,7 +511,7 @@ def bf16_peak_gflops(threads: int, tries: int = 20) -> float:
     """
 def check_levels() -> None:
     """
-    ValueError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level; chooses none.
+    ValueError for a MUDD_MAX_ISA or MUDD_EMULATE that is no level, and for variables of the testing build.
     """
 def clear_requests() -> None:
     """
@@ -716,15 +689,11 @@ def take_save_request() -> bool:
     """
     True once after a SIGUSR2.
     """
-def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824, late: float = 0.0) -> list[Comm]:
+def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824) -> list[Comm]:
     ...
 def tree_sum(values: typing.Any) -> float:
     """
     Sum of float64 [S] by the balanced binary tree over shards.
-    """
-def use_files(faults: FaultFiles) -> None:
-    """
-    For tests: all later file calls go through `faults`; None restores the system's.
     """
 def verify_file(path: str, bytes: int, crc: int, ranges: collections.abc.Sequence[tuple[str, int, int, collections.abc.Sequence[int]]]) -> None:
     """

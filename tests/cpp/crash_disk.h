@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mudd/io/fault_files.h"
+#include "testing/fault_files.h"
 
 namespace crash {
 

@@ -9,7 +9,7 @@
 #include "crash_disk.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
-#include "mudd/io/fault_files.h"
+#include "testing/fault_files.h"
 #include "temp_folder.h"
 
 using namespace crash;

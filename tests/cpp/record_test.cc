@@ -1,6 +1,6 @@
 // The messages that the collectives post for many ranks: every send has its receive, nobody waits in a circle, the
 // volume is that of the formulas.
-#include "mudd/dist/record.h"
+#include "testing/record.h"
 
 #include <bit>
 #include <functional>

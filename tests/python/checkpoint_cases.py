@@ -42,18 +42,18 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
     )
 
 
-_USED: list[_core.FaultFiles] = []  # kept: files that were opened through one may be closed after its test
+_USED: list[_core.testing.FaultFiles] = []  # kept: files that were opened through one may be closed after its test
 
 
 @contextmanager
-def faults(**settings: Any) -> Iterator[_core.FaultFiles]:
+def faults(**settings: Any) -> Iterator[_core.testing.FaultFiles]:
     """All file calls go through a FaultFiles with the given settings, e.g. fail_at=(3, errno.EIO)."""
-    files = _core.FaultFiles()
+    files = _core.testing.FaultFiles()
     for name, value in settings.items():
         getattr(files, name)(*value)
     _USED.append(files)
-    _core.use_files(files)
+    _core.testing.use_files(files)
     try:
         yield files
     finally:
-        _core.use_files(None)
+        _core.testing.use_files(None)

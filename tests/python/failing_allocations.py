@@ -43,7 +43,7 @@ def main() -> None:
         "Call.custom": lambda: _core.Call.custom(lambda x: x, lambda x, d: d, [x], [True]),
         "Graph": lambda: _core.Graph(training=True, samples=1, shards=1),
         "ParamStore": _core.ParamStore,
-        "FaultFiles": _core.FaultFiles,
+        "FaultFiles": _core.testing.FaultFiles,
         "RowRule": lambda: _core.RowRule("next"),
         "OptimizerSettings": _core.OptimizerSettings,
         "NodeGradients": lambda: _core.NodeGradients(comm),

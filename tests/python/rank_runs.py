@@ -10,11 +10,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 import mudd_core as mc
-from mudd_core import dist
+from mudd_core import _core, dist
 from mudd_core.config import Config
 from mudd_core.engine.engine import Engine
 
 Result = TypeVar("Result")
+
+
+def _comms(world: int, node_size: int | None, late: float, **network: Any) -> list[dist.Comm]:
+    if not late:
+        return dist.threads(world, node_size, **network)
+    longest = network.pop("longest_message")
+    cores = _core.testing.late_thread_ranks(world, node_size or world, longest, late, **network)
+    return [dist.Comm(core, False) for core in cores]
 
 
 def on_ranks(
@@ -22,9 +30,13 @@ def on_ranks(
     world: int,
     node_size: int | None = None,
     limit: float = 300.0,
+    late: float = 0.0,
     **network: Any,
 ) -> list[Result]:
-    """What `work` gives on every rank, each a thread; the first error is raised. network: arguments of dist.threads."""
+    """What `work` gives on every rank, each a thread; the first error is raised.
+
+    late: seconds that each message takes at least, its memory NaN until then. network: arguments of dist.threads.
+    """
     results: list[Any] = [None] * world
     errors: list[BaseException] = []
 
@@ -37,7 +49,7 @@ def on_ranks(
 
     threads = [
         threading.Thread(target=run, args=(comm,), daemon=True)
-        for comm in dist.threads(world, node_size, **network)
+        for comm in _comms(world, node_size, late, **network)
     ]
     for thread in threads:
         thread.start()

@@ -174,7 +174,8 @@ SAVES_TWICE = (
 
 @pytest.mark.parametrize("point", ["before_rename:2", "after_exchange", "after_commit:2"])
 def test_a_kill_while_the_only_step_is_replaced(memory_path: Path, point: str) -> None:
-    env = {**os.environ, "MUDD_KILL_AT": point, "PYTHONPATH": os.path.dirname(__file__)}
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], os.path.dirname(__file__)])
+    env = {**os.environ, "MUDD_KILL_AT": point, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", SAVES_TWICE, str(memory_path)], env=env, check=False)
     assert done.returncode == -signal.SIGKILL
     assert checkpoint.recover(memory_path)  # half of a step stays behind a kill at each of these points

@@ -28,7 +28,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     found: list[float] = []
     monkeypatch.setattr(lost_source, "pause", found.append)
     yield found
-    _core.use_files(None)
+    _core.testing.use_files(None)
     _core.clear_requests()
 
 
@@ -66,9 +66,9 @@ def test_a_lost_read_is_made_again_and_no_bit_changes(
 ) -> None:
     config = config_of(tiny_text)
     wanted = trained(config, tmp_path / "alone")
-    files = _core.FaultFiles()
+    files = _core.testing.FaultFiles()
     kept.append(files)
-    _core.use_files(files)
+    _core.testing.use_files(files)
 
     def lose(trainer: Trainer, number: int) -> None:
         if number == 2 and not waits:  # behind a save; the second and third call are of later micro-batches

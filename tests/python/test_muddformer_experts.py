@@ -97,7 +97,7 @@ def test_a_killed_run_resumes_to_the_same_bits(trained: Path, tmp_path: Path) ->
     saved = json.loads((trained / "config.json").read_text())["data"]
     words = [*RUN, f"data.path={saved['path']}", f"data.cache_dir={saved['cache_dir']}", "train.save_every=1"]
     words.append(f"--workdir={tmp_path / 'run'}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MUDD_KILL_AT": "after_shard_write:2"}
+    environment = {**os.environ, "MUDD_KILL_AT": "after_shard_write:2"}
     command = [sys.executable, str(ROOT / "launch.py"), *words]
     killed = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -162,25 +162,25 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     write_json(file, {"n": 2})
     assert json.loads(file.read_text()) == {"n": 2}
     for nth in range(1, 6):  # any file call up to the rename
-        faults = _core.FaultFiles()
+        faults = _core.testing.FaultFiles()
         faults.fail_at(nth, errno.ENOSPC)
-        _core.use_files(faults)
+        _core.testing.use_files(faults)
         try:
             with pytest.raises(
                 SaveError, match=r"\[save\] .*a\.json: No space left on device; free space there$"
             ):
                 write_json(file, {"n": 3})
         finally:
-            _core.use_files(None)
+            _core.testing.use_files(None)
         assert json.loads(file.read_text()) == {"n": 2}
 
 
 def test_a_kill_at_any_file_call_of_the_first_start_leaves_a_folder_that_starts(tmp_path: Path) -> None:
     for nth in range(1, 40):
         path = tmp_path / str(nth)
-        store, files = RunStore(path), _core.FaultFiles()
+        store, files = RunStore(path), _core.testing.FaultFiles()
         files.stop_at(nth)
-        _core.use_files(files)
+        _core.testing.use_files(files)
         try:
             store.adopt(config_of())
             store.begin({"data": "x"}, {})
@@ -189,7 +189,7 @@ def test_a_kill_at_any_file_call_of_the_first_start_leaves_a_folder_that_starts(
         else:
             killed = False
         finally:
-            _core.use_files(None)
+            _core.testing.use_files(None)
             store.close()
         again = RunStore(path)
         again.adopt(config_of())

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "mudd/base/check.h"
+#include "mudd/base/test_build.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -72,6 +73,7 @@ Isa read_cap() {
 const char* read_emulation() {
   const char* text = std::getenv("MUDD_EMULATE");
   if (text == nullptr || *text == '\0') return nullptr;
+  check(testing::linked(), "isa", "MUDD_EMULATE=", text, ": only the testing build has emulations");
   for (const char* name : kEmulations)
     if (std::strcmp(text, name) == 0) return name;
   fail("isa", "MUDD_EMULATE: expected one of emu16, emu_avx512_bf16, emu_amx_bf16, got '", text, "'");

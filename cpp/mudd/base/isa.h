@@ -20,7 +20,7 @@ Isa detected_isa();
 Isa active_isa();
 
 // The emulated level whose rows kernels are chosen from before all others: MUDD_EMULATE (read once per process),
-// one of emu16, emu_avx512_bf16, emu_amx_bf16; nullptr where it is not set. For tests of what the CPU has not.
+// one of emu16, emu_avx512_bf16, emu_amx_bf16; nullptr where it is not set. An Error in the product.
 const char* emulated_level();
 
 // "AMD EPYC ..." from cpuid; empty where unknown.

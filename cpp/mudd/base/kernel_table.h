@@ -7,11 +7,22 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/isa.h"
+#include "mudd/base/test_build.h"
+
+// How the rows of a level are declared: emulations are in the testing build alone.
+#define MUDD_ROW_portable
+#define MUDD_ROW_avx2
+#define MUDD_ROW_avx512
+#define MUDD_ROW_avx512_bf16
+#define MUDD_ROW_amx_bf16
+#define MUDD_ROW_emu16 MUDD_TEST_BUILD
+#define MUDD_ROW_emu_avx512_bf16 MUDD_TEST_BUILD
+#define MUDD_ROW_emu_amx_bf16 MUDD_TEST_BUILD
 
 namespace mudd {
 
 // One row: a struct of function pointers K built for one level.
-// "emu16" rows are the 16-lane emulation of the AVX-512 code: built for the baseline, only for tests.
+// "emu16" rows are the 16-lane emulation of the AVX-512 code: built for the baseline, null in the product.
 template <class K>
 struct KernelRow {
   const char* name;   // rms_norm_f32

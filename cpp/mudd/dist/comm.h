@@ -5,11 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include "mudd/dist/transport.h"
 
 namespace mudd::dist {
 
@@ -30,7 +33,7 @@ class PeerLeftError : public PeerError {
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
 constexpr int kPhases = 10;
 const char* name_of(Phase phase);
-// For tests: kills the process when it enters a phase for the n-th time, if MUDD_KILL_AT=phase_<name>[:n] says so.
+// A kill point of the testing build: phase_<name>.
 void reached(Phase phase);
 // The phase of a name; Error if there is none.
 Phase parse_phase(const std::string& name);
@@ -76,7 +79,8 @@ struct CommOptions {
   int64_t chunk_bytes = 1 << 30;  // largest message
   std::string facts;              // processes: lines "name=value", equal on all ranks, or the job does not start
   double join_timeout = 60;       // processes: seconds until all ranks must have joined
-  double late = 0;  // thread ranks: seconds that a message takes, its place filled with NaN meanwhile
+  // Thread ranks: makes what each rank's transport is wrapped in; for tests.
+  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap;
 };
 
 class Comm {

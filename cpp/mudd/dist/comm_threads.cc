@@ -44,8 +44,8 @@ struct Job {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<Job> job, int rank, double late)
-      : job_(std::move(job)), rank_(rank), node_size_(job_->node_size), late_(late) {}
+  ThreadTransport(std::shared_ptr<Job> job, int rank)
+      : job_(std::move(job)), rank_(rank), node_size_(job_->node_size) {}
 
   Place open() override {
     Place place;
@@ -72,8 +72,6 @@ class ThreadTransport final : public Transport {
     open.bytes = bytes;
     open.key = {from, rank_, tag};
     open.other = from;
-    if (late_ > 0 && bytes > 0) std::memset(data, 0xff, static_cast<size_t>(bytes));
-    open.from = std::chrono::steady_clock::now() + std::chrono::duration<double>(late_);
     return keep(std::move(open));
   }
 
@@ -142,7 +140,6 @@ class ThreadTransport final : public Transport {
     int64_t bytes = 0;
     std::tuple<int, int, int> key;
     int other = 0;  // the rank at the other end
-    std::chrono::time_point<std::chrono::steady_clock, std::chrono::duration<double>> from;  // when it may arrive
   };
 
   Request keep(Open open) {
@@ -163,7 +160,6 @@ class ThreadTransport final : public Transport {
   }
 
   bool receive(Request request, const Open& open) {
-    if (late_ > 0 && std::chrono::steady_clock::now() < open.from) return false;
     for (const auto& [earlier, other] : open_) {
       if (earlier == request) break;
       if (!other.taken && other.key == open.key) return false;  // messages arrive in order
@@ -185,7 +181,6 @@ class ThreadTransport final : public Transport {
 
   std::shared_ptr<Job> job_;
   int rank_, node_size_;
-  double late_;
   std::map<Request, Open> open_;
   Request last_ = 0;
   int64_t made_ = 0;
@@ -214,7 +209,8 @@ std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const 
   WindowMemory board;
   for (int r = 0; r < world; ++r) {
     if (r % node_size == 0) board = board_of(node_size);
-    auto transport = std::make_unique<ThreadTransport>(job, r, options.late);
+    std::unique_ptr<Transport> transport = std::make_unique<ThreadTransport>(job, r);
+    if (options.wrap) transport = options.wrap(std::move(transport));
     const Place place = transport->open();
     ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, board));
   }

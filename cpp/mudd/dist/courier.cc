@@ -39,7 +39,7 @@ Courier::~Courier() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  news_.notify_one();
+  bring_news();
   thread_.join();
 }
 
@@ -49,7 +49,7 @@ std::shared_ptr<Courier::Ticket> Courier::post(Task task, Turn turn) {
     const std::lock_guard lock(mutex_);
     posted_.push_back({std::move(task), turn, ticket});
   }
-  news_.notify_one();
+  bring_news();
   return ticket;
 }
 
@@ -60,18 +60,30 @@ void Courier::abort(int code, const std::string& message) {
     abort_code_ = code;
     abort_message_ = message;
   }
+  bring_news();
+}
+
+// An atomic's wait instead of a condition variable: libstdc++ of GCC 12 gave the latter a symbol that the wheel's
+// manylinux_2_34 lacks.
+void Courier::bring_news() {
+  news_.fetch_add(1, std::memory_order_release);
   news_.notify_one();
 }
 
 // Sleeps while there is nothing to do; false when the thread shall end.
 bool Courier::take_new(std::vector<Job>& jobs) {
-  std::unique_lock lock(mutex_);
-  news_.wait(lock, [&] { return stop_ || aborting_ || !posted_.empty() || !jobs.empty(); });
-  if (stop_) return false;
-  if (std::exchange(aborting_, false)) transport_.abort(abort_code_, abort_message_);
-  std::move(posted_.begin(), posted_.end(), std::back_inserter(jobs));
-  posted_.clear();
-  return true;
+  while (true) {
+    const int seen = news_.load(std::memory_order_acquire);
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return false;
+      if (std::exchange(aborting_, false)) transport_.abort(abort_code_, abort_message_);
+      std::move(posted_.begin(), posted_.end(), std::back_inserter(jobs));
+      posted_.clear();
+    }
+    if (!jobs.empty()) return true;
+    news_.wait(seen, std::memory_order_acquire);
+  }
 }
 
 // Calls every task once that has its turn; whether one of them ended.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -54,12 +53,13 @@ class Courier {
     std::shared_ptr<Ticket> ticket;
   };
   void run();
+  void bring_news();
   bool take_new(std::vector<Job>& jobs);
   static bool advance(std::vector<Job>& jobs);
 
   Transport& transport_;
   std::mutex mutex_;
-  std::condition_variable news_;
+  std::atomic<int> news_{0};  // counts what post(), abort() and the destructor bring; the thread waits on it
   std::vector<Job> posted_;
   bool stop_ = false, aborting_ = false;
   int abort_code_ = 0;

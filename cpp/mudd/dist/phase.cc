@@ -1,11 +1,7 @@
-#include <signal.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
+#include <string>
 
 #include "mudd/base/check.h"
+#include "mudd/base/test_build.h"
 #include "mudd/dist/comm.h"
 
 namespace mudd::dist {
@@ -14,29 +10,10 @@ namespace {
 constexpr const char* kNames[kPhases] = {"idle",    "data",   "forward", "backward", "reduce",
                                          "verdict", "update", "gather",  "save",     "evaluate"};
 
-struct KillPoint {
-  KillPoint() {
-    const char* asked = std::getenv("MUDD_KILL_AT");
-    const std::string text = asked == nullptr ? "" : asked;
-    if (!text.starts_with(kPrefix)) return;
-    const size_t colon = text.find(':');
-    name = text.substr(kPrefix.size(), colon == std::string::npos ? colon : colon - kPrefix.size());
-    if (colon != std::string::npos) passages_left = std::strtol(text.c_str() + colon + 1, nullptr, 10);
-  }
-
-  static constexpr std::string_view kPrefix = "phase_";
-  std::string name;
-  std::atomic<long> passages_left{1};
-};
-
 }  // namespace
 
 void reached(Phase phase) {
-  static KillPoint point;
-  if (point.name.empty() || point.name != name_of(phase) || --point.passages_left != 0) return;
-  std::fprintf(stderr, "MUDD_KILL_AT: killed at phase_%s\n", point.name.c_str());
-  ::kill(::getpid(), SIGKILL);
-  ::pause();
+  if (testing::linked()) testing::reach(std::string("phase_") + name_of(phase));
 }
 
 const char* name_of(Phase phase) { return kNames[static_cast<int>(phase)]; }

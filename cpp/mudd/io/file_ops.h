@@ -1,6 +1,6 @@
 // The one entry point to the file system for everything that must survive a crash. Checkpoints, caches and the
 // files around them call FileOps and nothing else, so a test can fail, shorten or record any single call
-// (fault_files.h) and replay what a power cut would have left behind.
+// (testing/fault_files.h) and replay what a power cut would have left behind.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,7 @@ class FileOps {
   virtual std::uint64_t free_space(const std::string& path) = 0;    // bytes this user may still write
   virtual bool try_lock(int fd) = 0;  // exclusive, does not wait, dies with the process; false: held elsewhere
 
-  // Called by the writers at named instants of a save. The POSIX one kills the process with SIGKILL where
-  // the environment says MUDD_KILL_AT=<point>[:n] (n-th passage, from 1); the kill tests need exact instants.
+  // Called by the writers at named instants of a save: kill points of the testing build (base/test_build.h).
   virtual void reached(std::string_view point) = 0;
 };
 

@@ -1,4 +1,4 @@
-// FileOps over the system's calls, and the kill points of the tests.
+// FileOps over the system's calls.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 
+#include "mudd/base/test_build.h"
 #include "mudd/io/file_ops.h"
 
 namespace mudd::io {
@@ -169,30 +170,8 @@ class PosixFiles final : public FileOps {
   }
 
   void reached(std::string_view point) override {
-    std::call_once(parsed_, [this] { parse_kill_point(); });
-    if (kill_point_.empty() || point != kill_point_) return;
-    if (--passages_left_ == 0) {
-      std::fprintf(stderr, "MUDD_KILL_AT: killed at %s\n", kill_point_.c_str());
-      ::kill(::getpid(), SIGKILL);
-      ::pause();
-    }
+    if (testing::linked()) testing::reach(point);
   }
-
- private:
-  void parse_kill_point() {
-    const char* text = std::getenv("MUDD_KILL_AT");
-    if (text == nullptr) return;
-    kill_point_ = text;
-    const std::size_t colon = kill_point_.find(':');
-    if (colon != std::string::npos) {
-      passages_left_ = std::strtol(kill_point_.c_str() + colon + 1, nullptr, 10);
-      kill_point_.resize(colon);
-    }
-  }
-
-  std::once_flag parsed_;
-  std::string kill_point_;
-  long passages_left_ = 1;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 
 # Environment that changes what a run does; echoed when it starts.
-# MUDD_EMULATE and MUDD_KILL_AT are for tests: docs/running.md, docs/checkpoints.md.
+# MUDD_EMULATE and MUDD_KILL_AT are for the testing build: docs/running.md, docs/checkpoints.md.
 ENVIRONMENT = (
     "MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
     "GOMP_CPU_AFFINITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
@@ -105,8 +105,8 @@ def require_address_space() -> None:
 
 
 def require_levels() -> None:
-    """UserError for a value of MUDD_MAX_ISA or MUDD_EMULATE that is no level."""
-    if not os.environ.keys() & {"MUDD_MAX_ISA", "MUDD_EMULATE"}:
+    """UserError for a MUDD_MAX_ISA or MUDD_EMULATE that is no level, and for variables of the testing build."""
+    if not os.environ.keys() & {"MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT"}:
         return
     from mudd_core import _core
 

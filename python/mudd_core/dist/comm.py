@@ -99,14 +99,12 @@ def threads(
     debug: bool = False,
     hang_timeout: float = 0.0,
     longest_message: int = LONGEST_MESSAGE,
-    late: float = 0.0,
 ) -> list[Comm]:
     """Ranks as threads of this process, `node_size` of them a node (all by default); each Comm is one thread's.
 
-    hang_timeout: seconds without a sign of life until all waiting ranks get PeerError; 0: never. late: for tests,
-    seconds that a message takes at least; until it comes, the memory it goes to is NaN.
+    hang_timeout: seconds without a sign of life until all waiting ranks get PeerError; 0: never.
     """
-    cores = _core.thread_ranks(world, node_size or world, debug, hang_timeout, longest_message, late)
+    cores = _core.thread_ranks(world, node_size or world, debug, hang_timeout, longest_message)
     return [Comm(core, debug) for core in cores]
 
 

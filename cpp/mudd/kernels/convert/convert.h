@@ -19,9 +19,9 @@ struct ConvertKernels {
   void (*narrow_half)(int64_t n, const float* x, f16* y);
 };
 
-#define MUDD_KERNEL(name, level)    \
-  namespace level {                 \
-  extern const ConvertKernels name; \
+#define MUDD_KERNEL(name, level)                     \
+  namespace level {                                  \
+  MUDD_ROW_##level extern const ConvertKernels name; \
   }
 #include "mudd/kernels/convert/kernels.inc"
 #undef MUDD_KERNEL

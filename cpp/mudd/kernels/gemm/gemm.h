@@ -122,9 +122,9 @@ struct GemmKernels {
 };
 
 // gemm_f32 and gemm_bf16, a row per level: those of compute type f32, and of bf16.
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const GemmKernels name; \
+#define MUDD_KERNEL(name, level)                  \
+  namespace level {                               \
+  MUDD_ROW_##level extern const GemmKernels name; \
   }
 #include "mudd/kernels/gemm/kernels.inc"
 #include "mudd/kernels/gemm/kernels_bf16.inc"

@@ -26,15 +26,15 @@ struct UnitKernels {
 constexpr float kPeakFactor = 0.5f;
 constexpr float kPeakPair = 0x1.007ep-1f;  // the word of two bf16 numbers of kPeakFactor
 
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const PeakKernels name; \
+#define MUDD_KERNEL(name, level)                  \
+  namespace level {                               \
+  MUDD_ROW_##level extern const PeakKernels name; \
   }
 #include "mudd/kernels/peak/kernels.inc"
 #undef MUDD_KERNEL
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const UnitKernels name; \
+#define MUDD_KERNEL(name, level)                  \
+  namespace level {                               \
+  MUDD_ROW_##level extern const UnitKernels name; \
   }
 #include "mudd/kernels/peak/kernels_bf16.inc"
 #undef MUDD_KERNEL

@@ -22,9 +22,9 @@ struct ActivationKernels {
               const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
 };
 
-#define MUDD_KERNEL(name, level)       \
-  namespace level {                    \
-  extern const ActivationKernels name; \
+#define MUDD_KERNEL(name, level)                        \
+  namespace level {                                     \
+  MUDD_ROW_##level extern const ActivationKernels name; \
   }
 #include "mudd/ops/activation/kernels.inc"
 #undef MUDD_KERNEL

@@ -17,9 +17,9 @@ struct AddKernels {
               int64_t b_stride, float* y, int64_t y_stride);
 };
 
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const AddKernels name;  \
+#define MUDD_KERNEL(name, level)                 \
+  namespace level {                              \
+  MUDD_ROW_##level extern const AddKernels name; \
   }
 #include "mudd/ops/add/kernels.inc"
 #undef MUDD_KERNEL

@@ -101,9 +101,9 @@ struct AttentionKernels {
   void (*bwd)(const AttentionSlice& slice, const AttentionGrad& grad, float* scratch);
 };
 
-#define MUDD_KERNEL(name, level)      \
-  namespace level {                   \
-  extern const AttentionKernels name; \
+#define MUDD_KERNEL(name, level)                       \
+  namespace level {                                    \
+  MUDD_ROW_##level extern const AttentionKernels name; \
   }
 #include "mudd/ops/attention/kernels.inc"
 #include "mudd/ops/attention/kernels_bf16.inc"

@@ -44,9 +44,9 @@ struct CrossEntropyKernels {
               float weight, RowSoftmax* stats);
 };
 
-#define MUDD_KERNEL(name, level)         \
-  namespace level {                      \
-  extern const CrossEntropyKernels name; \
+#define MUDD_KERNEL(name, level)                          \
+  namespace level {                                       \
+  MUDD_ROW_##level extern const CrossEntropyKernels name; \
   }
 #include "mudd/ops/cross_entropy/kernels.inc"
 #undef MUDD_KERNEL

@@ -74,9 +74,9 @@ struct DepthMixKernels {
                     const float* scale, float* dhidden, float* hidden, float* dscaled);
 };
 
-#define MUDD_KERNEL(name, level)     \
-  namespace level {                  \
-  extern const DepthMixKernels name; \
+#define MUDD_KERNEL(name, level)                      \
+  namespace level {                                   \
+  MUDD_ROW_##level extern const DepthMixKernels name; \
   }
 #include "mudd/ops/depth_mix/kernels.inc"
 #undef MUDD_KERNEL

@@ -30,9 +30,9 @@ struct DropoutKernels {
   void (*apply)(const Dropout& draws, const DropoutRows& rows);
 };
 
-#define MUDD_KERNEL(name, level)    \
-  namespace level {                 \
-  extern const DropoutKernels name; \
+#define MUDD_KERNEL(name, level)                     \
+  namespace level {                                  \
+  MUDD_ROW_##level extern const DropoutKernels name; \
   }
 #include "mudd/ops/dropout/kernels.inc"
 #undef MUDD_KERNEL

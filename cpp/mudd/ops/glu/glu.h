@@ -31,9 +31,9 @@ struct GluKernels {
               GluGradient dup);
 };
 
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const GluKernels name;  \
+#define MUDD_KERNEL(name, level)                 \
+  namespace level {                              \
+  MUDD_ROW_##level extern const GluKernels name; \
   }
 #include "mudd/ops/glu/kernels.inc"
 #undef MUDD_KERNEL

@@ -44,9 +44,9 @@ struct GroupedGemmKernels {
   void (*combine)(int64_t width, const float* base, const float* const* rows, int64_t count, float* out);
 };
 
-#define MUDD_KERNEL(name, level)        \
-  namespace level {                     \
-  extern const GroupedGemmKernels name; \
+#define MUDD_KERNEL(name, level)                         \
+  namespace level {                                      \
+  MUDD_ROW_##level extern const GroupedGemmKernels name; \
   }
 #include "mudd/ops/grouped_gemm/kernels.inc"
 #undef MUDD_KERNEL

@@ -31,9 +31,9 @@ struct LayerNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain, float* dbias);
 };
 
-#define MUDD_KERNEL(name, level)      \
-  namespace level {                   \
-  extern const LayerNormKernels name; \
+#define MUDD_KERNEL(name, level)                       \
+  namespace level {                                    \
+  MUDD_ROW_##level extern const LayerNormKernels name; \
   }
 #include "mudd/ops/layer_norm/kernels.inc"
 #undef MUDD_KERNEL

@@ -27,9 +27,9 @@ struct LinearKernels {
   void (*remake)(int64_t n, Activation activation, const float* pre, float* y, float* slope);
 };
 
-#define MUDD_KERNEL(name, level)   \
-  namespace level {                \
-  extern const LinearKernels name; \
+#define MUDD_KERNEL(name, level)                    \
+  namespace level {                                 \
+  MUDD_ROW_##level extern const LinearKernels name; \
   }
 #include "mudd/ops/linear/kernels.inc"
 #undef MUDD_KERNEL

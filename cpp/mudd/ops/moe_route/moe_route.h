@@ -61,9 +61,9 @@ struct MoeRouteKernels {
   void (*balance)(int64_t experts, const float* p, const float* G, float z_slope, float* dz);
 };
 
-#define MUDD_KERNEL(name, level)     \
-  namespace level {                  \
-  extern const MoeRouteKernels name; \
+#define MUDD_KERNEL(name, level)                      \
+  namespace level {                                   \
+  MUDD_ROW_##level extern const MoeRouteKernels name; \
   }
 #include "mudd/ops/moe_route/kernels.inc"
 #undef MUDD_KERNEL

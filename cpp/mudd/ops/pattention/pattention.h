@@ -51,9 +51,9 @@ struct PattentionKernels {
   void (*sum_rows)(int64_t rows, int64_t width, const float* x, int64_t stride, const float* factors, float* sum);
 };
 
-#define MUDD_KERNEL(name, level)       \
-  namespace level {                    \
-  extern const PattentionKernels name; \
+#define MUDD_KERNEL(name, level)                        \
+  namespace level {                                     \
+  MUDD_ROW_##level extern const PattentionKernels name; \
   }
 #include "mudd/ops/pattention/kernels.inc"
 #undef MUDD_KERNEL

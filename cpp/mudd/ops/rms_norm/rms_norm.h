@@ -27,9 +27,9 @@ struct RmsNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain);
 };
 
-#define MUDD_KERNEL(name, level)    \
-  namespace level {                 \
-  extern const RmsNormKernels name; \
+#define MUDD_KERNEL(name, level)                     \
+  namespace level {                                  \
+  MUDD_ROW_##level extern const RmsNormKernels name; \
   }
 #include "mudd/ops/rms_norm/kernels.inc"
 #undef MUDD_KERNEL

@@ -36,9 +36,9 @@ struct RopeKernels {
   void (*rotate)(const RopeBlock& block);
 };
 
-#define MUDD_KERNEL(name, level) \
-  namespace level {              \
-  extern const RopeKernels name; \
+#define MUDD_KERNEL(name, level)                  \
+  namespace level {                               \
+  MUDD_ROW_##level extern const RopeKernels name; \
   }
 #include "mudd/ops/rope/kernels.inc"
 #undef MUDD_KERNEL

@@ -24,9 +24,9 @@
 
 namespace mudd {
 
-#define MUDD_KERNEL(name, level)   \
-  namespace level {                \
-  extern const UpdateKernels name; \
+#define MUDD_KERNEL(name, level)                    \
+  namespace level {                                 \
+  MUDD_ROW_##level extern const UpdateKernels name; \
   }
 #include "mudd/optim/adamw/kernels.inc"
 #undef MUDD_KERNEL

@@ -1,4 +1,4 @@
-#include "mudd/dist/record.h"
+#include "testing/record.h"
 
 #include <algorithm>
 #include <string>

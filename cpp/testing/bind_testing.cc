@@ -1,11 +1,13 @@
-// File operations that tests put in the place of the system's.
+// The module _core.testing of the testing build: faults that tests plant.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <memory>
 
 #include "bind/class.h"
-#include "mudd/io/fault_files.h"
+#include "mudd/dist/comm_threads.h"
+#include "testing/fault_files.h"
+#include "testing/late_transport.h"
 
 namespace py = pybind11;
 
@@ -24,9 +26,9 @@ py::list log_of(const FaultFiles& faults) {
 
 }  // namespace
 
-void bind_faults(py::module_& m) {
-  mudd::bind::Class<FaultFiles>(m, "FaultFiles",
-                                "For tests: records file calls and fails, stops or shortens the n-th one.")
+void bind_testing(py::module_& core) {
+  py::module_ m = core.def_submodule("testing", "Faults that tests plant; not in the product.");
+  mudd::bind::Class<FaultFiles>(m, "FaultFiles", "Records file calls and fails, stops or shortens the n-th one.")
       .def(py::init([] { return std::make_unique<FaultFiles>(mudd::io::posix_files()); }))
       .def("fail_at", &FaultFiles::fail_at, py::arg("nth"), py::arg("code"))
       .def("stop_at", &FaultFiles::stop_at, py::arg("nth"))
@@ -40,5 +42,15 @@ void bind_faults(py::module_& m) {
   // The caller keeps the object alive until it has put None back.
   m.def(
       "use_files", [](FaultFiles* faults) { mudd::io::set_files(faults); }, py::arg("faults").none(true),
-      "For tests: all later file calls go through `faults`; None restores the system's.");
+      "All later file calls go through `faults`; None restores the system's.");
+  m.def(
+      "late_thread_ranks",
+      [](int world, int node_size, int64_t chunk_bytes, double seconds) {
+        mudd::dist::CommOptions options;
+        options.chunk_bytes = chunk_bytes;
+        options.wrap = [seconds](auto transport) { return mudd::dist::make_late(std::move(transport), seconds); };
+        return mudd::dist::thread_ranks(world, node_size, options);
+      },
+      py::arg("world"), py::arg("node_size"), py::arg("chunk_bytes"), py::arg("seconds"),
+      "Ranks as threads, whose messages are late and whose memory is NaN until then.");
 }

@@ -1,4 +1,4 @@
-#include "mudd/io/fault_files.h"
+#include "testing/fault_files.h"
 
 #include <algorithm>
 #include <cerrno>
