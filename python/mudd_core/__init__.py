@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
+def _openmp_library() -> str:
+    """The OpenMP runtime that `_core` uses: the copy inside a wheel, by its path, or the system's."""
+    wheel = os.path.join(os.path.dirname(os.path.dirname(__file__)), "mudd_core.libs")
+    found = [name for name in os.listdir(wheel) if name.startswith("libgomp")] if os.path.isdir(wheel) else []
+    return os.path.join(wheel, found[0]) if found else "libgomp.so.1"
+
+
 def _load_openmp() -> None:
     """Load OpenMP's runtime with a short wait before idle threads sleep, unless the environment says how to wait.
 
@@ -47,7 +54,7 @@ def _load_openmp() -> None:
         launcher = unbound()
     os.environ["GOMP_SPINCOUNT"] = "2000"
     with contextlib.suppress(OSError), launcher:  # OSError: a build with another runtime
-        ctypes.CDLL("libgomp.so.1")
+        ctypes.CDLL(_openmp_library())
     del os.environ["GOMP_SPINCOUNT"]
 
 

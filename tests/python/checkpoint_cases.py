@@ -42,7 +42,9 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
     )
 
 
-_USED: list[_core.testing.FaultFiles] = []  # kept: files that were opened through one may be closed after its test
+_USED: list[
+    _core.testing.FaultFiles
+] = []  # kept: files that were opened through one may be closed after its test
 
 
 @contextmanager

@@ -54,6 +54,12 @@ def test_threads_are_compared_with_the_cores(monkeypatch: pytest.MonkeyPatch) ->
     assert "3 threads share 2 usable cores" in text and "train.threads=2" in text
 
 
+def test_a_cpu_without_avx2_is_named() -> None:
+    (text,) = start_warnings.of_level("portable", "x86_64")
+    assert text.startswith("[isa] this CPU lacks AVX2") and "\n" not in text
+    assert start_warnings.of_level("avx2", "x86_64") == start_warnings.of_level("portable", "aarch64") == []
+
+
 def test_the_quota_of_a_control_group_counts(tmp_path: Path) -> None:
     mine = len(os.sched_getaffinity(0))
     assert usable_cores(tmp_path, "0::/a/b\n") == mine

@@ -14,7 +14,15 @@ from mudd_core import _core
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "run"
 # A symbol of each part of cpp/testing, and of emulated levels.
-PARTS = ("emu16", "emu_avx512_bf16", "emu_amx_bf16", "FaultFiles", "testing::reach", "LateTransport", "RecordTransport")
+PARTS = (
+    "emu16",
+    "emu_avx512_bf16",
+    "emu_amx_bf16",
+    "FaultFiles",
+    "testing::reach",
+    "LateTransport",
+    "RecordTransport",
+)
 
 
 def symbols(folder: Path) -> str:
@@ -43,7 +51,9 @@ def test_the_tests_run_the_testing_build() -> None:
         ("MUDD_EMULATE=emu16", "MUDD_EMULATE=emu16: only the testing build has emulations"),
     ],
 )
-def test_the_product_refuses_variables_of_the_testing_build(tmp_path: Path, variable: str, words: str) -> None:
+def test_the_product_refuses_variables_of_the_testing_build(
+    tmp_path: Path, variable: str, words: str
+) -> None:
     name, value = variable.split("=")
     environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"} | {name: value}
     command = [sys.executable, str(ROOT / "launch.py"), "--config=tiny.py", f"--workdir={tmp_path / 'run'}"]

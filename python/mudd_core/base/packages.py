@@ -27,6 +27,29 @@ EXTRAS = {
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
+def in_checkout() -> bool:
+    """Whether this package runs from a checkout of its repository, not from a wheel."""
+    return (_CHECKOUT / "run").is_file() and (_CHECKOUT / "CMakeLists.txt").is_file()
+
+
+def pages() -> Path:
+    """The folder of the pages docs/*.md: the checkout's, or the copy in the wheel."""
+    return _CHECKOUT / "docs" if in_checkout() else Path(__file__).resolve().parents[1] / "docs"
+
+
+def build_with_mpi() -> str:
+    """How to get the module _mpi, which wheels lack, with the packages of Debian that it needs."""
+    from mudd_core import __version__
+
+    packages = "install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin)"
+    if in_checkout():
+        return f"{packages} and build again: ./run setup"
+    return (
+        f"a wheel has none: {packages}, then build from source: pip install mudd_core-{__version__}.tar.gz, or "
+        "./run setup in a checkout"
+    )
+
+
 def install_command(package: str) -> str:
     """The shell command that installs a package for the running Python: `./run setup EXTRA` in a checkout's .venv.
 

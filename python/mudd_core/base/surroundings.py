@@ -9,10 +9,11 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 
+# Variables that the testing build alone obeys: docs/running.md, docs/checkpoints.md.
+OF_TESTING = ("MUDD_EMULATE", "MUDD_KILL_AT")
 # Environment that changes what a run does; echoed when it starts.
-# MUDD_EMULATE and MUDD_KILL_AT are for the testing build: docs/running.md, docs/checkpoints.md.
 ENVIRONMENT = (
-    "MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
+    "MUDD_MAX_ISA", *OF_TESTING, "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
     "GOMP_CPU_AFFINITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
 )  # fmt: skip
 
@@ -106,7 +107,7 @@ def require_address_space() -> None:
 
 def require_levels() -> None:
     """UserError for a MUDD_MAX_ISA or MUDD_EMULATE that is no level, and for variables of the testing build."""
-    if not os.environ.keys() & {"MUDD_MAX_ISA", "MUDD_EMULATE", "MUDD_KILL_AT"}:
+    if not os.environ.keys() & {"MUDD_MAX_ISA", *OF_TESTING}:
         return
     from mudd_core import _core
 

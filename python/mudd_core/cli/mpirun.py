@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.surroundings import ENVIRONMENT
 from mudd_core.run.cores import usable_cores
 
-INSTALL = (
-    "[launch] --ranks: {what}. Install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin) and build again with "
-    "./run setup, or train in one process without --ranks"
-)
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
 # What a rank on another host must see as it is here.
 _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", *ENVIRONMENT)
@@ -145,14 +142,18 @@ def find_mpirun() -> str:
     """The mpirun of the library that _mpi is linked to, else the one on the path; UserError if there is none."""
     module = importlib.util.find_spec("mudd_core._mpi")
     if module is None or module.origin is None:
-        raise UserError(INSTALL.format(what="mudd_core was built without Open MPI"))
+        raise _unusable("mudd_core was built without Open MPI")
     library = _library_of(module.origin)
     beside = [] if library is None else [folder / "bin" / "mpirun" for folder in library.resolve().parents]
     on_path = shutil.which("mpirun")
     for candidate in [*beside, *([Path(on_path)] if on_path else [])]:
         if candidate.is_file() and "Open MPI" in _version(candidate):
             return str(candidate)
-    raise UserError(INSTALL.format(what="the mpirun of Open MPI was not found"))
+    raise _unusable("the mpirun of Open MPI was not found")
+
+
+def _unusable(what: str) -> UserError:
+    return UserError(f"[launch] --ranks: {what}; {build_with_mpi()}; or train in one process without --ranks")
 
 
 def _library_of(module: str) -> Path | None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from mudd_core import __version__, _core
+from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_value
 from mudd_core.dist import parent, siblings
@@ -52,8 +53,7 @@ def launched(
         from mudd_core import _mpi
     except ImportError as error:
         raise UserError(
-            f"[ranks] started by mpirun, but mudd_core has no Open MPI ({error}); "
-            "apt-get install libopenmpi-dev openmpi-bin, then ./run setup"
+            f"[ranks] started by mpirun, but mudd_core has no Open MPI ({error}); {build_with_mpi()}"
         ) from None
     transport = _mpi.transport(node == "rank", max(shared_bytes, _LEAST_SHARED))
     facts = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,7 @@ def assemble(
         validation_batches=lambda: (),
         warnings=(
             *filter(None, [memory_warning, disk_warning]),
+            *start_warnings.of_level(_core.detected_isa(), platform.machine()),
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),

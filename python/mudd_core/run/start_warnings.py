@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 MANY_EPOCHS = 4.0
 
 
+def of_level(detected: str, machine: str) -> list[str]:
+    """Return a warning where an x86-64 CPU lacks what the fast kernels need. machine: as platform.machine()."""
+    if detected != "portable" or machine != "x86_64":
+        return []
+    return [
+        "[isa] this CPU lacks AVX2, FMA or F16C: the portable kernels are used, which are about 10 times slower"
+    ]
+
+
 def of_threads(threads: int) -> list[str]:
     """Return a warning where there are more threads than cores."""
     cores = usable_cores()
