@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from mudd_core.tools.chart import Axis, Chart, Point
+from mudd_core.tools.chart import BOTTOM, HEIGHT, Axis, Chart, Point
 
 TRAIN, MEAN, VALID = "#b8c7e0", "#2457a6", "#c4472b"
 
@@ -46,21 +46,26 @@ def draw(folder: Path) -> str:
     chart = Chart(
         title(config, train, valid),
         Axis(0.0, losses[-1][0], "tokens seen (millions)"),
-        Axis(math.floor(min(seen) - 0.3), math.ceil(max(seen)), "loss (nats per token)"),
+        Axis(math.floor(min(seen)) - 1.0, math.ceil(max(seen)), "loss (nats per token)"),
     )
     chart.line(losses, TRAIN, 1.2)
     chart.line(running_mean(losses, 10), MEAN, 2.2)
-    chart.dots(checked, VALID, [f"{row['val_bits_per_byte']:.3f} bits per byte" for row in valid])
+    chart.dots(checked, VALID)
+    for row, (x, _) in zip(
+        valid, checked, strict=True
+    ):  # in the empty row above the axis, clear of the curves
+        anchor = "end" if row is valid[-1] else "middle"
+        words = f"{row['val_bits_per_byte']:.3f} bits per byte"
+        chart.text(chart.x(x), HEIGHT - BOTTOM - 10, words, anchor=anchor, color=VALID)
     for words, color in (("training batch", TRAIN), ("mean of ten rows", MEAN), ("held-out text", VALID)):
         chart.legend(words, color)
     return chart.finish()
 
 
 def title(config: dict[str, Any], train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> str:
-    """Name of the run, its time and its result."""
-    minutes = max(row["seconds"] for row in train) / 60
+    """Name of the run, its tokens and its result."""
     result = f", {valid[-1]['val_bits_per_byte']:.3f} bits per byte on held-out text" if valid else ""
-    return f"{config.get('name', 'run')}: {train[-1]['step']} steps in {minutes:.1f} minutes{result}"
+    return f"{config.get('name', 'run')}: {train[-1]['step']:,} steps, {train[-1]['tokens'] / 1e6:.1f} million tokens{result}"
 
 
 def main() -> None:

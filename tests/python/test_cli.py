@@ -344,7 +344,10 @@ mudd_core.load_config; print(any(m.partition(".")[0] != "mudd_core" for m in loa
 
 
 def test_importing_reads_two_files_of_ours_and_no_other_package() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    product = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, env=product
+    )
     assert done.stdout.splitlines() == [
         "mudd_core mudd_core.cli",
         "mudd_core mudd_core._core mudd_core.cli",

@@ -39,14 +39,12 @@ def pages() -> Path:
 
 def build_with_mpi() -> str:
     """How to get the module _mpi, which wheels lack, with the packages of Debian that it needs."""
-    from mudd_core import __version__
-
     packages = "install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin)"
     if in_checkout():
         return f"{packages} and build again: ./run setup"
     return (
-        f"a wheel has none: {packages}, then build from source: pip install mudd_core-{__version__}.tar.gz, or "
-        "./run setup in a checkout"
+        f"a wheel has none: {packages}, then build from source: the sdist (pip install FILE.tar.gz) or a checkout "
+        "(./run setup)"
     )
 
 

@@ -106,9 +106,8 @@ def main_help() -> str:
         folded(
             "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
             "is Python code and runs with your rights; one that ends in .json runs nothing. Environment: "
-            f"{', '.join(name for name in ENVIRONMENT if name not in OF_TESTING)}."
+            f"{', '.join(name for name in ENVIRONMENT if name not in OF_TESTING)}. Pages: {pages()}."
         ),
-        f"The pages docs/*.md are in {pages()}",
     ]
     return "\n".join(lines)
 
