@@ -65,7 +65,8 @@ def draw(folder: Path) -> str:
 def title(config: dict[str, Any], train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> str:
     """Name of the run, its tokens and its result."""
     result = f", {valid[-1]['val_bits_per_byte']:.3f} bits per byte on held-out text" if valid else ""
-    return f"{config.get('name', 'run')}: {train[-1]['step']:,} steps, {train[-1]['tokens'] / 1e6:.1f} million tokens{result}"
+    read = f"{train[-1]['step']:,} steps, {train[-1]['tokens'] / 1e6:.1f} million tokens"
+    return f"{config.get('name', 'run')}: {read}{result}"
 
 
 def main() -> None:

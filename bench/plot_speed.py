@@ -41,7 +41,8 @@ def draw(kept: Row, shape: str, units: str) -> str:
         f"Tokens/s of whole training steps, {shape} parameters, {kept['cpu']}, {kept['cores']} cores, {units}"
     )
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="13">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="12" y="24" font-size="16" fill="{INK}">{escape(title)}</text>',
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+
+import mudd_core
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "run"
@@ -182,3 +185,76 @@ def test_a_read_only_checkout_builds(tmp_path: Path) -> None:
     assert "mudd_core/__init__.py" in names and not [name for name in names if name.endswith(".so")]
     assert snapshot(checkout) == before
     assert not (checkout / "build").exists()
+
+
+MAPPED = """
+import mudd_core as mc
+mc.num_threads()
+print(*sorted({line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line}))
+"""
+
+
+def test_the_openmp_runtime_inside_a_wheel_is_loaded_by_its_path(bare: Path, tmp_path: Path) -> None:
+    """A stand-in for what auditwheel grafts: a copy of the library beside the package."""
+    (package,) = bare.glob("lib/python*/site-packages/mudd_core")
+    system = next(
+        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libgomp.so" in line
+    )
+    grafted = package.parent / "mudd_core.libs" / "libgomp-0a1b2c.so.1.0.0"
+    grafted.parent.mkdir()
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "GOMP", "OMP"))
+    }
+    try:
+        shutil.copy(system, grafted)
+        done = subprocess.run(
+            [str(bare / "bin" / "python"), "-c", MAPPED],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(grafted.parent)
+    assert str(grafted) in done.stdout.split()
+
+
+def test_one_version_string(wheel: Path) -> None:
+    version = mudd_core.__version__
+    assert wheel.name.split("-")[1] == version
+    cache = (TREE / "CMakeCache.txt").read_text()
+    assert f"CMAKE_PROJECT_VERSION:STATIC={version}\n" in cache
+    assert version not in (ROOT / "pyproject.toml").read_text()
+
+
+def test_pages_that_messages_name_are_in_the_wheel(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    found = {
+        page
+        for file in (ROOT / "python" / "mudd_core").rglob("*.py")
+        for page in re.findall(r"docs/[\w/-]+\.md", file.read_text())
+    }
+    assert len(found) > 5 and {f"mudd_core/{page}" for page in found} <= names
+
+
+def test_an_installed_package_says_how_to_get_open_mpi_and_where_its_pages_are(
+    bare: Path, tmp_path: Path
+) -> None:
+    (package,) = bare.glob("lib/python*/site-packages/mudd_core")
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+
+    def output(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(bare / "bin" / "mudd"), *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert str(package / "docs") in output("--help").stdout
+    module = next(package.glob("_mpi.*.so"), None)
+    hidden = None if module is None else module.rename(module.with_suffix(".hidden"))
+    try:
+        done = output("--config=tiny.py", "--ranks=2", "--workdir=run")
+    finally:
+        if module is not None and hidden is not None:
+            hidden.rename(module)
+    assert done.returncode == 2 and "a wheel has none" in done.stderr and "FILE.tar.gz" in done.stderr, (
+        done.stderr
+    )
+    assert not (tmp_path / "run").exists()

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 
 from mudd_core.base.packages import pages
-from mudd_core.base.surroundings import ENVIRONMENT, OF_TESTING, program
+from mudd_core.base.surroundings import program
 from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
@@ -105,9 +105,9 @@ def main_help() -> str:
         "",
         folded(
             "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
-            "is Python code and runs with your rights; one that ends in .json runs nothing. Environment: "
-            f"{', '.join(name for name in ENVIRONMENT if name not in OF_TESTING)}. Pages: {pages()}."
+            "is Python code and runs with your rights; one that ends in .json runs nothing."
         ),
+        f"Environment variables, data, formats and all else: {pages()}",
     ]
     return "\n".join(lines)
 
