@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mudd_core.config import Config
+from mudd_core.config import Config, MUDDFormerConfig
 from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
-from mudd_core.run.styles.muddformer import MuddformerStyle
+from mudd_core.run.styles.muddformer import EVERY, MuddformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 from mudd_core.run.styles.tokenformer import TokenFormerStyle
 
-__all__ = ["RunFacts", "Style", "reads_weights", "style_of"]
+__all__ = ["RunFacts", "Style", "reads_inside", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MuddformerStyle,
@@ -29,6 +29,13 @@ def reads_weights(config: Config, step: int) -> bool:
     """Whether the log of update `step` reads weights. All ranks ask, since all wait for those of other nodes then."""
     every = _class_of(config).weights_every
     return every > 0 and step % every == 0
+
+
+def reads_inside(config: Config, step: int) -> bool:
+    """Whether the log of update `step` has statistics of its forward pass. All ranks ask."""
+    if not isinstance(config.model, MUDDFormerConfig) or config.model.mix == "none":
+        return False
+    return config.log.weights and _class_of(config) is MuddformerStyle and step % EVERY == 0
 
 
 def _class_of(config: Config) -> type[Style]:

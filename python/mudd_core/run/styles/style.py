@@ -19,9 +19,9 @@ from mudd_core.run.records import BatchSums, StepRecord, Validation
 class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
 
-    documents: of training and validation, zeros where they are not known. inside: statistics of the model as it is now
-    on the first row of a step's batch, by tag; none for families without. fields: of the original program, by name, as
-    the command of this run decides them; empty without such a command.
+    documents: of training and validation, zeros where they are not known. inside: statistics of the forward pass of an
+    update, by tag; none for families without. fields: of the original program, by name, as the command of this run
+    decides them; empty without such a command.
     """
 
     config: Config
