@@ -112,6 +112,12 @@ def test_tags_and_objects_of_muddformers_program(tmp_path: Path) -> None:
         "current_learning_rate",
     }  # fmt: skip
     assert written["learning/train_batch_weights"] == 64.0
+    tokens, inner = 2 * 33, 256  # per device, of all records; wi_0, wi_1 and wo
+    layer = (
+        6 * tokens * inner * 16 + 2 * tokens * 16 * 6 * 8 + 4 * 2 * 33**2 * 2 * 8 + 2 * tokens * 16 * 2 * 8
+    )
+    flops = 3 * (2 * layer + 2 * tokens * 16 * 257)  # as the program counts them: without the connections
+    assert written["perf/per_device_tflops"] == pytest.approx(flops / 1e12)
     rate = written["perf/per_device_tflops_per_sec"] / written["perf/per_device_tflops"]
     assert written["perf/step_time_seconds"] == pytest.approx(rate)  # steps a second, as there
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from mudd_core.config import MixtralConfig, MUDDFormerConfig, TransformerPPConfig, mixture_of
+from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.keys.maxtext_weights import weight_names
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 from mudd_core.run.records import BatchSums, StepRecord, Validation
@@ -30,6 +32,14 @@ class MuddformerStyle(MaxTextStyle):
             f"TFLOP/s/device: {self.tflops() / seconds:.3f}, loss: {record.loss:.3f}, "
             f"aux_loss: {_aux_loss(record):.3f}, accuracy: {_accuracy(record):.4f}"
         )
+
+    def tflops(self) -> float:
+        """TFLOPs of an update on each rank, as the program counts them; our count for families that it lacks."""
+        config = self.facts.config
+        if not isinstance(config.model, TransformerPPConfig | MUDDFormerConfig | MixtralConfig):
+            return super().tflops()
+        flops = program_flops(config.model, config.train.seq_len + 1)
+        return flops * config.train.batch_size / 1e12 / self.facts.ranks
 
     def batch_validated(self, sums: BatchSums) -> list[str]:
         """The line of one batch of a validation."""
@@ -84,6 +94,19 @@ class MuddformerStyle(MaxTextStyle):
     def _name(self, ours: str) -> str:
         """Return the program's path of a parameter; ours where the program has no such parameter."""
         return self._names.get(ours, ours.replace(".", "/"))
+
+
+def program_flops(model: TransformerPPConfig | MUDDFormerConfig | MixtralConfig, length: int) -> float:
+    """Return the program's count for one sequence in training, where a record has `length` tokens.
+
+    It takes the mean inner width for every layer and all keys for every query, and leaves the connections out.
+    """
+    width, heads, inner = model.d_model, model.n_head * head_width(model), 3 * model.d_model * model.d_ff
+    keys, mixture = kv_heads(model) * head_width(model), mixture_of(model)
+    if mixture is not None:
+        inner = mixture.top_k * inner + width * mixture.n_expert
+    layer = 2 * (inner + width * (heads + 2 * keys) + heads * width) + 4 * length * heads
+    return 3.0 * length * (model.n_layer * layer + 2 * width * model.vocab_size)
 
 
 def _aux_loss(record: StepRecord) -> float:
