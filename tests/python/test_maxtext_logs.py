@@ -252,3 +252,16 @@ def test_a_run_of_our_own_style_keeps_its_log(tmp_path: Path, capsys: pytest.Cap
     assert (tmp_path / "m.jsonl").read_bytes() == (tmp_path / "run" / "metrics.jsonl").read_bytes()
     printed = capsys.readouterr().out
     assert "completed step" not in printed and "step 8: validation loss " in printed
+
+
+def test_ranks_write_the_statistics_of_the_whole_batch(tmp_path: Path) -> None:
+    write_records(tmp_path / "records")
+    run(muddformer("metrics_file=one.jsonl"), tmp_path, MUDD)
+    words = [word.replace("run_name=R", "run_name=S") for word in muddformer("metrics_file=two.jsonl")]
+    run(["--ranks=2", *words], tmp_path, MUDD)
+    one, two = (objects(tmp_path / name)[0] for name in ("one.jsonl", "two.jsonl"))
+    assert set(one) == set(two)
+    for name, value in one.items():
+        if name.startswith(("mudd/", "total_params/", "learning/")):
+            assert two[name] == pytest.approx(value, rel=1e-6), name
+    assert two["perf/per_device_tflops"] == pytest.approx(one["perf/per_device_tflops"] / 2)

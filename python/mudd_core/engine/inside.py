@@ -55,14 +55,15 @@ class Inside:
         for name, array in row.items():
             self._executor.set(name, np.ascontiguousarray(array, np.int32))
         self._executor.run()
-        return {place: _moments(self._value(place, number)) for place, number in self._values.items()}
+        return {place: self._moments(place, number) for place, number in self._values.items()}
 
-    def _value(self, place: str, number: int) -> Array:
+    def _moments(self, place: str, number: int) -> Moments:
         value = np.array(self._executor.get(number), np.float64)
         kind, layer = place.split("/")
-        if kind == _WEIGHTS:  # with the constant part, [1, T, C l] + [C l]
-            value += self._model.parameters[f"blocks.{int(layer)}.mix.bias"].reshape(-1)
-        return value
+        if kind == _OUTPUT:
+            return _power(value)
+        constant = self._model.parameters[f"blocks.{int(layer)}.mix.bias"].reshape(-1)
+        return _moments(value + constant)  # [1, T, C l] + [C l]
 
 
 def merged(parts: Iterable[Found]) -> Found:
@@ -92,6 +93,14 @@ def _moments(value: Array) -> Moments:
     squares = float(np.square(value - mean).sum())
     extremes = {"max": float(value.max()), "min": float(value.min())}
     return {"count": float(value.size), "mean": mean, "squares": squares, **extremes}
+
+
+def _power(value: Array) -> Moments:
+    """The moments about zero of values whose norm alone is asked for."""
+    flat = value.reshape(-1)
+    return {
+        "count": float(flat.size), "mean": 0.0, "squares": float(np.dot(flat, flat)), "max": 0.0, "min": 0.0
+    }  # fmt: skip
 
 
 def _both(one: Moments, other: Moments) -> Moments:
