@@ -152,8 +152,8 @@ class RunLog:
             tags = {name: value for name, value in style.scalars(record).items() if name not in written}
             if self._store is not None and tags:
                 self._store.add_to_board(record.step, tags)
-            if self._store is not None and (values := style.object(record)):
-                self._store.log_object(values)
+            if self._store is not None:
+                self._store.log_object(style.object(record))
             if logged and self._tracker is not None:
                 self._tracker.log(style.tracked(record), record.step)
         return logged
@@ -202,10 +202,10 @@ class RunLog:
         style = self._style
         if style is not None:
             self._say_all(style.validated(result))
-            if self._store is not None and (tags := style.eval_scalars(result)):
-                self._store.add_to_board(result.step, tags)
-            if self._store is not None and (line := style.result(result)):
-                self._store.log_result(line)
+            if self._store is not None:
+                if tags := style.eval_scalars(result):
+                    self._store.add_to_board(result.step, tags)
+                self._store.log_result(style.result(result))
             if self._tracker is not None:
                 self._tracker.log(style.eval_tracked(result), result.step)
             if not style.ours:

@@ -50,13 +50,13 @@ class MetricsFile:
             self._lines.append(row)
 
     def object(self, values: Mapping[str, float | str]) -> None:
-        """Append one object of the program, where the file has these."""
-        if self._lines is not None and self._of_program:
+        """Append one object of the program, where the file has these; an empty one is none."""
+        if values and self._lines is not None and self._of_program:
             self._lines.append(values)
 
     def result(self, line: str) -> None:
-        """Append one line of results.txt, where there is one."""
-        if self._results is not None:
+        """Append one line of results.txt, where there is one; an empty one is none."""
+        if line and self._results is not None:
             self._results.line(line.encode())
 
     def close(self) -> None:
