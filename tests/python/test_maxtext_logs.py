@@ -255,10 +255,16 @@ def test_a_run_of_our_own_style_keeps_its_log(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_ranks_write_the_statistics_of_the_whole_batch(tmp_path: Path) -> None:
+    """With the bits of a run that does not read them."""
     write_records(tmp_path / "records")
     run(muddformer("metrics_file=one.jsonl"), tmp_path, MUDD)
     words = [word.replace("run_name=R", "run_name=S") for word in muddformer("metrics_file=two.jsonl")]
     run(["--ranks=2", *words], tmp_path, MUDD)
+    plain = [word.replace("run_name=R", "run_name=P") for word in muddformer("record_internal_nn_metrics=0")]
+    run(plain, tmp_path, MUDD)
+    found = [json.loads((tmp_path / name / "summary.json").read_text()) for name in "RSP"]
+    assert len({summary["final_hash"] for summary in found}) == 1
+    assert not any(name.startswith("mudd/") for name in tags_of(tmp_path / "P" / "tensorboard"))
     one, two = (objects(tmp_path / name)[0] for name in ("one.jsonl", "two.jsonl"))
     assert set(one) == set(two)
     for name, value in one.items():
