@@ -181,6 +181,8 @@ def test_lines_of_tokenformers_program(tmp_path: Path) -> None:
 def test_tags_and_files_of_tokenformers_program(tmp_path: Path) -> None:
     """Every step, also where the run is stopped and resumed; metrics_file is a folder."""
     words = tokenformer(tmp_path, "metrics_file=logs")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "results.txt").write_text("a note of the user\n")
     run([*words, "train.stop_at=3"], tmp_path, TINY, code=75)
     assert len(objects(tmp_path / "logs" / "train_results.txt")) == 3
     with (tmp_path / "logs" / "train_results.txt").open("a") as file:  # of a process that was killed

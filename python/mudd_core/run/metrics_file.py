@@ -91,16 +91,16 @@ def _cut_back(path: Path, step: int, step_of: Callable[[bytes], float]) -> None:
 
 
 def _step_of_object(line: bytes) -> float:
-    """Return the step of an object; infinite for a line without one."""
+    """Return the step of an object; 0 for a line without one, which is kept."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        return float("inf")
+        return 0.0
     step = found.get("step") if isinstance(found, dict) else None
-    return float(step) if isinstance(step, int | float) else float("inf")
+    return float(step) if isinstance(step, int | float) else 0.0
 
 
 def _step_of_result(line: bytes) -> float:
-    """Return the step of a line of results.txt; infinite for another line."""
+    """Return the step of a line of results.txt; 0 for another line, which is kept."""
     found = _RESULT.match(line)
-    return float(found[1]) if found else float("inf")
+    return float(found[1]) if found else 0.0
