@@ -7,14 +7,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 import fake_runs
+from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import load_config
-from mudd_core.engine.inside import inside_of
+from mudd_core.graph.recording import Recorder, running
+from mudd_core.models import Batch, muddformer
 from mudd_core.run.metrics import Board
 from mudd_core.run.trainer import Trainer
 from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
@@ -116,31 +119,43 @@ def test_ours_says_nothing_more(tmp_path: Path) -> None:
     assert not [tag for tag in tags_of(tmp_path / "tensorboard") if not tag.startswith(("train/", "valid/"))]
 
 
-def test_weights_of_a_muddformer_are_logged_and_change_no_bit(tmp_path: Path, tiny_text: Path) -> None:
-    shape = ("model.n_layer=2", "train.seq_len=32")
-    words = [*shape, "train.batch_size=2", "train.steps=5", f"data.path={tiny_text}", "data.tokenizer=bytes",
-             f"data.cache_dir={tiny_text.parent / 'cache'}"]  # fmt: skip
+def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
+    tmp_path: Path, tiny_text: Path
+) -> None:
+    """Over the whole batch, with the weights before the update; they change no bit of the run."""
+    words = ["model.n_layer=2", "train.seq_len=32", "train.batch_size=4", "train.steps=5", f"data.path={tiny_text}",
+             "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}", "optim.lr=0.01"]  # fmt: skip
     hashes = []
-    for more in (["log.style=maxtext", "log.weights=true"], []):
-        with Trainer(
-            load_config("muddformer/tiny.py", [*words, *more]), tmp_path / str(len(more))
-        ) as trainer:
+    for name, more in (("logged", ["log.style=maxtext", "log.weights=true"]), ("plain", [])):
+        with Trainer(load_config("muddformer/tiny.py", [*words, *more]), tmp_path / name) as trainer:
             hashes.append(trainer.fit().final_hash)
-            reader = inside_of(trainer.model, 32)
-            assert reader is not None
-            found = reader.read(trainer.engine.batcher.arrays(8, 1)["inputs"])
-            watched = muddformer_weights(trainer.model, trainer.engine.batcher.arrays(8, 1)["inputs"])
     assert hashes[0] == hashes[1]
-    tags = tags_of(tmp_path / "2" / "tensorboard")
-    for name, value in found.items():
-        assert tags[name][5] == pytest.approx(value, rel=1e-6), name
-    assert sorted(name for name in found if "layer_output" in name) == [
-        f"mudd/layer_output/norm/layer_{layer:03d}" for layer in range(2)
-    ]
-    for layer, weights in watched.items():
-        assert found[f"mudd/dyn_dense_w/mean/layer_{layer:03d}"] == pytest.approx(
-            float(weights.mean()), rel=1e-5
-        )
-        assert found[f"mudd/dyn_dense_w/max/layer_{layer:03d}"] == pytest.approx(
-            float(weights.max()), rel=1e-6
-        )
+    tags = tags_of(tmp_path / "logged" / "tensorboard")
+    with Trainer(load_config("muddformer/tiny.py", [*words, "train.stop_at=4"]), None) as trainer:
+        trainer.fit()
+        inputs = trainer.engine.batcher.arrays(4 * 4, 4)["inputs"]
+        made, parameters = muddformer_weights(trainer.model, inputs), trainer.model.parameters
+        outputs = {layer: block_output(trainer.model, inputs, layer) for layer in range(2)}
+        for layer, dynamic in made.items():
+            weights = dynamic.reshape(*inputs.shape, -1) + parameters[f"blocks.{layer}.mix.bias"].reshape(-1)
+            want = {"max": weights.max(), "mean": weights.mean(), "min": weights.min(), "std": weights.std(),
+                    "norm": np.linalg.norm(weights)}  # fmt: skip
+            for name, value in want.items():
+                found = tags[f"mudd/dyn_dense_w/{name}/layer_{layer:03d}"]
+                assert found == {5: pytest.approx(float(value), rel=1e-5)}, (name, layer)
+            norm = float(np.linalg.norm(outputs[layer]))
+            assert tags[f"mudd/layer_output/norm/layer_{layer:03d}"] == {5: pytest.approx(norm, rel=1e-5)}
+    assert len(made) == 2
+
+
+def block_output(model: Any, inputs: Any, layer: int) -> Any:
+    """What a block gives, in the graph of a whole batch."""
+    recorder = Recorder(model.store, training=False, samples=len(inputs), shards=1)
+    recorder.sown = {}
+    with running(recorder):
+        hidden = muddformer.model(model.config, Batch(recorder.input("inputs", inputs.shape)), None)
+    number = recorder.sown[f"blocks.{layer}.out"].number
+    executor = _core.Executor(recorder.graph, model.store, losses=[], keep=sorted({number, hidden.h.number}))
+    executor.set("inputs", inputs)
+    executor.run()
+    return np.array(executor.get(number), np.float64)

@@ -44,7 +44,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     config, world = request.required_config(), ranks.world
     ranks.together(lambda: mesh_of(config, world))
     ranks.together(lambda: require_tracker(config.log))
-    ranks.together(lambda: require_metrics_file(config.log, request.workdir) if ranks.first else None)
+    ranks.together(lambda: require_metrics_file(config, request.workdir) if ranks.first else None)
     if world == 1 and (note := widen(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     if ranks.first:

@@ -27,7 +27,10 @@ class LogConfig:
         low=1,
         free=True,
     )
-    metrics_file: str = opt("", "a second file of metrics rows; empty = none", free=True)
+    metrics_file: str = opt(
+        "", "a second file of metrics rows; with style=maxtext the file or folder of that program; empty = none",
+        free=True,
+    )  # fmt: skip
     mllog: bool = opt(False, "write an MLPerf log", free=True)
     mllog_config: str = opt(
         "", "config file that the MLPerf log names; empty = the name of the run", free=True

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mudd_core.config.families import MUDDFormerConfig
-from mudd_core.interop.layout import Entry
+from mudd_core.config.keys.maxtext_weights import mixing_names
+from mudd_core.interop.layout import Entry, Index
 from mudd_core.interop.settings import LARGEST, Reader, sizes
 from mudd_core.interop.system import Shapes
 
@@ -15,7 +16,7 @@ _PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # the streams a kernel makes together
 # The host framework's names of the generator's activation -> ours; of equal ones the first is written.
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 _FIX = "dynamic_dense_fix_last_layer"
-_ALL = slice(None)
+_FIRST: dict[str, Index] = {"w2": (slice(None), 0), "bias": (0,)}  # the first stream of a tensor
 
 
 def connections(read: Reader, layers: int, shapes: Shapes) -> dict[str, Any]:
@@ -120,19 +121,12 @@ def expansion(model: MUDDFormerConfig) -> list[float]:
 
 def mixing(model: MUDDFormerConfig, *, fixed: bool) -> Iterator[Entry]:
     """The connections' parameters. fixed: as fixed_last says."""
-    if model.prenorm:
-        yield Entry("states.0.norm.gain", "decoder/mudd_prenorm/scale")
-    for layer in range(model.n_layer):
-        ours, theirs = f"blocks.{layer}.mix.", f"decoder/layers_{layer}/"
-        first = layer == model.n_layer - 1 and not fixed  # of the last layer's streams alone
-        yield Entry(f"{ours}w1", f"{theirs}dynamic_dense_conn1/kernel")
-        yield Entry(f"{ours}w2", f"{theirs}dynamic_dense_conn2/kernel", index=(_ALL, 0) if first else ())
-        yield Entry(f"{ours}bias", f"{theirs}dense_proj2.bias", index=(0,) if first else ())
-        if model.prenorm:
-            yield Entry(f"{ours}gain", f"{theirs}pre_dense_proj1_norm/scale")
-            yield Entry(f"states.{layer + 1}.norm.gain", f"decoder/mudd_prenorm_{layer}/scale")
-        if model.postnorm and not first:
-            yield Entry(f"{ours}post_gain", f"decoder/mudd_postnorm_{layer}/scale")
+    last = f"blocks.{model.n_layer - 1}.mix."
+    for ours, theirs in mixing_names(model):
+        if fixed or not ours.startswith(last):
+            yield Entry(ours, theirs)
+        elif not ours.endswith("post_gain"):  # of the last layer's streams the first alone
+            yield Entry(ours, theirs, index=_FIRST.get(ours.removeprefix(last), ()))
 
 
 def mixing_shapes(model: MUDDFormerConfig, *, fixed: bool) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,8 @@ reads the first of them, without the residual's norm; the others are dead: zero 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
+from mudd_core.config.keys.maxtext_weights import block_names
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
@@ -130,7 +132,7 @@ class MuddformerJax:
         if not model.tie_embeddings:
             entries.append(Entry("head", "decoder/logits_dense/kernel", axes=(1, 0)))
         for layer in range(model.n_layer):
-            entries += _block(model, layer)
+            entries += itertools.starmap(Entry, block_names(model, layer))
         if isinstance(model, MUDDFormerConfig) and model.mix != "none":
             entries += mixing(model, fixed=fixed_last(config))
         return as_they_lie(config, entries)
@@ -149,9 +151,9 @@ class MuddformerJax:
         for layer in range(model.n_layer):
             inner = mudd.ffn_width(layer) if mudd else model.d_ff
             heads = {"query": model.n_head, "key": kv_heads(model), "value": kv_heads(model)}
-            for entry in _block(model, layer):
-                part = entry.theirs.split("/")[-2]
-                shapes[entry.theirs] = {
+            for _, theirs in block_names(model, layer):
+                part = theirs.split("/")[-2]
+                shapes[theirs] = {
                     **{name: (model.d_model, count, width) for name, count in heads.items()},
                     "out": (model.n_head, width, model.d_model),
                     "wi_0": (model.d_model, inner),
@@ -257,18 +259,6 @@ def _refuse(model: MUDDFormerConfig) -> None:
             raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
     if model.mix == "static":
         raise ValueError("[muddformer_jax] mix: the JAX program has no static")
-
-
-def _block(model: MuddModel, layer: int) -> Iterator[Entry]:
-    ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
-    for name, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
-        yield Entry(f"{ours}attn.{name}.w", f"{theirs}self_attention/{part}/kernel")
-    for name, part in (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo")):
-        yield Entry(f"{ours}ffn.{name}.w", f"{theirs}mlp/{part}/kernel")
-    yield Entry(f"{ours}ffn.norm.gain", f"{theirs}post_self_attention_layer_norm/scale")
-    single = isinstance(model, TransformerPPConfig) or model.single
-    for c in ("",) if single else ("_q", "_k", "_v"):
-        yield Entry(f"{ours}attn.norm{c}.gain", f"{theirs}pre_self_attention_layer_norm{c}/scale")
 
 
 SYSTEM = MuddformerJax()

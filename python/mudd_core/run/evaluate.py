@@ -8,7 +8,7 @@ from typing import Any
 
 from mudd_core.run.protocols import token_mean
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import Evaluator, Validation
+from mudd_core.run.records import BatchSums, Evaluator, Validation
 
 LN2 = 0.6931471805599453
 
@@ -22,12 +22,14 @@ def evaluate(
     stop: Callable[[], bool] = lambda: False,
     ranks: Ranks | None = None,
     mean: Callable[[Sequence[tuple[float, int]]], float] = token_mean,
+    report: Callable[[BatchSums], None] = lambda sums: None,
 ) -> Validation | None:
     """Mean nats per target over the batches, and bits per byte; None if `stop` became true meanwhile.
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. mean: the loss by the sums of all batches.
+    order of batches, so that the result has the bits of one process. mean: the loss by the sums of all batches. report:
+    called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
@@ -36,7 +38,9 @@ def evaluate(
         if stop():
             return None
         sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0, 0)
-        found += [tuple(one) for one in ranks.gathered(sums)[:count]]
+        for one in ranks.gathered(sums)[:count]:
+            found.append(tuple(one))
+            report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
     loss, targets = mean([one[:2] for one in found]), sum(one[1] for one in found)
     bits = loss / LN2 / bytes_per_target if bytes_per_target else None
     counted = [one for one in found if one[1]]  # a batch of rows without targets has no mean

@@ -16,7 +16,7 @@ from mudd_core.run.metrics import numbers_of
 from mudd_core.run.mllog import BenchmarkLog
 from mudd_core.run.progress import Progress, step_fields
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import StepRecord, Summary, Validation
+from mudd_core.run.records import BatchSums, StepRecord, Summary, Validation
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.store import RunStore
 from mudd_core.run.styles import RunFacts, Style, style_of
@@ -64,6 +64,10 @@ class RunLog:
         self._wipe()
         self._progress.say(text)
 
+    def _say_all(self, lines: list[str]) -> None:
+        for line in lines:
+            self.say(line)
+
     def _wipe(self) -> None:
         """Remove the progress line on standard error, which the next step draws again."""
         if self._beside is not None:
@@ -97,8 +101,7 @@ class RunLog:
             return
         if self._benchmark is not None:
             self._benchmark.started(self._style.facts.documents, step, self._world)
-        for line in self._style.started():
-            self.say(line)
+        self._say_all(self._style.started())
         facts = self._style.facts
         if isinstance(self._store, RunStore | SharedStore) and tracker_mode(facts.config.log) != "off":
             self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
@@ -118,14 +121,13 @@ class RunLog:
             )
             self._log_warnings(self._store)
         if self._style is not None:
-            for line in self._style.restored(found.step, found.path):
-                self.say(line)
+            self._say_all(self._style.restored(found.step, found.path))
         self._begin(found.step)
 
     def restored(self, step: int, folder: Path) -> None:
         """The style's lines about the checkpoint that a run goes on from."""
-        for line in self._style.restored(step, folder) if self._style is not None else []:
-            self.say(line)
+        if self._style is not None:
+            self._say_all(self._style.restored(step, folder))
 
     def shorten(self, train: TrainConfig) -> None:
         """Take over the length of a run whose data end earlier than its config."""
@@ -145,12 +147,13 @@ class RunLog:
         if logged and self._store is not None:
             self._store.log(record.row())
         if style is not None:
-            for line in style.step(record):
-                self.say(line)
+            self._say_all(style.step(record))
             written = dict(numbers_of("train", record.row())) if logged else {}  # by the store
             tags = {name: value for name, value in style.scalars(record).items() if name not in written}
             if self._store is not None and tags:
                 self._store.add_to_board(record.step, tags)
+            if self._store is not None:
+                self._store.log_object(style.object(record))
             if logged and self._tracker is not None:
                 self._tracker.log(style.tracked(record), record.step)
         return logged
@@ -182,6 +185,13 @@ class RunLog:
         """A validation that is due begins."""
         if self._benchmark is not None:
             self._benchmark.evaluating(step)
+        if self._style is not None:
+            self._say_all(self._style.validating())
+
+    def batch_validated(self, sums: BatchSums) -> None:
+        """One batch of a validation that is due."""
+        if self._style is not None:
+            self._say_all(self._style.batch_validated(sums))
 
     def validated(self, result: Validation) -> None:
         """A validation that was due."""
@@ -191,10 +201,11 @@ class RunLog:
             self._store.log(result.row())
         style = self._style
         if style is not None:
-            for line in style.validated(result):
-                self.say(line)
-            if self._store is not None and (tags := style.eval_scalars(result)):
-                self._store.add_to_board(result.step, tags)
+            self._say_all(style.validated(result))
+            if self._store is not None:
+                if tags := style.eval_scalars(result):
+                    self._store.add_to_board(result.step, tags)
+                self._store.log_result(style.result(result))
             if self._tracker is not None:
                 self._tracker.log(style.eval_tracked(result), result.step)
             if not style.ours:
@@ -207,8 +218,7 @@ class RunLog:
     def saved(self, step: int) -> None:
         """A checkpoint was committed."""
         if self._style is not None and self._store is not None:
-            for line in self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"):
-                self.say(line)
+            self._say_all(self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"))
 
     def save_failed(self) -> None:
         """The run goes on, and tries again when the next save is due."""

@@ -1,22 +1,23 @@
-"""The log files of a run: metrics.jsonl, its second copy, TensorBoard, events.jsonl. A full disk ends no run."""
+"""The log files of a run: metrics.jsonl, log.metrics_file, TensorBoard, events.jsonl. A full disk ends no run."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import SaveError, UserError, write_error, write_reason
-from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary, open_to_append
-from mudd_core.config import LogConfig
+from mudd_core.config import Config
 from mudd_core.run.metrics import Board, LineFile, MetricsLog, Row
+from mudd_core.run.metrics_file import MetricsFile, is_folder, lines_file
 
-_COPY = "log.metrics_file"  # names the second copy of metrics.jsonl
+_COPY = "log.metrics_file"
 
 
 class Logs:
@@ -25,21 +26,19 @@ class Logs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._metrics: MetricsLog | None = None
-        self._copy: MetricsLog | None = None
-        self._copy_file = Path()  # of log.metrics_file
+        self._copy: MetricsFile | None = None
         self._board: Board | None = None
         self._events: LineFile | None = None
         self._warned: set[str] = set()
         self._sync_failed = False
 
-    def open(self, step: int, log: LogConfig) -> None:
+    def open(self, step: int, config: Config) -> None:
         """SaveError where one of them cannot be written."""
+        flush_every = config.log.flush_every
         try:
             self._metrics = MetricsLog(self._folder / "metrics.jsonl", resumed_step=step)
-            self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=log.flush_every)
-            if log.metrics_file:
-                self._copy_file = local(log.metrics_file, "[log] metrics_file")
-                self._copy = MetricsLog(self._copy_file, resumed_step=step)
+            self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=flush_every)
+            self._copy = MetricsFile(config, step)
             if self._events is None:
                 self._events = LineFile(self._folder / "events.jsonl")
         except OSError as error:
@@ -53,9 +52,20 @@ class Logs:
             self._metrics.append(row)
         with self._going_on("tensorboard"):
             self._board.append(row)
-        if self._copy is not None:
-            with self._going_on(_COPY):
-                self._copy.append(row)
+        self._to_metrics_file(lambda file: file.row(row))
+
+    def object(self, values: Mapping[str, float | str]) -> None:
+        """One object of another program, to log.metrics_file where that has these."""
+        self._to_metrics_file(lambda file: file.object(values))
+
+    def result(self, line: str) -> None:
+        """One line of a validation, to the results.txt of log.metrics_file where there is one."""
+        self._to_metrics_file(lambda file: file.result(line))
+
+    def _to_metrics_file(self, write: Callable[[MetricsFile], None]) -> None:
+        assert self._copy is not None
+        with self._going_on(_COPY):
+            write(self._copy)
 
     def add_to_board(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str]) -> None:
         """Further tags of TensorBoard."""
@@ -71,7 +81,7 @@ class Logs:
 
     def _path(self, name: str) -> Path:
         """The file or folder of a log."""
-        return self._copy_file if name == _COPY else self._folder / name
+        return self._copy.path if self._copy is not None and name == _COPY else self._folder / name
 
     @contextlib.contextmanager
     def _going_on(self, name: str) -> Iterator[None]:
@@ -126,14 +136,17 @@ class Logs:
             self._warn(name, text)
 
 
-def require_metrics_file(log: LogConfig, workdir: str | Path | None = None) -> None:
+def require_metrics_file(config: Config, workdir: str | Path | None = None) -> None:
     """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
 
     workdir: the folder that the run will make; the file may be in it.
     """
-    if not log.metrics_file:
+    if not config.log.metrics_file:
         return
-    path = local(log.metrics_file, "[log] metrics_file")
+    path = lines_file(config)
+    if is_folder(config) and not path.parent.exists():
+        _require_folder(path.parent)
+        return
     if (
         workdir is not None
         and path.absolute().parent == Path(workdir).absolute()
@@ -151,6 +164,16 @@ def require_metrics_file(log: LogConfig, workdir: str | Path | None = None) -> N
         if is_new:
             path.unlink()
     except OSError as error:
-        raise SaveError(
-            f"[log] metrics_file: cannot write {path}: {error.strerror}; name another file"
-        ) from error
+        raise _unwritable(path, error.strerror) from error
+
+
+def _require_folder(path: Path) -> None:
+    """SaveError if a folder that is not there yet cannot be made."""
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        code = errno.EACCES if above.is_dir() else errno.ENOTDIR
+        raise _unwritable(path, os.strerror(code))
+
+
+def _unwritable(path: Path, reason: str | None) -> SaveError:
+    return SaveError(f"[log] metrics_file: cannot write {path}: {reason}; name another file")

@@ -96,7 +96,11 @@ class LineFile:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One line; numbers that are not finite become null."""
-        self._waiting += json.dumps(plain(row), allow_nan=False).encode() + b"\n"
+        self.line(json.dumps(plain(row), allow_nan=False).encode())
+
+    def line(self, line: bytes) -> None:
+        """One line of text."""
+        self._waiting += line + b"\n"
         self._write()
 
     def sync(self) -> None:

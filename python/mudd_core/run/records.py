@@ -146,6 +146,17 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class BatchSums:
+    """One batch of a validation, numbered from 1. seconds: since the validation began."""
+
+    number: int
+    nats: float
+    targets: int
+    guessed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Validation:
     """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text.
 

@@ -152,6 +152,16 @@ class SharedStore:
         if self._store is not None:
             self._store.add_to_board(step, scalars, texts)
 
+    def log_object(self, values: Mapping[str, float | str]) -> None:
+        """One object of another program."""
+        if self._store is not None:
+            self._store.log_object(values)
+
+    def log_result(self, line: str) -> None:
+        """One line of a validation for results.txt."""
+        if self._store is not None:
+            self._store.log_result(line)
+
     def event(self, name: str, **facts: Any) -> None:
         """Something that happened."""
         if self._store is not None:

@@ -16,7 +16,6 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
     Config,
     Difference,
-    LogConfig,
     differences,
     merge_for_resume,
     to_dict,
@@ -146,7 +145,7 @@ class RunStore:
 
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""
-        self._logs.open(step, self.config.log if self.config is not None else LogConfig())
+        self._logs.open(step, self.config or Config())
 
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
@@ -197,6 +196,14 @@ class RunStore:
     ) -> None:
         """Further tags of TensorBoard."""
         self._logs.add_to_board(step, scalars, texts or {})
+
+    def log_object(self, values: Mapping[str, float | str]) -> None:
+        """One object of another program, to log.metrics_file where that has these."""
+        self._logs.object(values)
+
+    def log_result(self, line: str) -> None:
+        """One line of a validation, to the results.txt of log.metrics_file where there is one."""
+        self._logs.result(line)
 
     def event(self, name: str, **facts: Any) -> None:
         """Something that happened, to events.jsonl."""

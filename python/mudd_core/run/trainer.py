@@ -71,7 +71,7 @@ class Trainer:
         ranks = self._ranks = Ranks(comm)
         mesh = ranks.together(lambda: mesh_of(config, ranks.world))
         ranks.together(lambda: require_tracker(config.log))
-        ranks.together(lambda: require_metrics_file(config.log) if ranks.first else None)
+        ranks.together(lambda: require_metrics_file(config) if ranks.first else None)
         self._open = ExitStack()  # what close() closes, the last one first
         self._store = store = open_store(workdir, ranks, config.storage.map)
         try:

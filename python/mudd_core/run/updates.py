@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core.engine.rates import learning_rate
+from mudd_core.run.batch_inside import read_inside
 from mudd_core.run.lost_source import LostSource
 from mudd_core.run.records import StepRecord, StepReport
 from mudd_core.run.recovery import Recovery
@@ -40,13 +41,15 @@ class Updates:
         """
         run, state = self._run, self._run.state
         t = state.step_done
-        begin = time.perf_counter()
         state.guard.refuse_spoilt()
         if run.store is not None:
             run.store.ended = False
         run.watch.phase("forward", t + 1)
         lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
         number = state.guard.batch_index(t)
+        if not read_inside(run, self._source, number, batch):
+            return None
+        begin = time.perf_counter()
 
         def take() -> StepReport:
             return run.engine.train_step(number, lr, batch, limits, flags, settle)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mudd_core.run.evaluate import evaluate
 from mudd_core.run.lost_source import LostSource
 from mudd_core.run.protocols import mean_of
-from mudd_core.run.records import Validation
+from mudd_core.run.records import BatchSums, Validation
 from mudd_core.run.requests import Requests
 from mudd_core.run.saves import Saves
 from mudd_core.run.session import Session
@@ -30,7 +30,7 @@ class Validator:
             return True
         run.log.validating(state.step_done)
         with self._trace.span("evaluation"):
-            result = self.measure(stop=self._stops)
+            result = self.measure(stop=self._stops, report=run.log.batch_validated)
         if result is None:
             self._stops()
             return False
@@ -46,8 +46,15 @@ class Validator:
         self._requests.agree()
         return self._requests.stop(step) is not None
 
-    def measure(self, stop: Callable[[], bool] = lambda: False) -> Validation | None:
-        """Return the loss of the held-out rows with the weights as they are now; None if `stop` became true."""
+    def measure(
+        self,
+        stop: Callable[[], bool] = lambda: False,
+        report: Callable[[BatchSums], None] = lambda sums: None,
+    ) -> Validation | None:
+        """Return the loss of the held-out rows with the weights as they are now; None if `stop` became true.
+
+        report: called with the sums of each batch.
+        """
         run, step = self._run, self._run.state.step_done
         run.engine.settle()
         run.watch.phase("evaluate", step)
@@ -61,6 +68,7 @@ class Validator:
                 stop=stop,
                 ranks=run.ranks,
                 mean=mean_of(run.config),
+                report=report,
             )
 
         # Ranks exchange sums between batches: one of them cannot begin again alone.

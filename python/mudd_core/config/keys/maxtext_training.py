@@ -250,7 +250,10 @@ TRAINING: tuple[Row, ...] = (
     ),
     mapped(
         _NAME, "record_internal_nn_metrics", 1, "log.weights",
+        text="mudd/* every fifth update, for one more forward pass",
         convert=lambda values: {"log.weights": bool(values["record_internal_nn_metrics"])},
     ),
-    mapped(_NAME, "metrics_file", "", "log.metrics_file"),
+    mapped(
+        _NAME, "metrics_file", "", "log.metrics_file", text="of MUDDFormer a file, of TokenFormer a folder",
+    ),
 )  # fmt: skip

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from mudd_core.config import Config
+from mudd_core.config import Config, MUDDFormerConfig
 from mudd_core.run.styles.jax_lm import JaxLmStyle
-from mudd_core.run.styles.maxtext import MaxTextStyle
 from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
+from mudd_core.run.styles.muddformer import EVERY, MuddformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
+from mudd_core.run.styles.tokenformer import TokenFormerStyle
 
-__all__ = ["RunFacts", "Style", "reads_weights", "style_of"]
+__all__ = ["RunFacts", "Style", "reads_inside", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
-    "maxtext": MaxTextStyle,
+    "maxtext": MuddformerStyle,
     "mu_transformer": MuTransformerStyle,
     "jax_lm": JaxLmStyle,
     "moe": MoeStyle,
@@ -21,10 +22,24 @@ STYLES: dict[str, type[Style]] = {
 
 def style_of(facts: RunFacts) -> Style:
     """The style of a run; ours where log.style is auto or ours."""
-    return STYLES.get(facts.config.log.style, Style)(facts)
+    return _class_of(facts.config)(facts)
 
 
 def reads_weights(config: Config, step: int) -> bool:
     """Whether the log of update `step` reads weights. All ranks ask, since all wait for those of other nodes then."""
-    every = STYLES.get(config.log.style, Style).weights_every
+    every = _class_of(config).weights_every
     return every > 0 and step % every == 0
+
+
+def reads_inside(config: Config, step: int) -> bool:
+    """Whether the log of update `step` has statistics of its forward pass. All ranks ask."""
+    if not isinstance(config.model, MUDDFormerConfig) or config.model.mix == "none":
+        return False
+    return config.log.weights and _class_of(config) is MuddformerStyle and step % EVERY == 0
+
+
+def _class_of(config: Config) -> type[Style]:
+    """The class of the config's style; the two MaxText programs are told apart by the family of the model."""
+    if config.log.style == "maxtext" and config.model.family == "tokenformer":
+        return TokenFormerStyle
+    return STYLES.get(config.log.style, Style)

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from mudd_core.config import Config
 from mudd_core.run.metrics import numbers_of
 from mudd_core.run.peak import Peak
-from mudd_core.run.records import StepRecord, Validation
+from mudd_core.run.records import BatchSums, StepRecord, Validation
 
 
 @dataclass(frozen=True)
 class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
 
-    documents: of training and validation, zeros where they are not known. inside: statistics of the model as it is now
-    on the first row of a step's batch, by tag; none for families without. fields: of the original program, by name, as
-    the command of this run decides them; empty without such a command.
+    documents: of training and validation, zeros where they are not known. inside: statistics of the forward pass of an
+    update, by tag; none for families without. fields: of the original program, by name, as the command of this run
+    decides them; empty without such a command.
     """
 
     config: Config
@@ -52,6 +52,14 @@ class Style:
         """Lines behind an update; every one is asked."""
         return []
 
+    def validating(self) -> list[str]:
+        """Lines before a validation."""
+        return []
+
+    def batch_validated(self, sums: BatchSums) -> list[str]:
+        """Lines behind one batch of a validation."""
+        return []
+
     def validated(self, result: Validation) -> list[str]:
         """Lines behind a validation."""
         return []
@@ -71,6 +79,14 @@ class Style:
     def eval_scalars(self, result: Validation) -> dict[str, float]:
         """Further TensorBoard tags of a validation."""
         return {}
+
+    def object(self, record: StepRecord) -> dict[str, float | str]:
+        """The object of an update for log.metrics_file, where that has the program's own; else empty."""
+        return {}
+
+    def result(self, result: Validation) -> str:
+        """The line of a validation for results.txt beside the objects; empty for programs without that file."""
+        return ""
 
     def texts(self) -> dict[str, str]:
         """TensorBoard text summaries of a new run."""
