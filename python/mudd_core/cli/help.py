@@ -107,7 +107,7 @@ def main_help() -> str:
             "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
             "is Python code and runs with your rights; one that ends in .json runs nothing."
         ),
-        f"Environment variables, data, formats and all else: {pages()}",
+        f"Environment: MUDD_MAX_ISA, OMP_NUM_THREADS and others; all pages: {pages()}",
     ]
     return "\n".join(lines)
 
