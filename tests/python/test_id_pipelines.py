@@ -26,6 +26,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
+from mudd_core.run.rows import validation_batches
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
 
@@ -265,8 +266,9 @@ def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
     data = prepare(config_of("pile", tmp_path / "d", *words))
     with pytest.raises(UserError, match="expected a batch of 4 rows"):
         data.rows("train", RowShape(LENGTH, BATCH, 0))
+    unmatched = config_of("pile", tmp_path / "d", "data.format=tfrecord")
     with pytest.raises(UserError, match=r"data\.eval_path"):
-        prepare(config_of("pile", tmp_path / "d", "data.format=tfrecord"))
+        validation_batches(unmatched, prepare(unmatched))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
 from mudd_core.data.listing import data_files
 
+MAY_LACK_VALIDATION = ("pile",)  # pipelines that train without validation where no file is for it
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -44,9 +46,13 @@ def sources_of(settings: DataConfig) -> Sources:
     if settings.eval_match:
         valid = tuple(path for path in train if settings.eval_match in str(path))
         train = tuple(path for path in train if settings.eval_match not in str(path))
-        if not train or (not valid and not settings.eval_path):
-            what = "training" if not train else "validation"
-            raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for {what}")
+        if not train:
+            raise UserError(
+                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: it is in the path of each, "
+                f"{valid[0]} for one; give a text that names validation files alone"
+            )
+        if not valid and not settings.eval_path and settings.pipeline not in MAY_LACK_VALIDATION:
+            raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
     warnings: list[str] = []

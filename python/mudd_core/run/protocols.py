@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.protocols import protocol_of
 
@@ -65,6 +66,11 @@ def whole_split(config: Config) -> Config:
 def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Any]]:
     """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches."""
     protocol, size, limit = protocol_of(config), batch_size(config), config.eval.documents
+    if not rows.rows:
+        raise UserError(
+            "[data.eval_path] expected validation files, got none; give data.eval_path, or data.eval_match=TEXT "
+            "(eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+        )
     count = _batches(
         protocol, min(rows.rows, limit) if limit and _row_is_document(protocol) else rows.rows, size
     )

@@ -30,7 +30,6 @@ from mudd_core.data.pipelines.ids_data import (
     Int64,
     fingerprint_of,
     require_batch,
-    require_validation,
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pile_order import Groups
@@ -81,7 +80,7 @@ class PileRows(IdRows):
 
     @property
     def rows(self) -> int:
-        return self._ends[-1]
+        return self._ends[-1] if self._ends else 0
 
     def batches(self, epochs: int) -> int:
         return self._groups.batches(epochs) if self._groups else 0
@@ -147,7 +146,6 @@ def prepare(config: Config, how: Preparation) -> PileData:
         raise UserError(
             f"[data.path] expected TFRecord files for data.pipeline=pile, got {found.format.name}"
         )
-    require_validation(found.valid, config)
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
         raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; give its size")
@@ -162,12 +160,14 @@ def prepare(config: Config, how: Preparation) -> PileData:
     train = RecordFiles(in_order(found.train), cache, vocab_size)
     valid = RecordFiles(found.valid, cache, vocab_size)
     counts = (sum(train.counts), sum(valid.counts))
-    if not all(counts):
+    if not counts[0] or (found.valid and not counts[1]):
         raise UserError("[data.path] expected records for training and validation, got files without one")
     lines = (
         "pipeline    pile: TFRecords of ids",
         f"train       {len(found.train):,} files, {counts[0]:,} records",
-        f"valid       {len(found.valid):,} files, {counts[1]:,} records",
+        f"valid       {len(found.valid):,} files, {counts[1]:,} records"
+        if found.valid
+        else "valid       no files; the run trains without validation",
         *(f"warning     {warning}" for warning in found.warnings),
     )
     tokens = counts[0] * config.train.seq_len

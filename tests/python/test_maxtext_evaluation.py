@@ -1,0 +1,103 @@
+"""Evaluation of MUDDFormer's MaxText commands, typed in a fresh process; their sizes come from M_ variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from document_sizes import write_records
+from tiny_run import ROOT
+
+COMMAND = ["MaxText/configs/base_v2.yml", "dataset_path=records", "model_name=MUDDLlama2Medium"]
+TINY = {
+    "M_VOCAB_SIZE": "257",
+    "M_BASE_EMB_DIM": "16",
+    "M_BASE_NUM_QUERY_HEADS": "2",
+    "M_BASE_NUM_KV_HEADS": "2",
+    "M_HEAD_DIM": "8",
+    "M_BASE_NUM_DECODER_LAYERS": "1",
+    "M_BASE_MLP_DIM": "128",
+    "M_DYNAMIC_MLP_DIM": "False",
+    "M_DYNAMIC_DENSE_HIDDEN_EXPAND": "[4]",
+    "M_MAX_TARGET_LENGTH": "33",
+    "M_PER_DEVICE_BATCH_SIZE": "2",
+    "M_EVAL_PER_DEVICE_BATCH_SIZE": "2",
+    "M_STEPS": "4",
+    "M_LEARNING_RATE_SCHEDULE_STEPS": "-1",
+    "M_EVAL_INTERVAL": "2",
+    "M_CHECKPOINT_PERIOD": "2",
+    "OMP_NUM_THREADS": "1",
+}
+Typed = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Typed:
+    """Types the command with further words in a folder with records/."""
+    write_records(tmp_path / "records")
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "launch.py"), *COMMAND, *words],
+            cwd=tmp_path,
+            env={**os.environ, **TINY, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def rows(run: Path, name: str) -> list[dict[str, float]]:
+    """The rows of metrics.jsonl with a member of this name."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in found if name in row]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            [],
+            "warning: the run trains without validation: no path of records holds 'valid' (data.eval_match)",
+        ),
+        (["eval_split=None"], "neither data.eval_path nor data.eval_match is set"),
+        (["eval_split="], "neither data.eval_path nor data.eval_match is set"),
+    ],
+)
+def test_a_folder_of_training_files_alone_is_trained_on(
+    words: list[str], said: str, typed: Typed, tmp_path: Path
+) -> None:
+    (tmp_path / "records/pile.tfrecord.valid").unlink()
+    ended = typed("run_name=output", *words)
+    assert ended.returncode == 0, ended.stderr
+    assert said in ended.stdout + ended.stderr and "completed step: 4," in ended.stdout
+    run = tmp_path / "output"
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["step"], summary["val_loss"], summary["validates"]) == (4, None, False)
+    assert rows(run, "loss") and not rows(run, "val_loss")
+    again = typed("run_name=output", *words)
+    assert again.returncode == 0 and "holds a finished run" in again.stdout
+    measured = typed("run_name=output", *words, "only_eval=True")
+    assert measured.returncode == 2 and "eval_split=TEXT" in measured.stderr
+
+
+def test_none_as_eval_split_trains_on_every_file(typed: Typed, tmp_path: Path) -> None:
+    ended = typed("run_name=output", "eval_split=None", M_STEPS="1000")
+    assert ended.returncode == 0, ended.stderr
+    assert "the data have 11 batches" in ended.stdout  # of 9 + 9 + 4 records
+
+
+def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
+    ended = typed("run_name=output", "eval_split=None", "target_eval_loss=3")
+    assert ended.returncode == 2
+    assert "eval.target_loss needs validation files" in ended.stderr and "eval_split=TEXT" in ended.stderr
+    every = typed("run_name=output", "eval_split=records/")
+    assert every.returncode == 2 and "leaves no files for training: it is in the path of each" in every.stderr
