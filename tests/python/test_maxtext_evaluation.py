@@ -101,3 +101,36 @@ def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
     assert "eval.target_loss needs validation files" in ended.stderr and "eval_split=TEXT" in ended.stderr
     every = typed("run_name=output", "eval_split=records/")
     assert every.returncode == 2 and "leaves no files for training: it is in the path of each" in every.stderr
+
+
+def test_the_incomplete_last_batch_is_not_evaluated(typed: Typed, tmp_path: Path) -> None:
+    """Of 4 records in batches of 3; a batch of 5 has none, as the program's 0 batches."""
+    ended = typed("run_name=output", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
+    assert ended.returncode == 0, ended.stderr
+    assert {row["targets"] for row in rows(tmp_path / "output", "val_loss")} == {3 * 32}
+    measured = typed("run_name=output", "only_eval=True", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
+    assert " 96 targets" in measured.stdout
+    large = typed("run_name=large", M_EVAL_PER_DEVICE_BATCH_SIZE="5")
+    assert large.returncode == 2 and "lower eval.batch_size (eval_per_device_batch_size" in large.stderr
+
+
+def test_each_group_of_evaluation_files_leaves_its_rest_out(typed: Typed, tmp_path: Path) -> None:
+    """Groups of iter_file_nums=2 files with 8 and 4 records, in batches of 3."""
+    for name in ("0", "1"):
+        copy = (tmp_path / "records/pile.tfrecord.valid").read_bytes()
+        (tmp_path / f"records/pile.tfrecord.valid{name}").write_bytes(copy)
+    ended = typed("run_name=output", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
+    assert ended.returncode == 0, ended.stderr
+    assert {row["targets"] for row in rows(tmp_path / "output", "val_loss")} == {(6 + 3) * 32}
+
+
+def test_a_run_of_an_earlier_version_evaluates_all_records_on(typed: Typed, tmp_path: Path) -> None:
+    run = tmp_path / "output"
+    assert typed("run_name=output", "train.stop_at=2", M_EVAL_PER_DEVICE_BATCH_SIZE="3").returncode == 75
+    saved = json.loads((run / "config.json").read_text())
+    assert saved["eval"]["protocol"] == "whole_batches"
+    saved["eval"]["protocol"] = "auto"
+    (run / "config.json").write_text(json.dumps(saved))
+    ended = typed("run_name=output", "train.stop_at=0", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
+    assert ended.returncode == 0, ended.stderr
+    assert rows(run, "val_loss")[-1]["targets"] == 4 * 32
