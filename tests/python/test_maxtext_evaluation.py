@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from document_sizes import write_records
+from test_metrics import events_of
 from tiny_run import ROOT
 
 COMMAND = ["MaxText/configs/base_v2.yml", "dataset_path=records", "model_name=MUDDLlama2Medium"]
@@ -134,3 +135,56 @@ def test_a_run_of_an_earlier_version_evaluates_all_records_on(typed: Typed, tmp_
     ended = typed("run_name=output", "train.stop_at=0", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
     assert ended.returncode == 0, ended.stderr
     assert rows(run, "val_loss")[-1]["targets"] == 4 * 32
+
+
+EVALUATION_TAGS = {
+    f"learning/{name}" for name in ("eval_loss", "eval_accuracy", "batch_eval_loss", "batch_eval_accuracy")
+}
+
+
+def test_loaded_weights_are_evaluated_in_a_new_run(typed: Typed, tmp_path: Path) -> None:
+    """The run that they come from stays as it is, and the new folder may train later."""
+    assert typed("run_name=output").returncode == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "output").rglob("*") if path.is_file()}
+    for step, key in ((4, "load_parameters_path"), (2, "load_full_state_path")):
+        run = tmp_path / f"new{step}"
+        ended = typed(f"run_name=new{step}", "only_eval=True", f"{key}=output/checkpoints/{step}")
+        assert ended.returncode == 0, ended.stderr
+        assert f"started from output/checkpoints/step-{step}\n" in ended.stdout
+        (loss,) = (row["val_loss"] for row in rows(tmp_path / "output", "val_loss") if row["step"] == step)
+        assert f"step 0: validation loss {loss:.6f}, " in ended.stdout
+        values = {
+            value.tag: value.simple_value
+            for event in events_of(run / "tensorboard")
+            for value in event.summary.value
+            if event.step == 0
+        }
+        assert values.keys() > EVALUATION_TAGS and "num_model_parameters" in " ".join(values)
+        assert values["learning/eval_loss"] == pytest.approx(loss)
+        assert not (run / "checkpoints").exists() and not (run / "config.json").exists()
+    assert {path: path.read_bytes() for path in before} == before
+    trained = typed("run_name=new4")
+    assert trained.returncode == 0 and "completed step: 4," in trained.stdout, trained.stderr
+
+
+def test_loaded_weights_go_before_those_of_the_run(typed: Typed, tmp_path: Path) -> None:
+    assert typed("run_name=output").returncode == 0
+    run = tmp_path / "output"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    words = ("run_name=output", "only_eval=True", f"load_parameters_path={run}/checkpoints/2")
+    ended = typed(*words)
+    assert ended.returncode == 0 and "leave it out to evaluate the run" in ended.stdout
+    assert {path: path.read_bytes() for path in before} == before
+    row = json.loads((run / "evaluations.jsonl").read_text())
+    assert row["val_loss"] == rows(run, "val_loss")[0]["val_loss"] and row["targets"] == 4 * 32
+
+
+def test_an_evaluation_that_cannot_be_leaves_nothing(typed: Typed, tmp_path: Path) -> None:
+    for words, part in (
+        (["load_parameters_path=nowhere"], "which does not exist"),
+        ([], "holds no run"),
+        (["load_parameters_path=nowhere", "--ranks=2"], "which one process runs: leave out --ranks"),
+    ):
+        ended = typed("run_name=new", "only_eval=True", *words)
+        assert ended.returncode == 2 and part in ended.stderr, ended.stderr
+    assert not (tmp_path / "new").exists()
