@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from document_sizes import write_records
+from mudd_core.run.original_run import original_run_text, reader_state_of
 from test_metrics import events_of
 from tiny_run import ROOT
 
@@ -188,3 +189,49 @@ def test_an_evaluation_that_cannot_be_leaves_nothing(typed: Typed, tmp_path: Pat
         ended = typed("run_name=new", "only_eval=True", *words)
         assert ended.returncode == 2 and part in ended.stderr, ended.stderr
     assert not (tmp_path / "new").exists()
+
+
+def write_original_run(folder: Path) -> None:
+    """The files of a run of the program that tell it apart, without weights."""
+    step = folder / "checkpoints/13000"
+    (step / "state").mkdir(parents=True)
+    (folder / "tensorboard").mkdir()
+    (step / "state/manifest.ocdbt").touch()
+    state = {
+        "seed": 9876, "cur_files": ["gs://b/pile.tfrecord.b6", "gs://b/pile.tfrecord.b7"], "file_in_data": 3,
+        "step_in_file": 120, "iter_file_nums": 2, "checkpoint_step": 13000,
+    }  # fmt: skip
+    for place in (step, step.parent):
+        (place / "skip_file_and_step.json").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run_name=theirs"],
+        ["run_name=theirs", "only_eval=True"],
+        ["run_name=new", "load_parameters_path=theirs/checkpoints/13000"],
+        ["run_name=new", "load_full_state_path=theirs/checkpoints/13000"],
+        ["run_name=new", "only_eval=True", "load_parameters_path=theirs/checkpoints/13000/state"],
+    ],
+)
+def test_a_run_of_the_program_is_refused_with_the_way_out(
+    words: list[str], typed: Typed, tmp_path: Path
+) -> None:
+    """By the state of its reader, so that no run begins anew in silence."""
+    write_original_run(tmp_path / "theirs")
+    before = sorted(tmp_path.rglob("*"))
+    ended = typed(*words)
+    assert ended.returncode == 2
+    assert "skip_file_and_step.json: checkpoint 13000, 120 batches into file group 3 of 2" in ended.stderr
+    assert "docs/orbax-to-safetensors.md" in ended.stderr and "--system=muddformer_jax" in ended.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"checkpoint_step": "x"}', "\0"])
+def test_a_damaged_state_of_the_reader_is_named_all_the_same(text: str, tmp_path: Path) -> None:
+    write_original_run(tmp_path / "theirs")
+    state = reader_state_of(tmp_path / "theirs")
+    assert state is not None
+    state.write_text(text)
+    assert "program (skip_file_and_step.json): its Orbax" in original_run_text("theirs", state)
