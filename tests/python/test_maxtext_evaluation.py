@@ -235,3 +235,17 @@ def test_a_damaged_state_of_the_reader_is_named_all_the_same(text: str, tmp_path
     assert state is not None
     state.write_text(text)
     assert "program (skip_file_and_step.json): its Orbax" in original_run_text("theirs", state)
+
+
+def test_other_files_of_the_folder_are_left_out(typed: Typed, tmp_path: Path) -> None:
+    """By their name, as the program does; subfolders count."""
+    records = tmp_path / "records"
+    (records / "more").mkdir()
+    (records / "pile.tfrecord.b1").rename(records / "more/pile.tfrecord.b1")
+    for name in ("README.md", "more/index.json"):
+        (records / name).write_text("{}\n")
+    ended = typed("run_name=output", M_STEPS="1000")
+    assert ended.returncode == 0, ended.stderr
+    assert "the data have 9 batches" in ended.stdout
+    left = f"warning: 2 files without .tfrecord in their name are left out, {records}/README.md first"
+    assert left in ended.stderr

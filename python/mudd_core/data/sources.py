@@ -43,6 +43,9 @@ def sources_of(settings: DataConfig) -> Sources:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
     train = data_files(settings.path)
     valid: tuple[Path, ...] = ()
+    warnings: list[str] = []
+    if settings.pipeline == "pile" and _is_folder(settings.path):
+        train, warnings = _of_pile(settings, train)
     if settings.eval_match:
         valid = tuple(path for path in train if settings.eval_match in str(path))
         train = tuple(path for path in train if settings.eval_match not in str(path))
@@ -55,7 +58,6 @@ def sources_of(settings: DataConfig) -> Sources:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
-    warnings: list[str] = []
     if settings.pipeline == "blocks":
         train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
@@ -71,6 +73,17 @@ def sources_of(settings: DataConfig) -> Sources:
             f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
         )
     return Sources(train, valid, one, tuple(warnings))
+
+
+def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:
+    """The files of a folder with .tfrecord in their name, where some have it, and a line about the others."""
+    root = Path(settings.path).expanduser().absolute()
+    named = [".tfrecord" in path.relative_to(root).as_posix() for path in files]
+    left = [path for path, taken in zip(files, named, strict=True) if not taken]
+    if not any(named) or not left:
+        return files, []
+    line = f"{len(left)} files without .tfrecord in their name are left out, {left[0]} first"
+    return tuple(path for path, taken in zip(files, named, strict=True) if taken), [line]
 
 
 def _of_benchmark(

@@ -258,6 +258,7 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         validates=bool(held),
         warnings=(
             *components.warnings,
+            *start_warnings.of_files(text),
             *start_warnings.of_text(config, text),
             *([missing] if warned else []),
         ),
