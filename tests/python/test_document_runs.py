@@ -100,3 +100,29 @@ def test_the_commands_of_muddformer_train_on_records_of_ids(
     assert main(with_keys(words, f"{OF_MUDDFORMER} {extra} run_name=mudd")) == 0, capsys.readouterr().err
     assert sample_command(capsys.readouterr().out) is None  # records of ids
     ended(folder / "mudd")
+
+
+def test_weights_in_a_bucket_are_evaluated_into_a_bucket(
+    folder: Path, bucket: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of the program that is there is refused."""
+    write_records(folder / "records")
+    words = next(command.words for command in MUDDFORMER if "model_name=MUDDLlama2Medium" in command.words)
+
+    def typed(text: str) -> int:
+        return main(with_keys(words, f"{OF_MUDDFORMER} {STREAMS} {text}"))
+
+    assert typed("run_name=gs://b/run") == 0, capsys.readouterr().err
+    evaluation = "run_name=gs://b/new only_eval=True load_parameters_path=gs://b/run/checkpoints/4"
+    for count in (1, 2):
+        assert typed(evaluation) == 0, capsys.readouterr().err
+        names = [name.removeprefix("/b/new/") for name in bucket if name.startswith("/b/new/")]
+        assert "evaluations.jsonl" in names and not any(name.startswith("checkpoints") for name in names)
+        assert len((folder / "runs/remote/b/new/evaluations.jsonl").read_text().splitlines()) == count
+    assert typed("run_name=gs://b/new") == 0, capsys.readouterr().err
+    ended(folder / "runs/remote/b/new")
+    bucket["/b/theirs/checkpoints/skip_file_and_step.json"] = bucket["/b/new/evaluations.jsonl"]
+    capsys.readouterr()
+    for text in ("run_name=gs://b/theirs", "run_name=x load_parameters_path=gs://b/theirs/checkpoints/13000"):
+        assert typed(text) == 2
+        assert "gs://b/theirs is a run of MUDDFormer's own program" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
+from mudd_core.run.rows import validation_batches
 from mudd_core.run.trainer import Trainer
 from rank_runs import on_ranks
 
@@ -67,11 +68,48 @@ def test_pile_counts_id_zero_where_asked_and_validates_all_records(
     pile: tuple[Path, dict[str, list[list[int]]]],
 ) -> None:
     folder, files = pile
-    config = config_of("pile", folder, "data.eval_match=val_x", "data.zero_loss=true", "data.format=tfrecord")
-    rows = prepare(config).rows("valid", RowShape(LENGTH, BATCH, 0))
+    words = ("data.eval_match=val_x", "data.zero_loss=true", "data.format=tfrecord", "eval.protocol=pile")
+    rows = prepare(config_of("pile", folder, *words)).rows("valid", RowShape(LENGTH, BATCH, 0))
     assert rows.rows == 5
     got = rows.arrays(0, 8)
     assert got["targets"].tolist() == [row(r)[1:] for r in files["val_x.tfrecord"]] + [[-1] * LENGTH] * 3
+
+
+@pytest.mark.parametrize(
+    ("group", "epochs", "limit"), [(0, 1, 9), (1, 1, 9), (2, 1, 9), (2, 2, 9), (1, 2, 0)]
+)
+def test_pile_validates_whole_batches_of_each_group(
+    pile: tuple[Path, dict[str, list[list[int]]]], group: int, epochs: int, limit: int
+) -> None:
+    """As training does; passes of data.epochs are repeated where eval.max_batches bounds a validation."""
+    folder, files = pile
+    names = [f"pile.tfrecord.b{n}" for n in (0, 10, 2)]  # in the order of a listing
+    words = (
+        f"data.files_per_group={group}", f"data.epochs={epochs}", f"eval.max_batches={limit}", "eval.batch_size=5",
+        f"data.eval_path={folder}/pile*.b*", "data.format=tfrecord",
+    )  # fmt: skip
+    config = config_of("pile", folder, *words)
+    order = names * (epochs if limit else 1)
+    size = group or len(order)
+    expected: list[list[int]] = []
+    for first in range(0, len(order), size):
+        records = [row(r) for name in order[first : first + size] for r in files[name]]
+        expected += records[: len(records) // 5 * 5]
+    found = list(validation_batches(config, prepare(config)))
+    assert all(batch["inputs"].shape == (5, LENGTH) for batch in found)
+    whole = expected[: 5 * limit] if limit else expected
+    assert [ids for batch in found for ids in batch["inputs"].tolist()] == [r[:-1] for r in whole]
+
+
+def test_pile_without_a_whole_batch_for_validation_is_refused(
+    pile: tuple[Path, dict[str, list[list[int]]]],
+) -> None:
+    words = ("data.eval_match=val_x", "data.format=tfrecord", "eval.batch_size=6")
+    config = config_of("pile", pile[0], *words)
+    with pytest.raises(UserError, match=r"eval\.batch_size.* of 6 .* got 5 records in 1 files"):
+        validation_batches(config, prepare(config))
+    config = config_of("pile", pile[0], *words, "eval.protocol=pile")
+    assert len(list(validation_batches(config, prepare(config)))) == 1
 
 
 def test_a_buffer_shuffles_within_groups(pile: tuple[Path, dict[str, list[list[int]]]]) -> None:
@@ -265,8 +303,9 @@ def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
     data = prepare(config_of("pile", tmp_path / "d", *words))
     with pytest.raises(UserError, match="expected a batch of 4 rows"):
         data.rows("train", RowShape(LENGTH, BATCH, 0))
+    unmatched = config_of("pile", tmp_path / "d", "data.format=tfrecord")
     with pytest.raises(UserError, match=r"data\.eval_path"):
-        prepare(config_of("pile", tmp_path / "d", "data.format=tfrecord"))
+        validation_batches(unmatched, prepare(unmatched))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,37 @@ def test_both_batches_are_those_of_all_devices() -> None:
     assert (typed.train.batch_size, typed.eval.batch_size) == (8, 4)
 
 
+def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
+    """Whose records are then those of the program: 162 batches of 256."""
+    found = resolved(*MUDD, "per_device_batch_size=256")
+    evaluation = found.config.eval
+    assert (found.config.train.batch_size, evaluation.batch_size * evaluation.max_batches) == (256, 41_472)
+    assert found.notes[0] == (
+        "per_device_batch_size=256: one device here, so an update has 256 sequences, 8 times the 32 of class "
+        "MUDDLlama2Medium; a batch of the evaluation follows and has 256: type eval_per_device_batch_size for another"
+    )
+    assert found.origins["eval.batch_size"].word == "per_device_batch_size=256"
+    assert resolved(*MUDD, M_PER_DEVICE_BATCH_SIZE="64").config.eval.batch_size == 64
+    medium = [word.replace("MUDDLlama2Medium", "LlamaMedium") for word in MUDD]
+    assert (
+        resolved(*medium, "dataset_type=pile", "per_device_batch_size=64").config.eval.batch_size == 8
+    )  # 1 of a device that trains on 8
+
+
+@pytest.mark.parametrize(
+    ("words", "devices", "size"),
+    [
+        (["per_device_batch_size=256", "eval_per_device_batch_size=32"], "", 32),
+        (["per_device_batch_size=2"], "", 32),  # smaller for this machine: the same records
+        (["per_device_batch_size=64"], "8", 256),  # of a device, as in the program
+        (["per_device_batch_size=256"], "1", 32),
+    ],
+)
+def test_an_evaluation_keeps_its_batch_elsewhere(words: list[str], devices: str, size: int) -> None:
+    found = resolved(*MUDD, *words, devices=devices)
+    assert found.config.eval.batch_size == size and "follows" not in " ".join(found.notes)
+
+
 def test_less_than_one_sequence_a_device_is_taken_where_the_whole_is() -> None:
     found = resolved(*MUDD, "per_device_batch_size=0.5", devices="8")
     assert found.config.train.batch_size == 4 and "an update has 4 sequences" in found.notes[0]

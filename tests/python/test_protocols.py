@@ -117,17 +117,20 @@ def test_the_mean_of_features_is_over_counted_targets_unless_it_is_asked_for() -
     assert protocol_faults(config) == protocol_faults(slots) == []
 
 
-def test_saved_runs_of_features_keep_their_division() -> None:
-    config = Config(data=DataConfig(pipeline="features"))
+@pytest.mark.parametrize(
+    ("pipeline", "now", "earlier"), [("features", "counted", "features"), ("pile", "whole_batches", "pile")]
+)
+def test_saved_runs_keep_the_protocol_of_their_version(pipeline: str, now: str, earlier: str) -> None:
+    config = Config(data=DataConfig(pipeline=pipeline))
     old = to_dict(config)
-    assert old["eval"]["protocol"] == "counted"
-    assert from_dict(old).eval.protocol == "counted" and config_hash(from_dict(old)) == config_hash(config)
+    assert old["eval"]["protocol"] == now
+    assert from_dict(old).eval.protocol == now and config_hash(from_dict(old)) == config_hash(config)
     old["eval"]["protocol"] = "auto"  # as earlier versions wrote it
     saved = from_dict(old)
-    assert protocol_of(saved) == "features"
+    assert protocol_of(saved) == earlier
     assert merge_for_resume(saved, config) == (saved, [])
-    with pytest.raises(UserError, match=r"eval\.protocol: saved 'features', asked 'counted'"):
-        merge_for_resume(saved, replace(config, eval=EvalConfig(protocol="counted")))
+    with pytest.raises(UserError, match=rf"eval\.protocol: saved '{earlier}', asked '{now}'"):
+        merge_for_resume(saved, replace(config, eval=EvalConfig(protocol=now)))
 
 
 def test_validate_takes_the_whole_split_of_rows() -> None:

@@ -192,7 +192,7 @@ def _shown(row: Row, name: str, form: str) -> str:
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else _NOT_FINITE
 
 
-def _beside(result: Validation) -> str:
+def beside(result: Validation) -> str:
     """The metric beside the loss, with six decimals."""
     bits = result.val_bits_per_byte
     return f"ppl {result.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
@@ -204,6 +204,10 @@ def validate(request: Request) -> int:
     from mudd_core.run.protocols import mean_of, whole_split
     from mudd_core.run.rows import test_batches, validation_batches
 
+    if request.config is not None:
+        from mudd_core.cli.evaluation import evaluate_named
+
+        return evaluate_named(request, request.config)
     split = request.options.get("--split", "valid")
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
@@ -218,7 +222,7 @@ def validate(request: Request) -> int:
     )
     assert result is not None
     print(
-        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {_beside(result)}, ",
+        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {beside(result)}, ",
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")

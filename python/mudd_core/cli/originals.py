@@ -57,7 +57,7 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     if resolved.workdir:
         request.options["--workdir"] = resolved.workdir
     request.words = []
-    if request.command in READING:
+    if request.command in READING and not _evaluates_start(resolved):
         request.options.setdefault("--workdir", str(Path("runs") / resolved.config.name))
         request.words = _free_words(resolved)
         return True
@@ -65,6 +65,12 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     if "--explain" not in request.options and not resolved.answer:
         check_config(request.config)
     return True
+
+
+def _evaluates_start(resolved: Resolved) -> bool:
+    """Whether a command of MaxText evaluates weights that it names, which go before those of the run."""
+    named = resolved.config.start.load_parameters_path
+    return resolved.style == "maxtext" and resolved.command == "validate" and bool(named)
 
 
 def _free_words(resolved: Resolved) -> list[str]:

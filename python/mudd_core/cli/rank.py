@@ -142,6 +142,11 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
     def read() -> dict[str, Any]:
         nonlocal request
         request = parse(words)
+        if request.command != "train":  # only_eval=True, which a launcher does not see
+            raise UserError(
+                f"[arguments] several ranks train, got the command {request.command}, which one process runs: leave "
+                "out --ranks, --hosts and mpirun"
+            )
         return {
             "command": request.command,
             "config": to_dict(request.required_config()),

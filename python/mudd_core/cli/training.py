@@ -174,7 +174,7 @@ def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int
 
 def _code(summary: Summary, prints: bool) -> int:
     """Return the exit code of a finished run: 76, and why on standard error, if its last validation is not finite."""
-    if summary.val_loss is not None and math.isfinite(summary.val_loss):
+    if not summary.validates or (summary.val_loss is not None and math.isfinite(summary.val_loss)):
         return 0
     if prints:
         print(

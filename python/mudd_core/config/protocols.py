@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from mudd_core.config.schema import Config
 
-OWN_DIVISION = "features"  # the protocol of the original program of the pipeline of this name
+# By pipeline, what `auto` meant in earlier versions: their runs keep it, and eval.protocol still names it.
+EARLIER = {"features": "features", "pile": "pile"}
+WHOLE_BATCHES = "whole_batches"  # of each group of files, as MUDDFormer's program takes them
 _PROTOCOLS = {
     "text": "text",
-    "pile": "pile",
+    "pile": WHOLE_BATCHES,
     "megatron": "pile",
     "pack": "pack",
     "rows": "rows",
@@ -23,10 +25,15 @@ def protocol_of(config: Config) -> str:
     return _PROTOCOLS.get(config.data.pipeline, "pile") if asked == "auto" else asked
 
 
+def validation_batch(config: Config) -> int:
+    """Return the rows of a validation batch."""
+    return config.eval.batch_size or config.train.batch_size
+
+
 def protocol_faults(config: Config) -> list[str]:
     """A message if eval.protocol is that of another pipeline."""
     pipeline, asked = config.data.pipeline, config.eval.protocol
-    known = ["auto", _PROTOCOLS.get(pipeline, "pile"), *([OWN_DIVISION] if pipeline == OWN_DIVISION else [])]
+    known = ["auto", _PROTOCOLS.get(pipeline, "pile"), *([EARLIER[pipeline]] if pipeline in EARLIER else [])]
     if asked in known:
         return []
     names = f"{', '.join(known[:-1])} or {known[-1]}"

@@ -40,7 +40,7 @@ class EvalConfig:
     )
     protocol: str = opt(
         "auto", "which rows are validated, and what their mean is over; auto = that of data.pipeline",
-        choices=("auto", "text", "pile", "pack", "rows", "counted", "features", "blocks"), later=True,
+        choices=("auto", "text", "whole_batches", "pile", "pack", "rows", "counted", "features", "blocks"), later=True,
     )  # fmt: skip
     documents: int = opt(0, "validate the first documents only; 0 = all", "documents", low=0, later=True)
     at_start: bool = opt(False, "validate before the first update too", free=True)

@@ -14,6 +14,8 @@ from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
 from mudd_core.data.listing import data_files
 
+MAY_LACK_VALIDATION = ("pile",)  # pipelines that train without validation where no file is for it
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -41,15 +43,21 @@ def sources_of(settings: DataConfig) -> Sources:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
     train = data_files(settings.path)
     valid: tuple[Path, ...] = ()
+    warnings: list[str] = []
+    if settings.pipeline == "pile" and _is_folder(settings.path):
+        train, warnings = _of_pile(settings, train)
     if settings.eval_match:
         valid = tuple(path for path in train if settings.eval_match in str(path))
         train = tuple(path for path in train if settings.eval_match not in str(path))
-        if not train or (not valid and not settings.eval_path):
-            what = "training" if not train else "validation"
-            raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for {what}")
+        if not train:
+            raise UserError(
+                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: it is in the path of each, "
+                f"{valid[0]} for one; give a text that names validation files alone"
+            )
+        if not valid and not settings.eval_path and settings.pipeline not in MAY_LACK_VALIDATION:
+            raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
-    warnings: list[str] = []
     if settings.pipeline == "blocks":
         train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
@@ -65,6 +73,17 @@ def sources_of(settings: DataConfig) -> Sources:
             f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
         )
     return Sources(train, valid, one, tuple(warnings))
+
+
+def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:
+    """The files of a folder with .tfrecord in their name, where some have it, and a line about the others."""
+    root = Path(settings.path).expanduser().absolute()
+    named = [".tfrecord" in path.relative_to(root).as_posix() for path in files]
+    left = [path for path, taken in zip(files, named, strict=True) if not taken]
+    if not any(named) or not left:
+        return files, []
+    line = f"{len(left)} files without .tfrecord in their name are left out, {left[0]} first"
+    return tuple(path for path, taken in zip(files, named, strict=True) if taken), [line]
 
 
 def _of_benchmark(

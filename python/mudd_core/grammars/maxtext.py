@@ -19,7 +19,7 @@ from mudd_core.config.keys.maxtext_training import KEEP
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.devices import devices_of, ranks_of
-from mudd_core.grammars.maxtext_batch import batch_notes, of_all_devices
+from mudd_core.grammars.maxtext_batch import batch_notes, of_all_devices, with_evaluation
 from mudd_core.grammars.maxtext_classes import class_of
 from mudd_core.grammars.resolved import Origin, Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, require_taken, with_own_words
@@ -43,7 +43,8 @@ def resolve(asked: Asked) -> Resolved:
         if name in rows
     }
     settings.setdefault(KEEP, Setting(None))
-    settings = _with_class(settings, typed, yml, rows)
+    untyped = _with_class(settings, typed, yml, rows)
+    settings = dict(untyped)
     for name, (word, text) in typed.items():
         before = settings.get(name, Setting(rows[name].default, rows[name].default))
         value = typed_value(name, before.value, rows[name].default, text)
@@ -53,9 +54,10 @@ def resolve(asked: Asked) -> Resolved:
     for name, setting in settings.items():
         require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
     _refuse_foreign(settings, yml)
+    settings, follows = with_evaluation(settings, untyped, asked.options)
     whole = of_all_devices(settings, devices)
     applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), whole, _of_model)
-    notes += batch_notes(settings, devices, ranks)
+    notes += batch_notes(settings, devices, ranks, follows)
     workdir, moved = _workdir(settings)
     _add_model_origins(applied, rows, settings)
     applied = with_own_words(_GRAMMAR, applied, own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.keys import Value
@@ -26,9 +27,46 @@ def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, S
     return result
 
 
-def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int) -> list[str]:
-    """Lines about the batches. settings: with the sizes of one device."""
+def with_evaluation(
+    settings: Mapping[str, Setting], before: Mapping[str, Setting], options: Mapping[str, str]
+) -> tuple[dict[str, Setting], str]:
+    """The settings whose evaluation batch follows a typed training batch of several devices, and a line about it.
+
+    before: the settings without typed keys. A typed evaluation batch and a typed --devices keep what they say.
+    """
+    train, evaluated = settings.get(TRAIN_BATCH), settings.get(EVAL_BATCH)
+    result = dict(settings)
+    if (
+        OPTION in options
+        or train is None
+        or not train.word
+        or evaluated is None
+        or evaluated.word
+        or _grain(settings)
+    ):
+        return result, ""
+    sizes = [_number(setting.value) for setting in (before.get(TRAIN_BATCH, train), train, evaluated)]
+    of_a_device, typed, size = (Fraction(str(value or 0)) for value in sizes)
+    if not 0 < of_a_device < typed or (size * typed / of_a_device).denominator > 1:
+        return result, ""
+    whole = int(size * typed / of_a_device)
+    result[EVAL_BATCH] = replace(evaluated, value=whole, word=train.word)
+    return result, (
+        f"{train.word}: one device here, so an update has {sequences(int(typed))}, {float(typed / of_a_device):g} "
+        f"times the {float(of_a_device):g} of {train.file or 'the file'}; a batch of the evaluation follows and has "
+        f"{whole:,}: type {EVAL_BATCH} for another"
+    )
+
+
+def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int, follows: str = "") -> list[str]:
+    """Lines about the batches. settings: with the sizes of one device. follows: the line of with_evaluation."""
+    if follows:
+        return ["; ".join(filter(None, (follows, ranks_note(devices, ranks))))]
     return [*_training_note(settings, devices, ranks), *_evaluation_note(settings)]
+
+
+def _grain(settings: Mapping[str, Setting]) -> bool:
+    return settings.get(DATASET, Setting("")).value == "grain"
 
 
 def _number(value: Value) -> float | None:
@@ -61,6 +99,6 @@ def _training_note(settings: Mapping[str, Setting], devices: int, ranks: int) ->
 
 def _evaluation_note(settings: Mapping[str, Setting]) -> list[str]:
     setting = settings.get(EVAL_BATCH)
-    if setting is None or not setting.word or settings.get(DATASET, Setting("")).value != "grain":
+    if setting is None or not setting.word or not _grain(settings):
         return []
     return [f"{setting.word}: does nothing here: {DATASET}=grain validates in batches of the training"]

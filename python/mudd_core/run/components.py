@@ -25,6 +25,7 @@ from mudd_core.run.records import DATA_FACT, Engine
 from mudd_core.run.rows import (
     data_end_note,
     ended_by_data,
+    no_validation,
     row_shape,
     training_rows,
     validation_batches,
@@ -44,7 +45,7 @@ class Components:
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
     user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
-    data have, where they end before train.steps; else 0.
+    data have, where they end before train.steps; else 0. validates: whether the data have rows for validation.
     """
 
     model: Any
@@ -61,6 +62,7 @@ class Components:
     notes: tuple[str, ...] = ()
     documents: tuple[int, int] = (0, 0)
     steps: int = 0
+    validates: bool = True
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
@@ -239,6 +241,9 @@ def add_text(
 
 
 def _with_text(components: Components, config: Config, text: Prepared) -> Components:
+    held = text.rows("valid", row_shape(config)).rows
+    missing = "" if held else no_validation(config)
+    warned = bool(missing and config.data.eval_match)
     return dataclasses.replace(
         components,
         tokenizer=text.tokenizer,
@@ -248,13 +253,18 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
             **seal_fact(text),
             "vocab_size": components.model.config.vocab_size,
         },
-        validated_slots=validated_slots(
-            config, text.rows("valid", row_shape(config)).rows, text.documents[1]
-        ),
+        validated_slots=validated_slots(config, held, text.documents[1]) if held else 0,
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),
-        warnings=(*components.warnings, *start_warnings.of_text(config, text)),
+        validates=bool(held),
+        warnings=(
+            *components.warnings,
+            *start_warnings.of_files(text),
+            *start_warnings.of_text(config, text),
+            *([missing] if warned else []),
+        ),
+        notes=(*components.notes, *([missing] if missing and not warned else [])),
     )
 
 

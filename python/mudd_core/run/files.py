@@ -12,6 +12,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config, from_dict
 from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
+from mudd_core.run.original_run import original_run_text, reader_state_of
 from mudd_core.run.records import DATA_FACT, Summary
 
 
@@ -49,6 +50,8 @@ def read_saved_config(workdir: Path) -> Config:
     """The config saved with a run; UserError where the folder holds none, FormatError for one of other types."""
     file = workdir / "config.json"
     if not file.is_file():
+        if (theirs := reader_state_of(workdir)) is not None:
+            raise UserError(f"[workdir] {original_run_text(workdir, theirs)}")
         raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
     raw = read_object(file)
     member(raw, "model", dict, file)

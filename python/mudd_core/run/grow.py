@@ -85,22 +85,30 @@ def start_weights(
     return result
 
 
-def start_from(config: Config, engine: Any) -> tuple[str, Source]:
-    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
+def take_start(config: Config, model: Any, source: Source) -> str:
+    """Put the weights of a source into a model with initial values; return what was done, for the user."""
     start = config.start
-    source = read_source(start_path(config), state=start.keep_optimizer)
     number = start.load_parameters_path_slot_number
-    weights = start_weights(engine.model, source, slot_number=number, how=start.grow_init)
-    rounded = sum(set_weight(engine.model.store, name, value) for name, value in weights.items())
-    if start.keep_optimizer:
-        own = [part for part in engine.state_parts() if "/" not in part.name]
-        engine.load_state([*own, *whole_parts(_state(engine, source, number))])
+    weights = start_weights(model, source, slot_number=number, how=start.grow_init)
+    rounded = sum(set_weight(model.store, name, value) for name, value in weights.items())
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
     if isinstance(config.model, TokenFormerConfig) and source.slots("attn.q"):
         old = real_rows("attn", source.slots("attn.q"), number)
         text += f": {old:,} slots of {config.model.slot_num:,}, the new ones {start.grow_init}"
+    return text
+
+
+def start_from(config: Config, engine: Any) -> tuple[str, Source]:
+    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
+    start = config.start
+    source = read_source(start_path(config), state=start.keep_optimizer)
+    text = take_start(config, engine.model, source)
+    if start.keep_optimizer:
+        own = [part for part in engine.state_parts() if "/" not in part.name]
+        number = start.load_parameters_path_slot_number
+        engine.load_state([*own, *whole_parts(_state(engine, source, number))])
     text += ", the optimizer's state taken over" if start.keep_optimizer else ""
     if not start.keep_step:
         return text, source

@@ -11,7 +11,9 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import unreachable
 from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder
 from mudd_core.run.fetch import Fetch, remember
+from mudd_core.run.original_run import READER_STATE, original_run_text
 from mudd_core.run.remote_files import RemoteFiles
+from mudd_core.run.workdir import EVALUATIONS
 
 _OWN = (".lock", ".lease", "STOP")  # of this machine alone
 _FOLDERS = ("tensorboard", "plugins")
@@ -32,7 +34,9 @@ class Mirror:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:
             raise unreachable(url, _WHAT, error) from None
-        if names and "config.json" not in names:
+        if names and "config.json" not in names and READER_STATE in self._files.names("checkpoints"):
+            raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
+        if names and not {"config.json", EVALUATIONS} & set(names):
             raise UserError(
                 f"{_WHAT}: '{url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
                 "empty or new place with --workdir"

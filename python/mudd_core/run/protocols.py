@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.protocols import protocol_of
+from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
@@ -31,7 +32,7 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 def mean_of(config: Config) -> Callable[[Sequence[Sums]], float]:
     """The mean of the config's protocol."""
-    return partial(mean_loss, protocol_of(config), slots=batch_size(config) * config.train.seq_len)
+    return partial(mean_loss, protocol_of(config), slots=validation_batch(config) * config.train.seq_len)
 
 
 def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
@@ -50,11 +51,6 @@ def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
     return token_mean(sums)
 
 
-def batch_size(config: Config) -> int:
-    """Rows of a validation batch."""
-    return config.eval.batch_size or config.train.batch_size
-
-
 def whole_split(config: Config) -> Config:
     """The config with which the command `validate` reads: the protocol rows takes the whole split there."""
     if protocol_of(config) != "rows":
@@ -64,7 +60,12 @@ def whole_split(config: Config) -> Config:
 
 def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Any]]:
     """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches."""
-    protocol, size, limit = protocol_of(config), batch_size(config), config.eval.documents
+    protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
+    if not rows.rows:
+        raise UserError(
+            "[data.eval_path] expected validation files, got none; give data.eval_path, or data.eval_match=TEXT "
+            "(eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+        )
     count = _batches(
         protocol, min(rows.rows, limit) if limit and _row_is_document(protocol) else rows.rows, size
     )
@@ -83,7 +84,7 @@ def validated_slots(config: Config, rows: int, documents: int) -> int:
 
     eval.documents of joined text is an estimate by the mean length of a document. documents: 0 if unknown.
     """
-    protocol, size, limit = protocol_of(config), batch_size(config), config.eval.documents
+    protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if limit and _row_is_document(protocol):
         rows = min(rows, limit)
     elif limit and protocol == "text" and documents:
@@ -93,7 +94,7 @@ def validated_slots(config: Config, rows: int, documents: int) -> int:
 
 
 def _row_is_document(protocol: str) -> bool:
-    return protocol in ("pile", "pack", "rows", "counted", "features")
+    return protocol in (WHOLE_BATCHES, "pile", "pack", "rows", "counted", "features")
 
 
 def _batches(protocol: str, rows: int, size: int) -> int:

@@ -196,6 +196,7 @@ class Summary:
 
     skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
     ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
+    validates: whether it has rows for validation.
     """
 
     name: str
@@ -212,3 +213,4 @@ class Summary:
     rewinds: int = 0
     reached: bool = False
     data_end: bool = False
+    validates: bool = True

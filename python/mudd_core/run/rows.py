@@ -70,6 +70,26 @@ def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, 
     return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)
 
 
+_MATCH = (
+    "data.eval_match=TEXT (eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+)
+
+
+def no_validation(config: Config) -> str:
+    """What is said of a run whose data have no rows for validation; UserError where one of its fields needs them."""
+    data, needs = config.data, ""
+    if config.train.save_policy == "best":
+        needs = "train.save_policy=best"
+    elif config.eval.target_loss:
+        needs = "eval.target_loss"
+    if needs:
+        raise UserError(
+            f"[data.eval_path] {needs} needs validation files, got none; give data.eval_path, or {_MATCH}"
+        )
+    why = f"no path of {data.path} holds {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
+    return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"
+
+
 def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
     """Batches of the test split; UserError for data without one."""
     from mudd_core.data.pipelines import test_rows

@@ -13,8 +13,10 @@ from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
+from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
 from mudd_core.config import Config
+from mudd_core.run.original_run import READER_STATE, original_run_text, reader_state_of
 from mudd_core.run.remote_files import RemoteFiles
 from mudd_core.run.saved_run import fetch_run
 
@@ -80,11 +82,18 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
             f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
             f"got '{path}', which does not exist"
         )
+    if (theirs := reader_state_of(path)) is not None and not _is_ours(path):
+        raise UserError(f"{_WHAT}: {original_run_text(path, theirs)}")
     run, step = run_and_step(path, state)
     if run is None:
         weight_files(path)
     elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
         raise UserError(f"[start] {path} has no checkpoint yet")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a path is a work directory of this program, a step of one, or a file of weights."""
+    return path.is_file() or (path / "config.json").is_file() or (path / MANIFEST).is_file()
 
 
 def read_source(path: str | Path, *, state: bool = False) -> Source:
@@ -126,6 +135,8 @@ def fetch_start(config: Config) -> None:
     except Exception as error:  # of credentials, or of the network
         raise unreachable(run, _WHAT, error) from None
     if "config.json" not in names:
+        if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names("checkpoints")}:
+            raise UserError(f"{_WHAT}: {original_run_text(run)}")
         raise UserError(
             f"{_WHAT}: expected a work directory of this program at '{run}', got "
             f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy safetensors to a folder here and give that folder"

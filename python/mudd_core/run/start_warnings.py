@@ -41,6 +41,11 @@ def of_saving(config: Config) -> list[str]:
     return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
 
 
+def of_files(text: Prepared) -> list[str]:
+    """Return the warnings of `describe` about files of ids."""
+    return [line.partition(" ")[2].strip() for line in text.describe() if line.startswith("warning ")]
+
+
 def of_text(config: Config, text: Prepared) -> list[str]:
     """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
     train, found = config.train, []

@@ -170,7 +170,9 @@ class RunState:
         self._logged_at = (self.step_done, self._train_seconds)
         return self.guard.go_back(from_step, state)
 
-    def summary(self, final_hash: str, stopped: str | None, *, data_end: bool = False) -> Summary:
+    def summary(
+        self, final_hash: str, stopped: str | None, *, data_end: bool = False, validates: bool = True
+    ) -> Summary:
         """How a call of fit() ended."""
         valid = self.last_validation
         return Summary(
@@ -188,4 +190,5 @@ class RunState:
             rewinds=len(self.guard.rewinds),
             reached=stopped is None and self.reached(),
             data_end=data_end and stopped is None,
+            validates=validates,
         )

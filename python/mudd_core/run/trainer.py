@@ -251,7 +251,10 @@ class Trainer:
             self._store.settle()
             if self._store.save_error is not None:
                 raise self._store.save_error
-        summary = self._state.summary(self.final_hash(), stopped, data_end=self._data_end)
+        validates = self._run.components.validates
+        summary = self._state.summary(
+            self.final_hash(), stopped, data_end=self._data_end, validates=validates
+        )
         self._log.ended(summary)
         return summary
 

@@ -26,7 +26,7 @@ class Validator:
     def validate_if_due(self) -> bool:
         """Validate once at this step if it is time, and save a best one; False if a stop interrupted it."""
         run, state = self._run, self._run.state
-        if not state.validation_due():
+        if not run.components.validates or not state.validation_due():
             return True
         run.log.validating(state.step_done)
         with self._trace.span("evaluation"):

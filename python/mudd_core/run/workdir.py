@@ -30,8 +30,10 @@ from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.lease import Lease, content, is_alive
 from mudd_core.run.metrics import plain
 from mudd_core.run.mllog import NAME as BENCHMARK_LOG
+from mudd_core.run.original_run import original_run_text, reader_state_of
 
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/fetch.py)
+EVALUATIONS = "evaluations.jsonl"  # of weights that a command named (run/start_evaluation.py)
 SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
 # Kinds of the entries that a run reads or writes.
 _KINDS = {
@@ -42,6 +44,7 @@ _KINDS = {
         "run.json",
         "metrics.jsonl",
         "events.jsonl",
+        EVALUATIONS,
         "log.txt",
         "remote.json",
         "summary.json",
@@ -121,9 +124,12 @@ class Workdir:
                 )
 
     def _refuse_foreign(self) -> None:
-        if not self.path.is_dir() or self.config_file.exists() or (self.path / STAGED).is_dir():
+        ours = (self.config_file, self.path / EVALUATIONS)
+        if not self.path.is_dir() or any(file.exists() for file in ours) or (self.path / STAGED).is_dir():
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
+        if others and (theirs := reader_state_of(self.path)) is not None:
+            raise UserError(f"[workdir] {original_run_text(self.path, theirs)}")
         if others:
             raise UserError(
                 f"[workdir] {self.path} holds other files ({', '.join(others[:3])}) and no run of ours; "

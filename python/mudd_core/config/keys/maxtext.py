@@ -124,7 +124,7 @@ _DATA = (
     mapped(NAME, "grain_eval_files", "", "data.eval_path"),
     mapped(
         NAME, "eval_split", "valid", "data.eval_match", text="of dataset_type=pile: files whose path holds this text "
-        "are for validation", convert=_eval_match,
+        "are for validation; no such file, None or empty: training without validation", convert=_eval_match,
     ),
     mapped(
         NAME, DATASET, "pretrain_4k", "data.pipeline",

@@ -221,7 +221,7 @@ TRAINING: tuple[Row, ...] = (
     _counted("eval_interval", 500, "train.eval_every", "also at the last step"),
     mapped(_NAME, "eval_loop_num_batches", 66, "eval.max_batches", text="-1 = all", convert=_eval_batches),
     mapped(_NAME, "eval_batch_num", -1, "eval.max_batches", text="-1 = all", convert=_eval_batches),
-    mapped(_NAME, "only_eval", False, COMMAND, text="the command validate"),
+    mapped(_NAME, "only_eval", False, COMMAND, text="the command validate; load_parameters_path goes before the run"),
     mapped(_NAME, "target_eval_loss", 0.0, "eval.target_loss"),
     mapped(
         _NAME, "eval_start_step", False, "eval.at_start",

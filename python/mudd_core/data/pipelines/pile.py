@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.base.framing import HEADER_BYTES
 from mudd_core.config import Config
+from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
@@ -30,7 +31,6 @@ from mudd_core.data.pipelines.ids_data import (
     Int64,
     fingerprint_of,
     require_batch,
-    require_validation,
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pile_order import Groups
@@ -74,14 +74,17 @@ class RecordFiles:
 class PileRows(IdRows):
     """Rows of one split."""
 
-    def __init__(self, shape: RowShape, files: RecordFiles, groups: Groups | None, zero_loss: bool) -> None:
+    def __init__(
+        self, shape: RowShape, files: RecordFiles, groups: Groups | None, zero_loss: bool, end: int = 0
+    ) -> None:
+        """groups: the order of the records; None for all of them as they are. end: rows of a validation by groups."""
         super().__init__(shape)
-        self._files, self._groups, self._zero_loss = files, groups, zero_loss
+        self._files, self._groups, self._zero_loss, self._end = files, groups, zero_loss, end
         self._ends = list(accumulate(files.counts))
 
     @property
     def rows(self) -> int:
-        return self._ends[-1]
+        return self._end or (self._ends[-1] if self._ends else 0)
 
     def batches(self, epochs: int) -> int:
         return self._groups.batches(epochs) if self._groups else 0
@@ -90,6 +93,8 @@ class PileRows(IdRows):
         return targets >= (0 if self._zero_loss else 1)
 
     def ids(self, sample: int) -> Int64 | None:
+        if self._end and sample >= self._end:
+            return None
         if self._groups is not None:
             found = self._files.read(*self._groups.place(sample))
         elif sample < self.rows:
@@ -115,7 +120,7 @@ class PileData(IdData):
         assert files is not None
         files.reopen()
         if split == "valid":
-            return PileRows(shape, files, None, settings.zero_loss)
+            return self._validation_rows(shape, files)
         require_batch(sum(files.counts), shape, self.config)
         groups = Groups(
             files.counts,
@@ -130,6 +135,22 @@ class PileData(IdData):
                 f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of {shape.batch_size}"
             )
         return PileRows(shape, files, groups, settings.zero_loss)
+
+    def _validation_rows(self, shape: RowShape, files: RecordFiles) -> PileRows:
+        """Whole batches of each group of files, or all records by eval.protocol=pile."""
+        settings, batch = self.config.data, validation_batch(self.config)
+        if not files.counts or protocol_of(self.config) != WHOLE_BATCHES:
+            return PileRows(shape, files, None, settings.zero_loss)
+        epochs = max(1, settings.epochs) if self.config.eval.max_batches else 1
+        groups = Groups(files.counts, settings.files_per_group, batch, 0, shape.seed, epochs)
+        whole = groups.batches(epochs)
+        if not whole:
+            raise UserError(
+                f"[eval.batch_size] expected at least a batch of {batch} records in a group of validation files, got "
+                f"{sum(files.counts)} records in {len(files.counts)} files: lower eval.batch_size "
+                "(eval_per_device_batch_size in MaxText's commands), or take eval.protocol=pile for part-batches too"
+            )
+        return PileRows(shape, files, groups, settings.zero_loss, whole * batch)
 
 
 def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -147,7 +168,6 @@ def prepare(config: Config, how: Preparation) -> PileData:
         raise UserError(
             f"[data.path] expected TFRecord files for data.pipeline=pile, got {found.format.name}"
         )
-    require_validation(found.valid, config)
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
         raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; give its size")
@@ -162,12 +182,14 @@ def prepare(config: Config, how: Preparation) -> PileData:
     train = RecordFiles(in_order(found.train), cache, vocab_size)
     valid = RecordFiles(found.valid, cache, vocab_size)
     counts = (sum(train.counts), sum(valid.counts))
-    if not all(counts):
+    if not counts[0] or (found.valid and not counts[1]):
         raise UserError("[data.path] expected records for training and validation, got files without one")
     lines = (
         "pipeline    pile: TFRecords of ids",
         f"train       {len(found.train):,} files, {counts[0]:,} records",
-        f"valid       {len(found.valid):,} files, {counts[1]:,} records",
+        f"valid       {len(found.valid):,} files, {counts[1]:,} records"
+        if found.valid
+        else "valid       no files; the run trains without validation",
         *(f"warning     {warning}" for warning in found.warnings),
     )
     tokens = counts[0] * config.train.seq_len

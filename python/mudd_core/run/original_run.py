@@ -1,0 +1,41 @@
+"""Recognizes a run of MUDDFormer's own program, by the state of its data reader, and says the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mudd_core.base.regular_files import read_bytes
+
+READER_STATE = "skip_file_and_step.json"  # in the folder of the checkpoints, and in that of each step
+_WAY_OUT = (
+    "its Orbax checkpoints and its reader's place are not read here. docs/orbax-to-safetensors.md makes a safetensors "
+    "file of its weights: import FILE --system=muddformer_jax --settings=JSON --tokenizer=bytes --workdir=W, then "
+    "load_parameters_path=W with a new run_name, which begins at the first batch"
+)
+
+
+def reader_state_of(path: Path) -> Path | None:
+    """The reader's state beside a step, in the folder of steps or in the run that `path` names; None without one."""
+    for folder in (path, path.parent, path / "checkpoints"):
+        if (folder / READER_STATE).is_file():
+            return folder / READER_STATE
+    return None
+
+
+def original_run_text(path: Path | str, state: Path | None = None) -> str:
+    """What is said of a path with such a run. state: the file, where this machine has it."""
+    return f"{path} is a run of MUDDFormer's own program ({READER_STATE}{_place(state)}): {_WAY_OUT}"
+
+
+def _place(state: Path | None) -> str:
+    """Step and place in the data, as far as the file has them."""
+    try:
+        found = json.loads(read_bytes(state)) if state is not None else None
+    except (OSError, ValueError, RecursionError):
+        return ""
+    names = ("checkpoint_step", "file_in_data", "step_in_file", "iter_file_nums")
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), int) for name in names):
+        return ""
+    step, group, batches, files = (found[name] for name in names)
+    return f": checkpoint {step}, {batches} batches into file group {group} of {files} files each"

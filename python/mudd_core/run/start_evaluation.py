@@ -1,0 +1,117 @@
+"""Evaluates the weights that start.load_parameters_path names, without a run of theirs: MaxText's only_eval=True."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mudd_core import _core
+from mudd_core.base.errors import write_error
+from mudd_core.config import Config, check_config
+from mudd_core.data import pipelines
+from mudd_core.data.pipelines import Prepared
+from mudd_core.engine.batch_part import cut_batch
+from mudd_core.engine.model import Model
+from mudd_core.run.components import resolved_model
+from mudd_core.run.evaluate import evaluate
+from mudd_core.run.grow import take_start
+from mudd_core.run.metrics import Board, LineFile
+from mudd_core.run.peak import Peak
+from mudd_core.run.protocols import mean_of
+from mudd_core.run.ranks import Ranks
+from mudd_core.run.records import Validation
+from mudd_core.run.rows import validation_batches
+from mudd_core.run.shared_store import open_store
+from mudd_core.run.start_source import check_start, fetch_start, read_source, start_path
+from mudd_core.run.start_tokenizer import with_source_tokenizer
+from mudd_core.run.store import RunStore
+from mudd_core.run.stored_types import stored_types
+from mudd_core.run.styles import RunFacts, Style, style_of
+from mudd_core.run.workdir import EVALUATIONS
+
+STEP = 0  # of the evaluation: weights are loaded alone, as the program does
+
+
+def evaluate_start(
+    config: Config,
+    place: str | Path,
+    say: Callable[[str], None],
+    *,
+    fields: Mapping[str, object],
+    stop: Callable[[], bool],
+) -> Validation | None:
+    """Evaluate the weights and write the evaluation tags to TensorBoard below `place`; None if `stop` became true.
+
+    place: the folder of a run, or its URL; a new one may be that of a training later. Nothing but TensorBoard and
+    evaluations.jsonl changes there. UserError where weights or validation rows are missing.
+    """
+    start = dataclasses.replace(config.start, keep_optimizer=False, keep_step=False)
+    config = dataclasses.replace(config, start=start)
+    check_config(config)
+    fetch_start(config)
+    check_start(config)
+    store = open_store(place, Ranks(), config.storage.map)
+    assert isinstance(store, RunStore)
+    try:
+        config, *said = with_source_tokenizer(config, None)
+        text, model, taken = _loaded(config)
+        for line in filter(None, (*said, taken)):
+            say(line)
+        if store.has_checkpoint():
+            say(
+                f"the run in {store.path} has checkpoints, which are not evaluated: load_parameters_path goes before "
+                "them; leave it out to evaluate the run"
+            )
+        style = style_of(
+            RunFacts(
+                config,
+                store.path,
+                0.0,
+                Peak(lambda: 1.0),
+                lambda: model.parameters,
+                text.documents,
+                fields=fields,
+            )
+        )
+        batches, bytes_per_target = validation_batches(config, text), text.valid_bytes_per_target
+        mean = mean_of(config)
+        result = evaluate(model, batches, step=STEP, bytes_per_target=bytes_per_target, stop=stop, mean=mean)
+        if result is not None:
+            for line in style.validated(result):
+                say(line)
+            _write(store, config.start.load_parameters_path, style, result)
+        return result
+    finally:
+        store.close()
+
+
+def _loaded(config: Config) -> tuple[Prepared, Model, str]:
+    """The data, the model with the weights, and a line on where these come from."""
+    train = config.train
+    _core.set_num_threads(train.threads)
+    text = pipelines.prepare(config)
+    shape = resolved_model(config, text.vocab_size)
+    model = Model(shape, seed=train.seed, precision=train.precision, stored=stored_types(shape, config))
+    runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
+    model.evaluated_at_once = train.batch_size // runs
+    return text, model, take_start(config, model, read_source(start_path(config)))
+
+
+def _write(store: RunStore, source: str, style: Style, result: Validation) -> None:
+    """Leave tags and a row in the folder, and in a new one the texts of the run, too."""
+    folder = store.path
+    is_new = not store.dir.config_file.exists() and not (folder / EVALUATIONS).exists()
+    row = {"step": result.step, "weights": source, "val_loss": result.val_loss, "targets": result.targets}
+    try:
+        rows = LineFile(folder / EVALUATIONS)  # the first file: it makes the folder ours
+        rows.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **row})
+        rows.sync()
+        rows.close()
+        board = Board(folder / "tensorboard")
+        board.add(result.step, style.eval_scalars(result), style.texts() if is_new else {})
+        board.close()
+    except OSError as error:
+        raise write_error(error.filename or folder, error) from error
+    store.settle()
