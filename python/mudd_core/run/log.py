@@ -143,7 +143,7 @@ class RunLog:
             fields = step_fields(record.row(), train.steps, seconds_left)
             shown.step(fields, logged=logged and shown is self._progress)
         if logged and self._store is not None:
-            self._store.log(record.row())
+            self._store.log(record.row(), record.statistics)
         if style is not None:
             for line in style.step(record):
                 self.say(line)

@@ -46,16 +46,18 @@ class Logs:
             where = f"{error.filename}: " if error.filename else ""
             raise SaveError(f"[save] the logs in {self._folder}: {where}{write_reason(error)}") from error
 
-    def row(self, row: Row) -> None:
-        """One row of numbers, to metrics.jsonl and to TensorBoard."""
+    def row(self, row: Row, statistics: Mapping[str, float]) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard; statistics keep their names as tags."""
         assert self._metrics is not None and self._board is not None
+        whole = {**row, **statistics}
         with self._going_on("metrics.jsonl"):
-            self._metrics.append(row)
+            self._metrics.append(whole)
         with self._going_on("tensorboard"):
             self._board.append(row)
+            self._board.add(row["step"], statistics)
         if self._copy is not None:
             with self._going_on(_COPY):
-                self._copy.append(row)
+                self._copy.append(whole)
 
     def add_to_board(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str]) -> None:
         """Further tags of TensorBoard."""

@@ -212,11 +212,6 @@ def dataset(values: Values) -> Fields:
     }
 
 
-def log_weights(values: Values) -> Fields:
-    """One switch for what its two switches log."""
-    return {"log.weights": bool(values["sow_intermediates"] or values["sow_param_info"])}
-
-
 def tracker(values: Values) -> Fields:
     """Weights & Biases; naming a run of it asks for it too."""
     on = bool(values["wb_enabled"] or values["wb_run"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
+from mudd_core.engine.mup_statistics import has_statistics
 from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.maxtext import MaxTextStyle
 from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 
-__all__ = ["RunFacts", "Style", "reads_weights", "style_of"]
+__all__ = ["RunFacts", "Style", "logs_step", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MaxTextStyle,
@@ -24,7 +25,14 @@ def style_of(facts: RunFacts) -> Style:
     return STYLES.get(facts.config.log.style, Style)(facts)
 
 
+def logs_step(config: Config, step: int) -> bool:
+    """Whether update `step` gets a row in metrics.jsonl."""
+    return step % config.train.log_every == 0 or step == config.train.steps
+
+
 def reads_weights(config: Config, step: int) -> bool:
-    """Whether the log of update `step` reads weights. All ranks ask, since all wait for those of other nodes then."""
+    """Whether the log reads weights after update `step`. All ranks ask: all wait for those of other nodes then."""
     every = STYLES.get(config.log.style, Style).weights_every
+    if has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1)):
+        return True
     return every > 0 and step % every == 0
