@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
 
 import mudd_core as mc
+from hub_cache import put_dataset
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
 from mudd_core.data.access import LOCAL
@@ -24,22 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
     monkeypatch.chdir(tmp_path)
-    made = tmp_path / "made"
-    for split in ("train", "validation", "test"):
-        (made / split).mkdir(parents=True)
-        texts = datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(200)]})
-        texts.to_parquet(str(made / split / "0.parquet"))
-    cache = tmp_path / "home" / "datasets"
-    datasets.load_dataset(str(made), cache_dir=str(tmp_path / "first"))
-    (built,) = (tmp_path / "first").glob("made/default/*/*/dataset_info.json")
-    target = cache / "wikitext" / "wikitext-2-v1" / built.parent.parent.name / built.parent.name
-    shutil.copytree(built.parent, target)
-    for file in target.glob("made-*.arrow"):
-        file.rename(file.with_name(file.name.replace("made-", "wikitext-")))
-    about = json.loads((target / "dataset_info.json").read_text())
-    about |= {"builder_name": "wikitext", "dataset_name": "wikitext", "config_name": "wikitext-2-v1"}
-    (target / "dataset_info.json").write_text(json.dumps(about))
-    return target
+    splits = {split: [f"{split} {i}" for i in range(200)] for split in ("train", "validation", "test")}
+    return put_dataset(tmp_path / "home", "wikitext", "wikitext-2-v1", splits, tmp_path)
 
 
 def settings(name: str, **more: str) -> DataConfig:
@@ -61,6 +46,14 @@ def test_three_splits_give_the_validation_of_pipelines_that_take_one(home: Path)
     named = settings("wikitext", dataset_config="wikitext-2-v1", pipeline="rows", eval_path="mine")
     shutil.copy(home / "wikitext-train.arrow", home / "wikitext-test.arrow")
     assert with_dataset(named, LOCAL).eval_path == "mine"
+
+
+def test_a_name_that_the_hub_has_moved_is_found_below_its_owner(home: Path, tmp_path: Path) -> None:
+    made = put_dataset(tmp_path / "home", "c4", "en", {"train": ["one", "two"]}, tmp_path / "more")
+    (tmp_path / "home" / "datasets" / "c4").rename(tmp_path / "home" / "datasets" / "allenai___c4")
+    found = with_dataset(settings("c4", dataset_config="en"), LOCAL)
+    moved = str(made).replace("/datasets/c4/", "/datasets/allenai___c4/")
+    assert found.path == f"{moved}/c4-train.arrow"
 
 
 def test_a_folder_of_that_name_comes_first(home: Path, tmp_path: Path) -> None:

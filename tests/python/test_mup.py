@@ -18,12 +18,12 @@ from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
+from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.plan_report import plan_text
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
-from mudd_core.engine.mup_probe import STATISTICS, Probe
 
 SIZES = {"small": 128, "medium": 512, "base": 1024, "large": 2048, "huge": 8192}
 SIZES |= {f"dm{128 << i}": 128 << i for i in range(7)}
