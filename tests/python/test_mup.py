@@ -115,7 +115,13 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("scores", "inner"),
-    [("softmax", "relu"), ("elu", "swiglu"), ("norm_sqrelu", "gelu"), ("sqrelu", "sqrelu")],
+    [
+        ("softmax", "relu"),
+        ("elu", "swiglu"),
+        ("norm_sqrelu", "gelu"),
+        ("sqrelu", "sqrelu"),
+        ("softmax", "mish"),
+    ],
 )
 def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None:
     shape = MupConfig(
@@ -157,7 +163,7 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
         gate, up = (np.ascontiguousarray(half) for half in np.split(h, 2, axis=-1))
         activated = ops.glu(gate, up, activation="silu")
     else:
-        name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}[inner]
+        name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}.get(inner, inner)
         activated = ops.activation(h, activation=name)
     np.testing.assert_array_equal(activated, inside["fa_00"])
     np.testing.assert_allclose(
