@@ -6,13 +6,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import datasets
 import pytest
 
 import mudd_core as mc
 from hub_cache import put_dataset
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
-from mudd_core.data.access import LOCAL
+from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.hub_datasets import with_dataset
 
 
@@ -69,6 +70,20 @@ def test_what_is_not_here_is_2_with_the_command_that_fetches_it(home: Path, tmp_
     text = str(error.value)
     assert str(tmp_path / "c4") in text and str(tmp_path / "home" / "datasets") in text
     assert "datasets.load_dataset('c4', 'en')" in text and "hub.online=true" in text
+
+
+def test_a_hub_that_does_not_answer_is_named_without_advice_that_was_followed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_dataset_builder(*_: object, **__: object) -> None:
+        raise ConnectionError("Couldn't reach 'c4' on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+    with pytest.raises(
+        UserError, match=r"'c4 en' is not on this machine and cannot be fetched .*: Couldn't"
+    ) as error:
+        with_dataset(settings("c4", dataset_config="en"), Access(online=True))
+    assert "hub.online" not in str(error.value)
 
 
 def test_a_split_that_is_not_there_is_named(home: Path) -> None:

@@ -92,10 +92,15 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
             whole = builder.as_dataset()
     except Exception as error:  # of the library, the network or the hub, of many types
         name = f"{settings.dataset} {settings.dataset_config}".strip()
+        reason = without_token(str(error))[:200]
+        if access.online:
+            raise UserError(
+                f"[data.dataset] '{name}' is not on this machine and cannot be fetched from the hub: {reason}"
+            ) from None
         arguments = ", ".join(repr(word) for word in (settings.dataset, settings.dataset_config) if word)
         raise UserError(
             f"[data.dataset] expected a folder or a data set of the hub that is on this machine, got '{name}': neither "
-            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({without_token(str(error))[:200]}). "
+            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({reason}). "
             f'Where there is a network, `python -c "import datasets; datasets.load_dataset({arguments})"` fetches it; '
             "copy that cache here, or set hub.online=true"
         ) from None
