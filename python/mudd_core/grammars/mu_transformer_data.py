@@ -14,10 +14,10 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.storage import readable
 from mudd_core.config import Config
 from mudd_core.config.keys import Row
+from mudd_core.config.keys.mu_transformer_run import DATASET, TOKENIZER, VARIANT
 from mudd_core.config.keys.mu_transformer_values import text
 from mudd_core.grammars.table import Setting
 
-_DATASET, _VARIANT, _TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
 # Fields of ours that name other data, or another tokenizer.
 _OWN_TEXT = {"data.path", "data.dataset", "data.pipeline", "data.format", "data.eval_path", "data.eval_match"}
 _OWN_TOKENIZER = {"data.tokenizer", "data.vocab_size", "data.pipeline"}
@@ -32,6 +32,7 @@ class DefaultData:
     notes: list[str] = field(default_factory=list)
 
     def judge(self, here: bool, keys: set[str], found: str, absent: str) -> None:
+        """Take the defaults of these keys or drop them, with the line for either case."""
         if here:
             self.taken |= keys
         else:
@@ -52,15 +53,15 @@ def default_data(
     """
     data = DefaultData()
     values = {name: setting.value for name, setting in settings.items()}
-    if _VARIANT in typed and _DATASET not in typed:
-        data.taken |= {_DATASET, _VARIANT}
-    elif _is_default(rows, values, (_DATASET, _VARIANT)) and not _OWN_TEXT & set(own):
-        if _DATASET in typed:
-            data.taken.add(_VARIANT)
+    if VARIANT in typed and DATASET not in typed:
+        data.taken |= {DATASET, VARIANT}
+    elif _is_default(rows, values, (DATASET, VARIANT)) and not _OWN_TEXT & set(own):
+        if DATASET in typed:
+            data.taken |= {VARIANT} if run is None or run.data.dataset_config else set()
         else:
-            _look_for_dataset(data, text(values, _DATASET), text(values, _VARIANT), run)
-    if _is_default(rows, values, (_TOKENIZER,)) and _TOKENIZER not in typed and not _OWN_TOKENIZER & set(own):
-        _look_for_tokenizer(data, text(values, _TOKENIZER), run)
+            _look_for_dataset(data, text(values, DATASET), text(values, VARIANT), run)
+    if _is_default(rows, values, (TOKENIZER,)) and TOKENIZER not in typed and not _OWN_TOKENIZER & set(own):
+        _look_for_tokenizer(data, text(values, TOKENIZER), run)
     return data
 
 
@@ -74,7 +75,7 @@ def _look_for_dataset(data: DefaultData, name: str, variant: str, run: Config | 
     here = is_here(name, variant) if run is None else run.data.dataset == name
     data.judge(
         here,
-        {_DATASET, _VARIANT},
+        {DATASET, VARIANT},
         f"the config's data set {name} ({variant}) is on this machine and is taken",
         f"the config's data set {name} ({variant}) is not on this machine: neither the folder {name} nor HF_HOME has it"
         if run is None
@@ -88,7 +89,7 @@ def _look_for_tokenizer(data: DefaultData, name: str, run: Config | None) -> Non
     here = is_here(name) if run is None else run.data.tokenizer == name
     data.judge(
         here,
-        {_TOKENIZER},
+        {TOKENIZER},
         f"the config's tokenizer {name} is on this machine and is taken",
         f"the config's tokenizer {name} is not on this machine: neither the folder {name} nor HF_HOME has it"
         if run is None
