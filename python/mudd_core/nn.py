@@ -34,7 +34,7 @@ def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Any:
 
 
 def sow(name: str, value: Any) -> None:
-    """Record the value under `<part>.<name>` when a capture is active (tools/scaling/probe.py).
+    """Record the value under `<part>.<name>` when a capture is active (engine/mup_probe.py).
 
     value: a value, or a function that makes one, for values that a fused op never stores. The function is called only
     during a capture.

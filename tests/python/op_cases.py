@@ -9,6 +9,7 @@ import torch
 
 from moe_cases import moe_cases
 from op_case import Case, act, act_slope, integers, normal
+from pointwise_cases import pointwise_cases
 from reference import numpy_attention, numpy_dropout, numpy_updates
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
@@ -227,7 +228,8 @@ def cases() -> list[Case]:
     linears = [linear_case("none", False, False, False), linear_case("gelu_tanh", False, True, False),
                linear_case("none", True, True, True), linear_case("squared_relu", True, False, True)]  # fmt: skip
     return [
-        *norm_cases(), *linears, *glu, *activations, *embeddings, add, *dropped, rope_case(False, False, 1.0),
+        *norm_cases(), *linears, *glu, *activations, *pointwise_cases(), *embeddings, add, *dropped,
+        rope_case(False, False, 1.0),
         rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
         *(attention_case(2, 0.7, True, False, (a, 9, 0.1)) for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")),
         *update_cases(), attention_case(2, 0.7, True, False),

@@ -71,7 +71,7 @@ OTHER = {
 }  # fmt: skip
 BESIDE = {
     "d_head": ("--config.qk_scale=0.015625",), "sampling_topk": ("--config.sampling_method=topk",),
-    "sampling_temp": ("--config.sampling_method=temp",),
+    "sampling_temp": ("--config.sampling_method=temp",), "hfds_config": ("--config.hfds_identifier=c4",),
 }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -11,9 +10,10 @@ import datasets
 import pytest
 
 import mudd_core as mc
+from hub_cache import put_dataset
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
-from mudd_core.data.access import LOCAL
+from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.hub_datasets import with_dataset
 
 
@@ -24,22 +24,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
     monkeypatch.chdir(tmp_path)
-    made = tmp_path / "made"
-    for split in ("train", "validation", "test"):
-        (made / split).mkdir(parents=True)
-        texts = datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(200)]})
-        texts.to_parquet(str(made / split / "0.parquet"))
-    cache = tmp_path / "home" / "datasets"
-    datasets.load_dataset(str(made), cache_dir=str(tmp_path / "first"))
-    (built,) = (tmp_path / "first").glob("made/default/*/*/dataset_info.json")
-    target = cache / "wikitext" / "wikitext-2-v1" / built.parent.parent.name / built.parent.name
-    shutil.copytree(built.parent, target)
-    for file in target.glob("made-*.arrow"):
-        file.rename(file.with_name(file.name.replace("made-", "wikitext-")))
-    about = json.loads((target / "dataset_info.json").read_text())
-    about |= {"builder_name": "wikitext", "dataset_name": "wikitext", "config_name": "wikitext-2-v1"}
-    (target / "dataset_info.json").write_text(json.dumps(about))
-    return target
+    splits = {split: [f"{split} {i}" for i in range(200)] for split in ("train", "validation", "test")}
+    return put_dataset(tmp_path / "home", "wikitext", "wikitext-2-v1", splits, tmp_path)
 
 
 def settings(name: str, **more: str) -> DataConfig:
@@ -63,6 +49,14 @@ def test_three_splits_give_the_validation_of_pipelines_that_take_one(home: Path)
     assert with_dataset(named, LOCAL).eval_path == "mine"
 
 
+def test_a_name_that_the_hub_has_moved_is_found_below_its_owner(home: Path, tmp_path: Path) -> None:
+    made = put_dataset(tmp_path / "home", "c4", "en", {"train": ["one", "two"]}, tmp_path / "more")
+    (tmp_path / "home" / "datasets" / "c4").rename(tmp_path / "home" / "datasets" / "allenai___c4")
+    found = with_dataset(settings("c4", dataset_config="en"), LOCAL)
+    moved = str(made).replace("/datasets/c4/", "/datasets/allenai___c4/")
+    assert found.path == f"{moved}/c4-train.arrow"
+
+
 def test_a_folder_of_that_name_comes_first(home: Path, tmp_path: Path) -> None:
     (tmp_path / "wikitext" / "train").mkdir(parents=True)
     assert with_dataset(settings("wikitext"), LOCAL).path == str(Path("wikitext") / "train")
@@ -76,6 +70,20 @@ def test_what_is_not_here_is_2_with_the_command_that_fetches_it(home: Path, tmp_
     text = str(error.value)
     assert str(tmp_path / "c4") in text and str(tmp_path / "home" / "datasets") in text
     assert "datasets.load_dataset('c4', 'en')" in text and "hub.online=true" in text
+
+
+def test_a_hub_that_does_not_answer_is_named_without_advice_that_was_followed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_dataset_builder(*_: object, **__: object) -> None:
+        raise ConnectionError("Couldn't reach 'c4' on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+    with pytest.raises(
+        UserError, match=r"'c4 en' is not on this machine and cannot be fetched .*: Couldn't"
+    ) as error:
+        with_dataset(settings("c4", dataset_config="en"), Access(online=True))
+    assert "hub.online" not in str(error.value)
 
 
 def test_a_split_that_is_not_there_is_named(home: Path) -> None:

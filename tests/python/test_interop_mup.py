@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         **PLAIN, "kv_mqa": True, "ff_act_name": "swiglu", "ff_multiple": 2.67, "e_norm": True, "qk_norm": True,
         "norm_gains": True, "norm_gains_type": "scalar", "proj_biases": True, "pad_token_id": 2,
     },
+    "mish": {**PLAIN, "ff_act_name": "mish", "proj_biases": True},
     "vector_gains": {**PLAIN, "norm_gains": True, "ff_act_name": "sqrelu", "attn_act_name": "elu", "rotary_base": 0},
 }  # fmt: skip
 
@@ -101,6 +102,8 @@ def logits_of(c: dict[str, Any], w: Any, x: Any) -> Any:
         if c["ff_act_name"] == "swiglu":
             gate, value = u.chunk(2, -1)
             u = F.silu(gate) * value
+        elif c["ff_act_name"] == "mish":
+            u = F.mish(u)
         else:
             u = F.relu(u) ** (2 if c["ff_act_name"] == "sqrelu" else 1)
         h = h + plus(u @ w["w_fo"][n], "b_fo", n)
@@ -244,7 +247,7 @@ def test_defaults_of_the_original_and_whole_paths() -> None:
         {"d_model": 48},
         {"n_layer": 9},
         {"n_vocab": 77},
-        {"ff_act_name": "tanh"},
+        {"ff_act_name": "softmax"},
         {"attn_act_name": "relu"},
         {"u_init": "vs"},
         {"qk_scale": 0.0},

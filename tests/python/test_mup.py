@@ -18,12 +18,12 @@ from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
+from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.plan_report import plan_text
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
-from mudd_core.tools.scaling.probe import STATISTICS, Probe
 
 SIZES = {"small": 128, "medium": 512, "base": 1024, "large": 2048, "huge": 8192}
 SIZES |= {f"dm{128 << i}": 128 << i for i in range(7)}
@@ -115,7 +115,13 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("scores", "inner"),
-    [("softmax", "relu"), ("elu", "swiglu"), ("norm_sqrelu", "gelu"), ("sqrelu", "sqrelu")],
+    [
+        ("softmax", "relu"),
+        ("elu", "swiglu"),
+        ("norm_sqrelu", "gelu"),
+        ("sqrelu", "sqrelu"),
+        ("softmax", "mish"),
+    ],
 )
 def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None:
     shape = MupConfig(
@@ -157,7 +163,7 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
         gate, up = (np.ascontiguousarray(half) for half in np.split(h, 2, axis=-1))
         activated = ops.glu(gate, up, activation="silu")
     else:
-        name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}[inner]
+        name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}.get(inner, inner)
         activated = ops.activation(h, activation=name)
     np.testing.assert_array_equal(activated, inside["fa_00"])
     np.testing.assert_allclose(

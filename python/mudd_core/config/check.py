@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
-from mudd_core.base.storage import is_bucket, readable
+from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import parse_groups
@@ -80,7 +80,7 @@ def model_faults(model: ModelConfig) -> list[str]:
 
 
 def _path_faults(config: Config) -> list[str]:
-    paths = {"data.cache_dir": config.data.cache_dir}
+    paths = {"data.cache_dir": mapped(config.data.cache_dir, config.storage.map)}
     source = readable(config.start.load_parameters_path, config.storage.map)
     if not is_bucket(source):  # the run there is fetched at the start
         paths["start.load_parameters_path"] = source

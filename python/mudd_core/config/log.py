@@ -18,7 +18,11 @@ class LogConfig:
     compat: bool = opt(
         False, "give the original programs' odd numbers where docs/maths marks them", free=True
     )
-    weights: bool = opt(False, "log norms of weights and activations too", free=True)
+    weights: bool = opt(
+        False, "log norms of weights and activations too; of a muP model the size of each weight's update",
+        free=True,
+    )  # fmt: skip
+    activations: bool = opt(False, "log the mean size of every activation of a muP model", free=True)
     batches: bool = opt(False, "add a hash of each step's ids to its row, to compare two runs", free=True)
     flush_every: int = opt(
         10,

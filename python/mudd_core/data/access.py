@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import url_fault
+from mudd_core.base.storage import mapped
 from mudd_core.config import Config
 from mudd_core.data.remote_sources import local_copy
+
+
+def cache_root(config: Config) -> Path:
+    """The folder of the token caches: data.cache_dir with storage.map applied; UserError for a URL that stays one."""
+    folder = mapped(config.data.cache_dir, config.storage.map)
+    if (fault := url_fault(folder)) is not None:
+        raise UserError(f"[data.cache_dir] {fault}")
+    return Path(folder or "runs/cache").absolute()
 
 
 @dataclass(frozen=True)
@@ -24,8 +35,7 @@ class Access:
     @classmethod
     def of(cls, config: Config, *, again: bool = False) -> Access:
         """As the config says."""
-        root = Path(config.data.cache_dir or "runs/cache").absolute()
-        return cls(config.hub.online, config.storage.map, root, again)
+        return cls(config.hub.online, config.storage.map, cache_root(config), again)
 
     def local(self, text: str, argument: str) -> str:
         """A path, or for a URL that of its local copy; several with commas. UserError where it cannot be read."""

@@ -16,6 +16,27 @@ from mudd_core.data.access import Access
 from mudd_core.data.hub_names import hub_cache, without_token
 
 _SPLITS = {"train", "validation", "test"}
+_OWNERS = {"c4": "allenai"}  # of names that the hub has moved
+
+
+def dataset_cache() -> Path:
+    """The folder in which `datasets` keeps what it has prepared: HF_DATASETS_CACHE, else below HF_HOME."""
+    return Path(os.environ.get("HF_DATASETS_CACHE") or hub_cache().parent / "datasets").expanduser()
+
+
+def is_here(name: str, variant: str) -> bool:
+    """Whether a data set is a folder, or `datasets` has prepared it on this machine; the library is not loaded."""
+    return Path(name).is_dir() or bool(_prepared(name, variant))
+
+
+def _prepared(name: str, variant: str) -> str:
+    """The name under which `datasets` has prepared a data set here: as given, or with its owner; empty for neither."""
+    names = (name, f"{_OWNERS[name]}/{name}") if name in _OWNERS else (name,)
+    folders = {known: dataset_cache() / known.replace("/", "___") for known in names}
+    found = (
+        known for known, at in folders.items() if any(at.glob(f"{variant or '*'}/*/*/dataset_info.json"))
+    )
+    return next(found, "")
 
 
 def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
@@ -59,21 +80,27 @@ def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
 
 def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
     library = needed("datasets", "[data.dataset]", f"to look up {settings.dataset}")
-    cache = Path(os.environ.get("HF_DATASETS_CACHE") or hub_cache().parent / "datasets")
+    cache = dataset_cache()
     try:
         with _offline(library, not access.online):
+            name = _prepared(settings.dataset, settings.dataset_config) or settings.dataset
             builder = library.load_dataset_builder(
-                settings.dataset, settings.dataset_config or None, cache_dir=str(cache)
+                name, settings.dataset_config or None, cache_dir=str(cache)
             )
             if access.online:
                 builder.download_and_prepare()
             whole = builder.as_dataset()
     except Exception as error:  # of the library, the network or the hub, of many types
         name = f"{settings.dataset} {settings.dataset_config}".strip()
+        reason = without_token(str(error))[:200]
+        if access.online:
+            raise UserError(
+                f"[data.dataset] '{name}' is not on this machine and cannot be fetched from the hub: {reason}"
+            ) from None
         arguments = ", ".join(repr(word) for word in (settings.dataset, settings.dataset_config) if word)
         raise UserError(
             f"[data.dataset] expected a folder or a data set of the hub that is on this machine, got '{name}': neither "
-            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({without_token(str(error))[:200]}). "
+            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({reason}). "
             f'Where there is a network, `python -c "import datasets; datasets.load_dataset({arguments})"` fetches it; '
             "copy that cache here, or set hub.online=true"
         ) from None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from mudd_core.base.storage import is_url
 from mudd_core.config import Config
-from mudd_core.data.access import Access
+from mudd_core.config.fields import replace_path
+from mudd_core.data.access import Access, cache_root
 from mudd_core.data.hub_datasets import with_dataset
 
 _FIELDS = ("path", "eval_path", "tokenizer")
@@ -17,6 +19,8 @@ def within_reach(config: Config, fingerprint: str | None = None) -> Config:
     fingerprint: of the data that a run was started with. Its token cache needs no source, so nothing is looked for
     where that is there; copies of sources are taken as they are.
     """
+    if is_url(config.data.cache_dir):
+        config = replace_path(config, "data.cache_dir", str(cache_root(config)))
     data = config.data
     if not data.dataset and not any("://" in getattr(data, name) for name in _FIELDS):
         return config

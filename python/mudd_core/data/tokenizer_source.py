@@ -79,6 +79,14 @@ def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> Tokeni
     return TokenizerSource("json", data, name)
 
 
+def is_here(name: str) -> bool:
+    """Whether a name is that of a folder with a tokenizer, or of one of the hub that is on this machine."""
+    try:
+        return Path(name).is_dir() or bool(hub_folder(name, tokenizer_folder.FILES, LOCAL, "", ""))
+    except UserError:
+        return False
+
+
 def read_tokenizer_json(path: str) -> bytes:
     """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
     return read_limited(path, _WANTED)

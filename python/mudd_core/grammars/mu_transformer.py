@@ -17,9 +17,11 @@ from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys import mu_transformer_run as keys
 from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, profile
 from mudd_core.config.load import file_result
+from mudd_core.config.overrides import split_words
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.flags import Typed, split_flags, value_of
+from mudd_core.grammars.mu_transformer_data import begun, default_data
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
 
@@ -48,23 +50,26 @@ def resolve(asked: Asked) -> Resolved:
     _judge_mesh(file, typed, notes)
     settings = _settings(file, typed, rows)
     given = {*file.keys, *typed} | ({keys.SAMPLING} if _PATH in asked.config else set())
-    applied = apply(_GRAMMAR, rows, file.config, settings, lambda row: row.name not in given)
-    _judge_scale(file, applied, given)
-    applied = with_own_words(_GRAMMAR, applied, own)
+    applied = _applied(file, rows, settings, given, own)
     values = keys.final_values({name: setting.value for name, setting in settings.items()}, applied.config)
     command, name, source = _run(asked, values)
+    if _PATH in asked.config or file.keys:
+        fields = {item.path for item in split_words(own, file.config)}
+        saved = begun(_workdir(asked, name), applied.config.storage.map)
+        data = default_data(rows, settings, typed, fields, saved)
+        applied = _applied(file, rows, settings, given - data.dropped | data.taken, own)
+        applied.notes.extend(data.notes)
     config = replace_path(applied.config, "name", name)
     for path, value in profile(values).items():
         if path not in applied.origins:
             config = replace_path(config, path, value)
     if source:
         config = _continued(config, asked, source)
-    folder = asked.options.get("--workdir", "")
     return Resolved(
         grammar=_GRAMMAR,
         config=config,
         command=command,
-        workdir=f"{folder.rstrip('/')}/{name}" if folder else "",
+        workdir=_workdir(asked, name),
         origins=applied.origins,
         notes=[*notes, *dict.fromkeys(applied.notes)],
         files=[file.path],
@@ -73,6 +78,15 @@ def resolve(asked: Asked) -> Resolved:
         split="test" if asked.options.get("--mode") == "test" else "",
         fields=dict(keys.start_fields(values, config)),
     )
+
+
+def _applied(
+    file: _File, rows: Mapping[str, Row], settings: Mapping[str, Setting], given: set[str], own: list[str]
+) -> Applied:
+    """The config of the file with the given keys, then with fields of ours on top."""
+    applied = apply(_GRAMMAR, rows, file.config, settings, lambda row: row.name not in given)
+    _judge_scale(file, applied, given)
+    return with_own_words(_GRAMMAR, applied, own)
 
 
 # ---- files ------------------------------------------------------------------------------------------------
@@ -189,6 +203,12 @@ def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
     if command != "train":
         return command, read, ""
     return command, written, read if read != written else ""
+
+
+def _workdir(asked: Asked, name: str) -> str:
+    """The folder of the run of this name; empty where none is typed."""
+    folder = asked.options.get("--workdir", "")
+    return f"{folder.rstrip('/')}/{name}" if folder else ""
 
 
 def _continued(config: Config, asked: Asked, source: str) -> Config:

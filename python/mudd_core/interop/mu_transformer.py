@@ -18,9 +18,10 @@ import numpy.typing as npt
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.keys.mu_transformer_values import MODEL_KEYS, activation
-from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.layout import Array, Entry, Index
 from mudd_core.interop.settings import Reader, layers_in, sizes
 from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.models.mup_names import original_name
 
 _ALL = slice(None)
 _FLOATS = {"ff_multiple", "qk_scale", "rotary_base", "norm_eps"}
@@ -95,12 +96,12 @@ class MuTransformer:
 
     def entries(self, model: MupConfig, config: Mapping[str, Any]) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
-        entries = [Entry("embed", "w_e"), Entry("head", "w_u", axes=(1, 0))]
+        entries = [_entry("embed"), _entry("head", axes=(1, 0))]
         if model.proj_biases:
-            entries.append(Entry("head_bias", "b_u"))
+            entries.append(_entry("head_bias"))
         if model.norm_gains:
-            entries.append(Entry("final_norm.gain", "g_u"))
-            entries += [Entry("embed_norm.gain", "g_e")] if model.e_norm else []
+            entries.append(_entry("final_norm.gain"))
+            entries += [_entry("embed_norm.gain")] if model.e_norm else []
         for layer in range(model.n_layer):
             entries += _block(model, layer)
         return [replace(entry, theirs=self._paths.get(entry.theirs, entry.theirs)) for entry in entries]
@@ -164,25 +165,25 @@ def _given(read: Reader) -> dict[str, Any]:
     return found
 
 
+def _entry(ours: str, index: Index = (), axes: tuple[int, ...] | None = None) -> Entry:
+    return Entry(ours, original_name(ours)[0], index=index, axes=axes)
+
+
 def _block(model: MupConfig, layer: int) -> list[Entry]:
-    of_layer = (layer,)
-    kinds = {"w": "w", "b": "b"} if model.proj_biases else {"w": "w"}
     block, entries = f"blocks.{layer}.", []
-    for ours, theirs in kinds.items():
-        for name in "qkvo":
-            entries.append(Entry(f"{block}attn.{name}.{ours}", f"{theirs}_a{name}", index=of_layer))
-        entries.append(Entry(f"{block}ffn.down.{ours}", f"{theirs}_fo", index=of_layer))
+    for kind in ("w", "b") if model.proj_biases else ("w",):
+        for name in ("attn.q", "attn.k", "attn.v", "attn.o", "ffn.down"):
+            entries.append(_entry(f"{block}{name}.{kind}", (layer,)))
         if model.ff_act_name != "swiglu":
-            entries.append(Entry(f"{block}ffn.up.{ours}", f"{theirs}_fi", index=of_layer))
+            entries.append(_entry(f"{block}ffn.up.{kind}", (layer,)))
             continue
         for half, name in enumerate(("gate", "up")):
             part = slice(half * model.d_ff, (half + 1) * model.d_ff)
-            index = (layer, _ALL, part) if theirs == "w" else (layer, part)
-            entries.append(Entry(f"{block}ffn.{name}.{ours}", f"{theirs}_fi", index=index))
+            index = (layer, _ALL, part) if kind == "w" else (layer, part)
+            entries.append(_entry(f"{block}ffn.{name}.{kind}", index))
     if model.norm_gains:
-        gains = {"attn.norm": "g_a", "ffn.norm": "g_f"}
-        gains |= {"attn.q_norm": "g_aq", "attn.k_norm": "g_ak"} if model.qk_norm else {}
-        entries += [Entry(f"{block}{ours}.gain", theirs, index=of_layer) for ours, theirs in gains.items()]
+        gains = ["attn.norm", "ffn.norm", *(["attn.q_norm", "attn.k_norm"] if model.qk_norm else [])]
+        entries += [_entry(f"{block}{name}.gain", (layer,)) for name in gains]
     return entries
 
 

@@ -4,9 +4,8 @@ Maths: docs/maths/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Sha
 positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width. `nn.sow` names what the
 coordinate check measures (docs/maths/mup.md, 4.1); it costs nothing elsewhere.
 
-Two limits beside the original: activations are relu, sqrelu, gelu, silu and swiglu, where it takes any of its host
-framework (and squares any, act_square; here relu alone); and sampling ends where the window is full, where it goes on
-in a ring (docs/decisions.md).
+Two limits beside the original: activations are swiglu and those of jax.nn that act on one element (act_square squares
+relu alone); and sampling ends where the window is full, where it goes on in a ring (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from mudd_core import nn, ops
+from mudd_core.config.families.mup import POINTWISE
 from mudd_core.config.families.mup import MupConfig as Config
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
@@ -104,6 +104,10 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
             nn.sow("fh", gate_BTF)
             nn.sow("fh_up", up_BTF)
             u_BTF = ops.glu(gate_BTF, up_BTF, activation="silu")
+        elif config.ff_act_name in POINTWISE:
+            h_BTF = linear(config, f_BTD, "up", config.d_ff)
+            nn.sow("fh", h_BTF)
+            u_BTF = ops.activation(h_BTF, activation=config.ff_act_name)
         else:
             nn.sow("fh", lambda: linear(config, f_BTD, "up", config.d_ff))  # the product alone, not fused
             u_BTF = linear(config, f_BTD, "up", config.d_ff, activation=_ACTIVATIONS[config.ff_act_name])

@@ -8,7 +8,12 @@ from mudd_core.ops.call import apply, backward
 
 
 def activation(x: Any, *, activation: str = "gelu_tanh") -> Any:
-    """y = act(x), element by element. activation: silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+    """y = act(x), element by element.
+
+    activation: silu, gelu_tanh, gelu_erf, relu, squared_relu; or by their names in jax.nn relu6, sigmoid, tanh,
+    softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish,
+    sparse_plus, sparse_sigmoid.
+    """
     return apply("activation", [x], kind=activation)
 
 

@@ -145,7 +145,7 @@ class RunLog:
             fields = step_fields(record.row(), train.steps, seconds_left)
             shown.step(fields, logged=logged and shown is self._progress)
         if logged and self._store is not None:
-            self._store.log(record.row())
+            self._store.log(record.row(), record.statistics)
         if style is not None:
             self._say_all(style.step(record))
             written = dict(numbers_of("train", record.row())) if logged else {}  # by the store

@@ -45,14 +45,16 @@ class Logs:
             where = f"{error.filename}: " if error.filename else ""
             raise SaveError(f"[save] the logs in {self._folder}: {where}{write_reason(error)}") from error
 
-    def row(self, row: Row) -> None:
-        """One row of numbers, to metrics.jsonl and to TensorBoard."""
+    def row(self, row: Row, statistics: Mapping[str, float]) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard; statistics keep their names as tags."""
         assert self._metrics is not None and self._board is not None
+        whole = {**row, **statistics}
         with self._going_on("metrics.jsonl"):
-            self._metrics.append(row)
+            self._metrics.append(whole)
         with self._going_on("tensorboard"):
             self._board.append(row)
-        self._to_metrics_file(lambda file: file.row(row))
+            self._board.add(row["step"], statistics)
+        self._to_metrics_file(lambda file: file.row(whole))
 
     def object(self, values: Mapping[str, float | str]) -> None:
         """One object of another program, to log.metrics_file where that has these."""

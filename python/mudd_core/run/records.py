@@ -114,7 +114,7 @@ class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
 
     metrics: of the model, beside its loss; entries of the row like the other fields, SAMPLE_ACCURACY excepted. targets:
-    that counted; no part of the row.
+    that counted; no part of the row. statistics: of activations and updates, by the names of an original program.
     """
 
     step: int
@@ -129,6 +129,7 @@ class StepRecord:
     rewinds: int = 0
     targets: int = 0
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -136,10 +137,10 @@ class StepRecord:
         return perplexity(self.loss)
 
     def row(self) -> dict[str, Any]:
-        """The row of metrics.jsonl; `skipped` only where true, `rewinds` only behind one."""
+        """The row of metrics.jsonl without statistics; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
         row |= row.pop("metrics")
-        for name in ("targets", SAMPLE_ACCURACY):
+        for name in ("targets", "statistics", SAMPLE_ACCURACY):
             row.pop(name, None)
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.data.access import Access
+from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
@@ -37,7 +37,7 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
     name = config.data.tokenizer
     if name == "bytes":
         return find_tokenizer(name, 0).make()
-    caches = (Path(config.data.cache_dir or "runs/cache"), workdir.parent / "cache")
+    caches = (cache_root(config), workdir.parent / "cache")
     folders = [workdir, *(cache / (read_facts(workdir).get(DATA_FACT) or ".") for cache in caches)]
     for folder in folders:
         if any((folder / file).is_file() for file in VOCABULARIES):

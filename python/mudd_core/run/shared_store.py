@@ -140,10 +140,10 @@ class SharedStore:
         found = self._ranks.from_first(row)
         return None if found is None else build(Validation, found, self.path / "metrics.jsonl")
 
-    def log(self, row: Row) -> None:
+    def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers."""
         if self._store is not None:
-            self._store.log(row)
+            self._store.log(row, statistics)
 
     def add_to_board(
         self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None

@@ -15,7 +15,7 @@ from mudd_core.config import Config
 from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.fields import replace_path
 from mudd_core.data import pipelines
-from mudd_core.data.access import Access
+from mudd_core.data.access import Access, cache_root
 from mudd_core.data.cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.cached import Cached
@@ -183,7 +183,7 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
 
 def _trained(config: Config, saved: Config, fingerprint: str) -> SourceTokenizer | None:
     """The bpe that a run was trained with, from its token cache, which is built again if it is gone."""
-    roots = (Path(one.data.cache_dir or "runs/cache").absolute() for one in (saved, config))
+    roots = (cache_root(one) for one in (saved, config))
     folder = next((root / fingerprint for root in roots if (root / fingerprint).is_dir()), None)
     if folder is not None:
         folder = open_cache(folder).path

@@ -187,9 +187,9 @@ class RunStore:
         rows = [row for row in read_rows(file) if row["step"] == step and "val_loss" in row]
         return build(Validation, rows[-1], file, f"validation of step {step}: ") if rows else None
 
-    def log(self, row: Row) -> None:
+    def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
-        self._logs.row(row)
+        self._logs.row(row, statistics or {})
 
     def add_to_board(
         self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None

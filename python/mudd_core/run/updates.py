@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from mudd_core.engine.mup_statistics import MupStatistics, statistics_of
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run.batch_inside import read_inside
 from mudd_core.run.lost_source import LostSource
@@ -17,6 +19,7 @@ from mudd_core.run.recovery import Recovery
 from mudd_core.run.requests import Requests
 from mudd_core.run.same_weights import compare_due, compare_weights
 from mudd_core.run.session import Session
+from mudd_core.run.styles import logs_step
 
 
 def batch_hash(arrays: Mapping[str, Any]) -> str:
@@ -33,6 +36,9 @@ class Updates:
     def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
         self._run, self._source, self._requests = run, source, requests
         self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.log, run.ranks)
+        self._statistics: MupStatistics | None = None
+        if run.ranks.first:
+            self._statistics = statistics_of(run.config, run.components.model)
 
     def take(self, batch: Mapping[str, Any] | None = None, *, settle: bool = True) -> StepRecord | None:
         """Make the next update on the run's own batch or on a given one; None if a stop dropped it.
@@ -51,7 +57,11 @@ class Updates:
             return None
         begin = time.perf_counter()
 
+        statistics = self._statistics if logs_step(run.config, t + 1) else None
+
         def take() -> StepReport:
+            if statistics is not None:
+                statistics.before(self._inputs(number, batch))
             return run.engine.train_step(number, lr, batch, limits, flags, settle)
 
         report = take() if batch is not None else self._source.reading(t + 1, take)
@@ -60,6 +70,7 @@ class Updates:
         self._requests.heard(report)
         if report.stopped:
             return None
+        found = {} if statistics is None else statistics.after(lr)
         goes_back = self._recovery.judge(t, report, own_batch=batch is None)
         seconds = time.perf_counter() - begin
         run.watch.phase("idle", t + 1)
@@ -67,9 +78,16 @@ class Updates:
         metrics = run.engine.metrics()
         if run.config.log.batches:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
-        record = state.took_step(report, lr, seconds, metrics)
+        record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
         if goes_back:
             self._recovery.go_back(t)
         if compare_due(run.ranks, run.config.dist.compare_every, record.step):
             compare_weights(run.ranks, run.engine.state_parts(), record.step)
         return record
+
+    def _inputs(self, number: int, batch: Mapping[str, Any] | None) -> Any:
+        """Input ids of all rows of the batch of this number, or of the given one."""
+        size, run = self._run.config.train.batch_size, self._run
+        if batch is None:
+            return run.engine.batcher.arrays(number * size, size)["inputs"]
+        return run.components.model.adapt(batch)["inputs"]

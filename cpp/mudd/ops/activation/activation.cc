@@ -18,7 +18,8 @@ namespace {
 
 class ActivationNode : public Node {
  public:
-  explicit ActivationNode(const Attributes& a) : kind_(parse_activation(a.word("kind", "silu"), "activation")) {
+  explicit ActivationNode(const Attributes& a) : pointwise_(find_pointwise(a.word("kind", "silu"))) {
+    if (!pointwise_) kind_ = parse_activation(a.word("kind", "silu"), "activation");
     a.only("kind");
   }
 
@@ -41,7 +42,10 @@ class ActivationNode : public Node {
     parallel_wide_rows({&x, &y}, [&](int64_t begin, int64_t end) {
       const WideRows from(x, begin, end);
       const NarrowRows to(y, begin, end);
-      kernels_->fwd(begin, end, x.cols, kind_, from.base(), from.stride(), to.base(), to.stride());
+      if (pointwise_)
+        kernels_->pointwise_fwd(begin, end, x.cols, *pointwise_, from.base(), from.stride(), to.base(),
+                                to.stride());
+      else kernels_->fwd(begin, end, x.cols, kind_, from.base(), from.stride(), to.base(), to.stride());
     });
   }
 
@@ -52,13 +56,18 @@ class ActivationNode : public Node {
     parallel_wide_rows({&x, &dy}, [&](int64_t begin, int64_t end) {
       const WideRows at(x, begin, end), from(dy, begin, end);
       const NarrowRows to(dx, begin, end);
-      kernels_->bwd(begin, end, x.cols, kind_, at.base(), at.stride(), from.base(), from.stride(), to.base(),
-                    to.stride(), run.accumulate(0));
+      if (pointwise_)
+        kernels_->pointwise_bwd(begin, end, x.cols, *pointwise_, at.base(), at.stride(), from.base(),
+                                from.stride(), to.base(), to.stride(), run.accumulate(0));
+      else
+        kernels_->bwd(begin, end, x.cols, kind_, at.base(), at.stride(), from.base(), from.stride(), to.base(),
+                      to.stride(), run.accumulate(0));
     });
   }
 
  private:
-  Activation kind_;
+  std::optional<Pointwise> pointwise_;
+  Activation kind_ = Activation::none;  // where pointwise_ is none
   const ActivationKernels* kernels_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
 // activation: y[r,c] = A(x[r,c]) with A one of silu, gelu_tanh, gelu_erf, relu, squared_relu
-// (formulas and sources: base/simd/activations.h). Attribute "kind".
+// (formulas and sources: base/simd/activations.h) or one of pointwise.h. Attribute "kind".
 //
 // Input: x_RC fp32 (any row stride). Output: y_RC. Saved: nothing; backward reads x again:
 //   dx = dy A'(x).
@@ -10,6 +10,7 @@
 
 #include "mudd/base/activation.h"
 #include "mudd/base/kernel_table.h"
+#include "mudd/ops/activation/pointwise.h"
 
 namespace mudd {
 
@@ -20,6 +21,11 @@ struct ActivationKernels {
   // accumulate adds to dx, which then must not be dy.
   void (*bwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* x, int64_t x_stride,
               const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
+  // The same for the kinds of pointwise.h.
+  void (*pointwise_fwd)(int64_t begin, int64_t end, int64_t cols, Pointwise kind, const float* x, int64_t x_stride,
+                        float* y, int64_t y_stride);
+  void (*pointwise_bwd)(int64_t begin, int64_t end, int64_t cols, Pointwise kind, const float* x, int64_t x_stride,
+                        const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
 };
 
 #define MUDD_KERNEL(name, level)                        \

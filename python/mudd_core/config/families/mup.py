@@ -9,6 +9,12 @@ from mudd_core.config.families.heads import attention_weights
 from mudd_core.config.fields import LARGEST, LONGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
+# Activations of the feed-forward block: those that the matmul applies, then those that are an op of their own.
+FUSED = ("relu", "sqrelu", "gelu", "silu")
+POINTWISE = (
+    "relu6", "sigmoid", "tanh", "softplus", "log_sigmoid", "soft_sign", "leaky_relu", "hard_sigmoid", "hard_silu",
+    "hard_tanh", "elu", "selu", "squareplus", "mish", "sparse_plus", "sparse_sigmoid",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class MupConfig:
     )  # fmt: skip
     ff_act_name: str = opt(
         "relu", "activation of the feed-forward block; swiglu has a gate",
-        choices=("relu", "sqrelu", "swiglu", "gelu", "silu"),
+        choices=("swiglu", *FUSED, *POINTWISE),
     )  # fmt: skip
     q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"), effect="start")
     r_init: str = opt(

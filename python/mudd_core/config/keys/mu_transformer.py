@@ -101,8 +101,8 @@ _DATA = (
     noted(_G, "force_download", True, "data are read where they are"),
 )  # fmt: skip
 _LOGS = (
-    mapped(_G, "sow_intermediates", False, "log.weights", convert=values.log_weights),
-    mapped(_G, "sow_param_info", False, "log.weights", convert=values.log_weights),
+    _same("sow_intermediates", False, "log.activations", "mean size of every activation in each logged row"),
+    _same("sow_param_info", False, "log.weights", "size of each weight's update in each logged row"),
     mapped(
         _G, "sampling_method", "nucleus", "sample.temperature", "sample.top_k", "sample.top_p", "sample.window",
         text="nucleus, topk or temp: each alone", convert=run.sampling,

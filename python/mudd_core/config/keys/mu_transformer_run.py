@@ -12,6 +12,7 @@ _SEEDS = 2**64 - 1
 # Keys that the grammar itself reads.
 MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_sweep"
 RATE, OLD_RATE = "lr_base", "lr_max"
+DATASET, VARIANT, TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
 LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
 _NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
           "lr_schedule_name")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.families.mup import FUSED, POINTWISE, MupConfig
 from mudd_core.config.fields import Scalar
 from mudd_core.config.keys.row import Convert, Value, Values
 from mudd_core.config.schema import Config
@@ -42,10 +42,20 @@ def text(values: Values, name: str) -> str:
 
 
 def activation(name: str, square: bool) -> str:
-    """Our name of an activation; square: of the two fields that the program had before April 2024."""
+    """Our name of an activation of jax.nn; square: of the two fields that the program had before April 2024.
+
+    celu is elu with the program's default alpha of 1. ValueError with all names for another one.
+    """
     if square and name != "relu":
         raise ValueError(f"act_square: expected act_name relu, got {name!r}")
-    return "sqrelu" if square else {"swish": "silu"}.get(name, name)
+    name = "sqrelu" if square else {"swish": "silu", "hard_swish": "hard_silu", "celu": "elu"}.get(name, name)
+    known = ("swiglu", *FUSED, *POINTWISE)
+    if name not in known:
+        raise ValueError(
+            f"ff_act_name: expected one of {', '.join(known)}, swish, hard_swish, celu, got {name!r}; jax.nn of the "
+            "program has no other that acts on one element"
+        )
+    return name
 
 
 def keys_of(config: Config) -> dict[str, Scalar]:
@@ -210,11 +220,6 @@ def dataset(values: Values) -> Fields:
         "data.pipeline": "rows",
         "data.recipe_text": "",
     }
-
-
-def log_weights(values: Values) -> Fields:
-    """One switch for what its two switches log."""
-    return {"log.weights": bool(values["sow_intermediates"] or values["sow_param_info"])}
 
 
 def tracker(values: Values) -> Fields:

@@ -16,6 +16,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.storage import is_url
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
+from mudd_core.data.access import cache_root
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
@@ -190,7 +191,7 @@ def plan_note(config: Config, shape: RowShape) -> str:
 
 
 def _root(config: Config) -> Path:
-    return Path(config.data.cache_dir or "runs/cache").absolute()
+    return cache_root(config)
 
 
 def _in_order(index: Index, seq_len: int) -> bool:

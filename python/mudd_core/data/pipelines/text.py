@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
-from mudd_core.data.access import Access
+from mudd_core.data.access import Access, cache_root
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -79,8 +80,8 @@ def prepare(config: Config, how: Preparation) -> TextData:
 
 def cache_to_build(config: Config) -> tuple[int, Path]:
     """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none."""
-    settings = config.data
-    root = Path(settings.cache_dir or "runs/cache").absolute()
+    root = cache_root(config)
+    settings = dataclasses.replace(config.data, cache_dir=str(root))
     known = settings.pipeline == "text" and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer) or in_records(settings):
         return 0, root

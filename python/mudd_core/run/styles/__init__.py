@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config, MUDDFormerConfig
+from mudd_core.engine.mup_statistics import has_statistics
 from mudd_core.run.styles.jax_lm import JaxLmStyle
 from mudd_core.run.styles.moe import MoeStyle
 from mudd_core.run.styles.mu_transformer import MuTransformerStyle
@@ -10,7 +11,7 @@ from mudd_core.run.styles.muddformer import EVERY, MuddformerStyle
 from mudd_core.run.styles.style import RunFacts, Style
 from mudd_core.run.styles.tokenformer import TokenFormerStyle
 
-__all__ = ["RunFacts", "Style", "reads_inside", "reads_weights", "style_of"]
+__all__ = ["RunFacts", "Style", "logs_step", "reads_inside", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MuddformerStyle,
@@ -25,9 +26,16 @@ def style_of(facts: RunFacts) -> Style:
     return _class_of(facts.config)(facts)
 
 
+def logs_step(config: Config, step: int) -> bool:
+    """Whether update `step` gets a row in metrics.jsonl."""
+    return step % config.train.log_every == 0 or step == config.train.steps
+
+
 def reads_weights(config: Config, step: int) -> bool:
-    """Whether the log of update `step` reads weights. All ranks ask, since all wait for those of other nodes then."""
+    """Whether the log reads weights after update `step`. All ranks ask: all wait for those of other nodes then."""
     every = _class_of(config).weights_every
+    if has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1)):
+        return True
     return every > 0 and step % every == 0
 
 

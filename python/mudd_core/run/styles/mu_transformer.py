@@ -60,7 +60,7 @@ class MuTransformerStyle(Style):
         return []
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
-        """The values of the dict, and what they are made of."""
+        """The values of the dict, what they are made of, and the statistics."""
         mask, seconds = record.targets / self._tokens, self._step_seconds(record)
         values = {
             "loss_avg": self._loss(record),
@@ -69,6 +69,7 @@ class MuTransformerStyle(Style):
             "param_count_total": float(self._parameters()),
             "sec_per_step": seconds,
             "mfu": self._mfu(seconds),
+            **record.statistics,
         }
         return values if self._val_loss is None else {**values, "val_loss_avg": self._val_loss}
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.config import Config
+from mudd_core.engine.mup_probe import Probe
 from mudd_core.tools.scaling.family import chain, train
-from mudd_core.tools.scaling.probe import Probe
 
 Array = npt.NDArray[Any]
 

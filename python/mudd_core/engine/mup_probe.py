@@ -25,26 +25,26 @@ _SOWN = {"ax": "attn", "aq": "attn", "ak": "attn", "av": "attn", "aqr": "attn", 
 
 
 class Probe:
-    """Reads the inside of a model on batches of [samples, length] ids."""
+    """Reads the inside of a model on batches of [samples, length] ids; logits=False leaves those out."""
 
-    def __init__(self, model: Any, samples: int, length: int) -> None:
+    def __init__(self, model: Any, samples: int, length: int, *, logits: bool = True) -> None:
         self._model = model
         recorder = Recorder(model.store, training=False, samples=samples, shards=1)
         recorder.sown = {}
         with running(recorder):
             inputs = recorder.input("inputs", (samples, length))
-            logits = model_function(model.config)(model.config, Batch(inputs), None).logits()
-        self._values = {name: value.number for name, value in recorder.sown.items()}
-        self._values["logits"] = logits.number
+            hidden = model_function(model.config)(model.config, Batch(inputs), None)
+            named = {"logits": hidden.logits()} if logits else {}
+        self._values = {name: value.number for name, value in (recorder.sown | named).items()}
         keep = sorted(set(self._values.values()))
         self._executor = _core.Executor(recorder.graph, model.store, losses=[], keep=keep)
 
     def read(self, inputs: Array) -> dict[str, Array]:
-        """Arrays by `<statistic>_<layer, two digits>`, and `logits`."""
+        """Arrays by `<statistic>_<layer, two digits>`, and `logits` where they are asked for."""
         self._executor.set("inputs", inputs)
         self._executor.run()
         kept = {name: np.array(self._executor.get(number)) for name, number in self._values.items()}
-        found = {"logits": kept["logits"]}
+        found = {"logits": kept["logits"]} if "logits" in kept else {}
         for layer in range(self._model.config.n_layer):
             for name, array in self._block(kept, layer).items():
                 found[f"{name}_{layer:02d}"] = array
