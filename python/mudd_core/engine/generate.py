@@ -129,7 +129,7 @@ class Generator:
         seed: int,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yields up to max_tokens tokens; ends early where all positions are taken. check_sampling() takes the values."""
+        """Yields up to max_tokens tokens, of values that check_sampling() took; ends early where positions do."""
         return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
 
     def _tokens(
