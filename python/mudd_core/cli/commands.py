@@ -159,7 +159,8 @@ def report(request: Request) -> int:
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
     rows = list(read_rows(path / "metrics.jsonl"))
     train_rows = [row for row in rows if "val_loss" not in row]
-    text_bytes = _text_bytes_per_target(request, config, path)
+    without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
+    text_bytes = _text_bytes_per_target(request, config, path) if without_bits else 0.0
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:

@@ -35,6 +35,11 @@ def text_bytes_per_target(tokenizer: Tokenizer, batches: Iterable[Mapping[str, A
     for batch in batches:
         targets = batch["targets"]
         counted = targets[targets >= 0]
+        if counted.size and (largest := int(counted.max())) >= tokenizer.vocab_size:
+            raise UserError(
+                f"[report] --tokenizer: expected the tokenizer of the held-out ids, which reach {largest:,}, got one "
+                f"of {tokenizer.vocab_size:,} ids"
+            )
         count += counted.size
         size += sum(len(decoded(int(i)).encode()) for i in counted if i != tokenizer.eos_id)
     return size / count if count else 0.0
