@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 # Faults of the process itself, and the two signals that nothing blocks (as mudd_core.cli.NOT_HELD).
 NOT_HELD = {
@@ -22,10 +21,10 @@ def main() -> int:
     try:
         from mudd_core.cli import main as run
     except ImportError as error:
-        python = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
-        if python.is_file() and "MUDD_LAUNCHED" not in os.environ:
+        python = os.path.join(os.path.dirname(os.path.realpath(__file__)), ".venv", "bin", "python")
+        if os.path.isfile(python) and "MUDD_LAUNCHED" not in os.environ:
             os.environ["MUDD_LAUNCHED"] = "1"
-            os.execv(python, [str(python), *sys.argv])
+            os.execv(python, [python, *sys.argv])
         print(f"launch.py: mudd_core cannot be imported here ({error}).", file=sys.stderr)
         print("Set it up and train with: ./run train", file=sys.stderr)
         return 2

@@ -81,6 +81,14 @@ def test_a_command_looks_at_its_own_section_first() -> None:
         ("trian.stepz=3", "train.steps"),
         ("eval.max_batch_size=3", "eval.batch_size"),
         ("dropout=3", ""),
+        ("--batch=4", "train.batch_size"),  # not log.batches
+        ("train.batch=4", "train.batch_size"),
+        ("--heads=4", "--n-head"),  # not train.threads
+        ("model.heads=4", "model.n_head"),
+        ("--text=notes.txt", "--path"),  # not mesh.context
+        ("--file=notes.txt", "--path"),  # not train.profile
+        ("data.file=notes.txt", "data.path"),
+        ("--vocab=300", "data.vocab_size"),
     ],
 )
 def test_suggestions_are_fair_or_none(word: str, hint: str) -> None:
@@ -167,7 +175,7 @@ def test_any_words_give_overrides_or_a_usage_error(words: list[str]) -> None:
     [
         (["tune", "--help"], "unknown command 'tune'"),
         (["help", "tune"], "unknown command 'tune'"),
-        (["--config=tiny.py", "--wandb"], "--wandb: expected a value behind it"),
+        (["--config=tiny.py", "--wandb"], "--wandb: expected one of off, offline, online behind it"),
         (["--config=tiny.py", "optim.name=adam"], "got 'adam'; did you mean 'adamw'?"),
     ],
 )
@@ -176,6 +184,13 @@ def test_a_suggestion_is_never_the_name_that_was_refused(
 ) -> None:
     assert main(words) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_flag_without_its_value_has_the_values_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config=tiny.py", "--plan", "--wandb"]) == 2
+    assert "--wandb: expected one of off, offline, online behind it" in capsys.readouterr().err
+    assert main(["--config=tiny.py", "--plan", "--steps"]) == 2
+    assert "--steps: expected a value behind it" in capsys.readouterr().err
 
 
 def test_every_field_has_a_short_option() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -75,6 +76,13 @@ def test_launch_py_blocks_every_signal_that_ends_a_process_before_it_imports_the
     assert blocked == {int(one) for one in signal.valid_signals() - cli.NOT_HELD}
     assert {signal.SIGALRM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGRTMAX} <= blocked
     assert not {signal.SIGSEGV, signal.SIGABRT} & blocked
+
+
+def test_launch_py_imports_nothing_slow_before_it_blocks_signals() -> None:
+    tree = ast.parse((ROOT / "launch.py").read_text(encoding="utf-8"))
+    found = {name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names}
+    found |= {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert found == {"__future__", "os", "signal", "sys"}
 
 
 def test_every_signal_is_let_through_to_the_command(tmp_path: Path) -> None:

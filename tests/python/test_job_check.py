@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,9 +18,10 @@ import pytest
 
 from mpi_ranks import needs_mpi
 from mudd_core.base.errors import UserError
-from mudd_core.cli.job_check import cause, require_files, require_network
+from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network
 from mudd_core.cli.mpirun import Job
 from mudd_core.cli.mpirun_process import Mpirun
+from mudd_core.dist.siblings import children
 from tiny_run import ROOT
 
 LOST = "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."
@@ -80,6 +84,53 @@ def test_hosts_that_do_not_answer_are_named_with_exit_code_2() -> None:
     assert cause(255, "", ("a",), lambda hosts: tuple(hosts))[0] == 255
 
 
+def test_silent_hosts_are_refused_before_mpirun_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"--hosts: b\.invalid: expected an answer .* ssh b\.invalid true"):
+        require_hosts(("a", "b.invalid"), lambda _: ("a",))
+    require_hosts(
+        ("127.0.0.1", "localhost", "a"), lambda _: ("a",)
+    )  # mpirun starts ranks here without a shell
+    require_hosts((), nobody)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    require_hosts(("b.invalid",), nobody)
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stop_ends_the_remote_shells_that_wait(number: signal.Signals, tmp_path: Path) -> None:
+    """A shell that answers once and then waits, as ssh does for a host that the network drops later."""
+    shell = tmp_path / "waiting-shell"
+    shell.write_text('#!/bin/sh\n[ "$2" = true ] && exit 0\necho $$ >>started\nwhile :; do sleep 1; done\n')
+    shell.chmod(0o755)
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMPI_MCA_plm_rsh_agent": str(shell)}
+    argv = [
+        sys.executable,
+        str(ROOT / "launch.py"),
+        "--config=tiny.py",
+        "--ranks=2",
+        "--hosts=a.invalid,b.invalid",
+    ]
+    job = subprocess.Popen([*argv, "--workdir=run"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    started, end = tmp_path / "started", time.monotonic() + 30
+    while not started.exists() or len(started.read_text().split()) < 2:
+        assert job.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+    if number == signal.SIGKILL:  # of mpirun
+        number = signal.SIGTERM
+        for process in children(job.pid):
+            os.kill(process, signal.SIGKILL)
+    job.send_signal(number)
+    shells = [int(process) for process in started.read_text().split()]
+    try:
+        job.communicate(timeout=30)  # to the end of the pipe, which a shell that is left keeps open
+        states = [Path(f"/proc/{process}/stat") for process in shells]
+        assert all(not state.exists() or ") Z " in state.read_text() for state in states)
+    finally:
+        for process in shells:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
 @needs_mpi
 def test_a_host_without_a_shell_is_named(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMPI_MCA_plm_rsh_agent": "false"}
@@ -95,3 +146,4 @@ def test_a_host_without_a_shell_is_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 2, done.stderr
     assert "[launch] --hosts: a.invalid, b.invalid: expected an answer" in done.stderr
+    assert "mpirun -n" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def test_synthetic_ids_are_sampled_by_a_named_tokenizer_alone(
     assert capsys.readouterr().out.startswith("ab")
     assert main(["sample", "--workdir=run", "--tokenizer=nothing.json"]) == 2
     assert "nothing.json" in capsys.readouterr().err
+    assert main(["report", "--workdir=run", "--tokenizer=bytes"]) == 2
+    assert "[report] --tokenizer: expected the tokenizer of the held-out ids" in capsys.readouterr().err
     assert main(["report", "--workdir=run"]) == 0
     assert "not finite" not in capsys.readouterr().out
     assert main(["export", "--workdir=run", "--to=plain"]) == 0
@@ -48,6 +51,28 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(
         assert main([*command, "--workdir=run", "--tokenizer=bytes"]) == 2
         assert "--tokenizer: expected at most the model's 100 ids, got 257" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_report_has_bits_per_byte_by_a_named_tokenizer(tmp_path: Path) -> None:
+    text = "".join(f"The {i}th ship's captain left harbour.\n" for i in range(300))
+    Path(tmp_path, "ids.py").write_text(
+        f"TEXT = {text!r}\n\ndef lines(path):\n    return (list(line.encode()) for line in TEXT.splitlines())\n"
+    )
+    Path(tmp_path, "notes.txt").write_text("ab")
+
+    def launched(*words: str) -> str:
+        command = [sys.executable, str(ROOT / "launch.py"), *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    launched(*WORDS, "data.pipeline=ids.py:lines", "data.path=notes.txt", "model.vocab_size=257")
+    (row,) = [line.split() for line in launched("report", "--workdir=run").splitlines() if "no text" in line]
+    plain = launched("report", "--workdir=run", "--tokenizer=bytes")
+    (named,) = [line.split() for line in plain.splitlines() if line.split()[:2] == row[:2]]
+    assert float(named[2]) == pytest.approx(
+        float(named[1]) / math.log(2), rel=0.06
+    )  # but for ends of documents
 
 
 def test_the_hint_has_words_of_the_text_and_works(

@@ -1,4 +1,4 @@
-"""Weights given to a model in a notebook, and the names of the gradients of both executors."""
+"""Weights and sampling values given to a model in a notebook, and the names of the gradients of both executors."""
 
 from __future__ import annotations
 
@@ -34,6 +34,30 @@ def test_what_is_no_such_weight_is_refused_by_name(value: object, error: type[Ex
         mc.Model(SHAPE).set_parameter("embed", value)
     with pytest.raises(KeyError, match="there is no 'nothing'"):
         mc.Model(SHAPE).set_parameter("nothing", [1.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "says"),
+    [
+        ({"temperature": -1}, ValueError, r"\[generate\] temperature: expected at least 0 .*, got -1"),
+        ({"temperature": float("nan")}, ValueError, r"\[generate\] temperature: .*, got nan"),
+        ({"temperature": "hot"}, TypeError, r"\[generate\] temperature: expected a number, got 'hot'"),
+        ({"top_p": 0}, ValueError, r"\[generate\] top_p: expected more than 0 and at most 1, got 0"),
+        ({"top_k": -1}, ValueError, r"\[generate\] top_k: expected at least 0, got -1"),
+        ({"top_k": 1.5}, TypeError, r"\[generate\] top_k: expected a whole number, got 1\.5"),
+        ({"max_tokens": -1}, ValueError, r"\[generate\] max_tokens: expected at least 0, got -1"),
+    ],
+)
+def test_an_impossible_value_of_sampling_is_named(
+    values: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        mc.Model(SHAPE).generate([1, 2], **values)
+
+
+def test_numbers_of_numpy_are_values_of_sampling() -> None:
+    values: dict[str, Any] = {"temperature": np.float32(0.5), "top_p": np.float64(1), "top_k": np.int64(2)}
+    assert len(list(mc.Model(SHAPE).generate([1, 2], max_tokens=3, **values))) == 3
 
 
 def test_a_parameter_without_a_gradient_on_the_tape_is_reported_as_zeros(

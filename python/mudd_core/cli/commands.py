@@ -159,13 +159,15 @@ def report(request: Request) -> int:
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
     rows = list(read_rows(path / "metrics.jsonl"))
     train_rows = [row for row in rows if "val_loss" not in row]
+    without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
+    text_bytes = _text_bytes_per_target(request, config, path) if without_bits else 0.0
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:
             loss = _shown(row, "val_loss", ".4f")
             bits = _shown(row, "val_bits_per_byte", ".4f")
             if row.get("val_bits_per_byte") is None and loss != _NOT_FINITE:
-                bits = "no text"
+                bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else "no text"
             print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
     if train_rows:
         last = train_rows[-1]
@@ -176,6 +178,18 @@ def report(request: Request) -> int:
     steps = ", ".join(map(str, checkpoint.list_steps(path / "checkpoints")))
     print(f"checkpoints: {steps or 'none'}")
     return 0
+
+
+def _text_bytes_per_target(request: Request, config: Config, path: Path) -> float:
+    """Bytes of held-out text for each target, where --tokenizer decodes the ids of a run; else 0."""
+    from mudd_core.run.rows import validation_batches
+    from mudd_core.run.run_tokenizer import asked_tokenizer, text_bytes_per_target
+
+    if "--tokenizer" not in request.options:
+        return 0.0
+    text, model, _ = load_run(config, path)
+    tokenizer = asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
+    return text_bytes_per_target(tokenizer, validation_batches(config, text))
 
 
 def _duration_of(row: Row) -> str:

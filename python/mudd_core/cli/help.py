@@ -98,7 +98,7 @@ def main_help() -> str:
         "",
         "options:",
         *_option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, "--split", "--tokenizer")),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; sample: --tokenizer",
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; sample, report: --tokenizer",
         "",
         "examples:",
         *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1])),

@@ -17,9 +17,9 @@ from pathlib import Path
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
-from mudd_core.cli.job_check import cause, require_files, require_network
+from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
-from mudd_core.cli.mpirun_process import Mpirun
+from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
 from mudd_core.dist.siblings import children
 
@@ -31,7 +31,6 @@ _ANSWER_SECONDS = 10
 _AGAIN_SECONDS = 2  # until a request to stop is repeated
 _LOOK_SECONDS = 0.5
 _ALONE_SECONDS = 2  # that mpirun may take to end after its ranks
-_AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,7 @@ def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -
     command = [*program, *wanted.words]
     require_files(job)
     require_network()
+    require_hosts(job.hosts, answering)
     with _Signals() as signals:
         while True:
             argv = mpirun_argv(job, machine, command, list(os.environ))
@@ -141,8 +141,8 @@ def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple
     agent: the remote shell; None: the one that Open MPI would use.
     """
     if agent is None:
-        named = os.environ.get(_AGENT)
-        agent = shlex.split(named) if named else ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+        named = shlex.split(os.environ.get(AGENT, ""))
+        agent = named or ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
     asked_of = {}
     for host in hosts:
         try:
@@ -216,8 +216,7 @@ def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str
 def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Path) -> int:
     """Return the exit code of mpirun.
 
-    It is killed where it outlives its ranks, with the remote shells that it started: 4.1.4 may lock itself after a
-    killed rank, and waits for ever for a host that it cannot reach.
+    It is killed where it outlives its ranks: 4.1.4 may lock itself after a killed rank.
     """
     had_ranks, alone_since = False, time.monotonic()
     asked_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import resource
 import signal
@@ -18,6 +19,8 @@ _GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
 _LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 # Ends of mpirun itself; those of ranks are 0 to 2, 65 to 76, and from 128 on where a signal ended one.
 _NOT_STARTED = (1, 213, 255)
+# Where one is set, Open MPI reaches other hosts by the resource manager or by a starter that the user named.
+_OTHER_STARTERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_plm")
 
 
 def require_files(job: Job) -> None:
@@ -53,6 +56,35 @@ def require_network() -> None:
     )
 
 
+def require_hosts(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]) -> None:
+    """UserError with the named hosts that do not answer: mpirun waits minutes for one that the network drops."""
+    if any(name in os.environ for name in _OTHER_STARTERS):
+        return
+    if text := _silent(hosts, answering):
+        raise UserError(text)
+
+
+def _silent(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]) -> str:
+    there = answering(hosts)
+    silent = [host for host in hosts if host not in there and not _is_here(host)]
+    if not silent:
+        return ""
+    return (
+        f"[launch] --hosts: {', '.join(silent)}: expected an answer to the remote shell, got none; check name, "
+        f"network and keys: ssh {silent[0]} true"
+    )
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, where mpirun needs no remote shell."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))  # only addresses of this machine can be bound
+    except OSError:
+        return False
+    return True
+
+
 def cause(
     code: int, said: str, hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]
 ) -> tuple[int, str]:
@@ -69,13 +101,8 @@ def cause(
         )
     if code == 128 + signal.SIGKILL:
         return code, "[launch] mpirun was killed (SIGKILL); the same command resumes from the last checkpoint"
-    if code in _NOT_STARTED and hosts:
-        there = answering(hosts)
-        if silent := [host for host in hosts if host not in there]:
-            return UserError.exit_code, (
-                f"[launch] --hosts: {', '.join(silent)}: expected an answer to the remote shell, got none; check name, "
-                f"network and keys: ssh {silent[0]} true"
-            )
+    if code in _NOT_STARTED and (text := _silent(hosts, answering)):
+        return UserError.exit_code, text
     if code in _NOT_STARTED:
         return code, "[launch] mpirun could not start the ranks; its own message is above"
     return code, ""

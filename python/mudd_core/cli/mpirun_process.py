@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from types import TracebackType
 from mudd_core.base.errors import UserError
 from mudd_core.cli.names import CODE_FILE
 from mudd_core.dist.parent import JOB_PROCESS
+from mudd_core.dist.siblings import in_session
 
 _KEPT = 1 << 16  # bytes of its messages
 _PDEATHSIG = 1  # of prctl
@@ -25,6 +27,8 @@ _MIB = 1 << 20
 _FOLDER_BYTES = _MIB  # that mpirun writes there, at least
 _SESSION_FOLDERS = ("tmpdir_base", "local_tmpdir_base", "remote_tmpdir_base")  # parameters of Open MPI
 _MEMORY = Path("/dev/shm")
+AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
+_COMM = 15  # characters that Linux keeps of a process's name
 
 
 class Mpirun:
@@ -68,6 +72,7 @@ class Mpirun:
         if error is not None:
             self.process.kill()
         self.process.wait()
+        self._end_shells()
         self._relay.join(1)  # a remote shell may outlive mpirun and keep the pipe open
         if self.process.stderr is not None and not self._relay.is_alive():
             self.process.stderr.close()
@@ -89,6 +94,14 @@ class Mpirun:
                 with contextlib.suppress(OSError):  # a closed standard error must not stop mpirun
                     sys.stderr.flush()
                     os.write(sys.stderr.fileno(), data)
+
+    def _end_shells(self) -> None:
+        """End the remote shells that mpirun has left behind: they wait for minutes and keep the output open."""
+        named = shlex.split(os.environ.get(AGENT, "ssh"))
+        for process, name in in_session(self.process.pid):
+            if named and name == Path(named[0]).name[:_COMM]:
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGTERM)
 
     def _remove_segments(self) -> None:
         """Remove this job's files of shared memory: they are left where mpirun is killed while the ranks join."""

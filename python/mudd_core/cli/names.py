@@ -59,7 +59,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text; default a new document", ("sample",)),
-    "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample",)),
+    "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
     "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
     "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),

@@ -126,7 +126,9 @@ def _dashed(
     if is_switch and (not rest or "=" in rest[0] or rest[0].startswith("-")):
         return Override(path, "true", word)
     if not rest:
-        raise UserError(f"[arguments] {word}: expected a value behind it")
+        choices = next((info.choices for info in infos if info.path == path), ())
+        expected = f"one of {', '.join(map(str, choices))}" if choices else "a value"
+        raise UserError(f"[arguments] {word}: expected {expected} behind it")
     return Override(path, rest.pop(0), word)
 
 

@@ -60,7 +60,11 @@ def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> 
     """The question for a setting of another program, empty where it has no counterpart; None for other names."""
     from mudd_core.config.keys.foreign import SETTINGS
 
-    ours = SETTINGS.get(name.lstrip("-").replace("-", "_").replace(".", "_").lower())
+    plain = name.lstrip("-").replace("-", "_").lower()
+    section, _, leaf = plain.rpartition(".")
+    ours = SETTINGS.get(plain.replace(".", "_"))
+    if ours is None and any(info.path.startswith(f"{section}.") for info in infos):
+        ours = SETTINGS.get(leaf)
     if ours is None or not infos:  # no fields: a tool with options of its own alone
         return None
     if ours.startswith("--"):

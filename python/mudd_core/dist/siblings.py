@@ -59,3 +59,17 @@ def children(process: int) -> list[int]:
     except OSError:
         return []
     return found
+
+
+def in_session(leader: int) -> list[tuple[int, str]]:
+    """The processes of a session with their names (comm), without its leader; empty without /proc."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            before, _, after = file.read_text(encoding="utf-8", errors="replace").rpartition(")")
+        except OSError:
+            continue
+        process, name = int(file.parent.name), before.partition("(")[2]
+        if process != leader and after.split()[3:4] == [str(leader)]:
+            found.append((process, name))
+    return found

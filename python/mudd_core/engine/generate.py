@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,22 @@ def ring_positions(config: Any, needed: int, window: str) -> int:
     if needed > LONGEST:
         raise ValueError(f"[generate] window=ring: expected at most {LONGEST} tokens in all, got {needed}")
     return min(LONGEST, 1 << (needed - 1).bit_length())
+
+
+def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raises ValueError or TypeError with the argument that no sampling can have, and its value."""
+    for name, count in (("max_tokens", max_tokens), ("top_k", top_k)):
+        if not isinstance(count, Integral):
+            raise TypeError(f"[generate] {name}: expected a whole number, got {count!r}")
+        if count < 0:
+            raise ValueError(f"[generate] {name}: expected at least 0, got {count}")
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if not isinstance(value, Real):
+            raise TypeError(f"[generate] {name}: expected a number, got {value!r}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"[generate] temperature: expected at least 0 (0: greedy), got {temperature}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"[generate] top_p: expected more than 0 and at most 1, got {top_p}")
 
 
 class Generator:
@@ -111,9 +129,7 @@ class Generator:
         seed: int,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yields up to max_tokens tokens; ends early where all positions are taken."""
-        if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
-            raise ValueError("[generate] expected temperature >= 0, top_k >= 0 and top_p in (0, 1]")
+        """Yields up to max_tokens tokens, of values that check_sampling() took; ends early where positions do."""
         return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
 
     def _tokens(

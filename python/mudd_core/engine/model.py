@@ -18,7 +18,7 @@ from mudd_core.engine.argument_check import checked_weight, require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
-from mudd_core.engine.generate import Generator, ring_positions
+from mudd_core.engine.generate import Generator, check_sampling, ring_positions
 from mudd_core.engine.planned import Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
 
@@ -257,6 +257,7 @@ class Model:
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
+        check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
         if self._generator is None or self._generator.positions != positions:
             self._generator = Generator(self.config, self.store, self.in_use, positions)

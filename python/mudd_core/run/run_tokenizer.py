@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
@@ -25,6 +27,22 @@ def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
             f"({name})"
         )
     return found
+
+
+def text_bytes_per_target(tokenizer: Tokenizer, batches: Iterable[Mapping[str, Any]]) -> float:
+    """Bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
+    decoded, size, count = tokenizer.stream(), 0, 0
+    for batch in batches:
+        targets = batch["targets"]
+        counted = targets[targets >= 0]
+        if counted.size and (largest := int(counted.max())) >= tokenizer.vocab_size:
+            raise UserError(
+                f"[report] --tokenizer: expected the tokenizer of the held-out ids, which reach {largest:,}, got one "
+                f"of {tokenizer.vocab_size:,} ids"
+            )
+        count += counted.size
+        size += sum(len(decoded(int(i)).encode()) for i in counted if i != tokenizer.eos_id)
+    return size / count if count else 0.0
 
 
 def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:

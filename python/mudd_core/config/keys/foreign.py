@@ -4,9 +4,11 @@
 # "" is a setting without a counterpart: a message suggests nothing for it.
 _SETTINGS = {
     "train.steps": "max_iters num_steps total_steps train_steps",
-    "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu",
+    "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu "
+    "batch bs batchsize",
     "train.micro_batch_size": "gradient_accumulation_steps grad_accum_steps accumulate_grad_batches grad_accumulation",
-    "train.seq_len": "block_size context_length ctx_len max_target_length max_seq_length sequence_length max_length",
+    "train.seq_len": "block_size context_length ctx_len max_target_length max_seq_length sequence_length max_length "
+    "seq seqlen seq_length ctx",
     "train.epochs": "num_epochs num_train_epochs max_epochs",
     "train.precision": "fp16 bf16 mixed_precision amp",
     "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
@@ -30,11 +32,13 @@ _SETTINGS = {
     "optim.final_lr_ratio": "min_lr cosine_learning_rate_final_fraction",
     "model.d_model": "n_embd hidden_size base_emb_dim emb_dim embed_dim d_embed dim",
     "model.n_layer": "num_layers num_hidden_layers base_num_decoder_layers n_layers depth",
-    "model.n_head": "num_heads num_attention_heads base_num_query_heads n_heads",
+    "model.n_head": "num_heads num_attention_heads base_num_query_heads n_heads heads n_attention_heads",
     "model.n_kv_head": "num_key_value_heads base_num_kv_heads n_kv_heads",
     "model.d_ff": "intermediate_size base_mlp_dim mlp_dim ffn_dim ff_dim",
-    "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files",
+    "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files "
+    "text text_file file files corpus",
     "data.eval_path": "validation_file val_file eval_file grain_eval_files",
+    "data.vocab_size": "vocab vocabulary n_vocab",
     "data.tokenizer": "tokenizer_path tokenizer_name tokenizer_file",
     "data.workers": "num_workers dataloader_num_workers grain_worker_count",
     "data.column": "text_column text_field",
@@ -42,8 +46,8 @@ _SETTINGS = {
     "log.wandb": "wandb_log report_to use_wandb",
     "log.wandb_run": "wandb_run_name",
     "--config": "config model model_name model_name_or_path model_type preset",
-    "--workdir": "workdir out_dir output_dir outdir out save_dir log_dir logging_dir run_name base_output_directory "
-    "resume_from_checkpoint default_root_dir",
+    "--workdir": "workdir out_dir output_dir outdir out output save_dir log_dir logging_dir run_name "
+    "base_output_directory resume_from_checkpoint resume_from default_root_dir",
     "--ranks": "nproc_per_node world_size num_processes gpus",
     "": "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
     "overwrite_output_dir evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
