@@ -115,6 +115,19 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
     assert main([*words, "data.tokenizer=bpe", "data.vocab_size=280"]) == 0  # as asked
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, capsys: Any) -> None:
+    shape = TransformerPPConfig(vocab_size=300, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)
+    settings, weights = interop.export_original("hf", mc.Model(shape))
+    weights["model.norm.weight"][3] = value
+    export_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    run = tmp_path / "run"
+    assert main(["import", str(tmp_path / "hf"), f"--workdir={run}", "--tokenizer=bytes"]) == 2
+    told = capsys.readouterr().err
+    assert f"'final_norm.gain': expected finite numbers, got {value} at element 3 (1 in all)" in told
+    assert not run.exists()
+
+
 def test_the_name_of_a_model_is_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

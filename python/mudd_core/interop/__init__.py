@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
+from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.weights import load_weights
 from mudd_core.config.check import model_faults
 from mudd_core.engine.model import Model
@@ -70,8 +71,21 @@ def load_original(
     model = Original(page, settings, model_config)
     shapes = {name: view.shape for name, view in model.parameters.items()}
     for name, array in to_ours(page.entries(model_config, settings), arrays, shapes).items():
+        _require_finite(name, array)
         model.set_parameter(name, array)
     return model
+
+
+def _require_finite(name: str, array: npt.NDArray[Any]) -> None:
+    """ValueError with the first weight that is NaN or infinite: no step of a training would have a loss."""
+    values = dtypes.as_float32(array).reshape(-1)
+    finite = np.isfinite(values)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise ValueError(
+            f"[interop] weights: '{name}': expected finite numbers, got {values[first]} at element "
+            f"{first:,} ({np.count_nonzero(~finite):,} in all); the file is damaged, or its training had diverged"
+        )
 
 
 def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str, Array]]:
