@@ -84,6 +84,7 @@ def test_a_web_address_as_data_names_the_download(
     assert capsys.readouterr().err.rstrip().endswith(f"then give 'a b.txt': curl -L -o 'a b.txt' '{url}'")
     assert main(["--config=tiny.py", "data.path=HTTPS://example.org/a.txt"]) == 2
     assert "curl -L -o a.txt https://example.org/a.txt" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_is_not_written_to_a_web_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +92,6 @@ def test_a_run_is_not_written_to_a_web_page(capsys: pytest.CaptureFixture[str]) 
     told = capsys.readouterr().err
     assert "expected a folder or the URL of a bucket (gs://, s3://), got 'https://example.org/run'" in told
     assert "curl" not in told
-    assert not list(tmp_path.iterdir())
 
 
 def test_from_python() -> None:
