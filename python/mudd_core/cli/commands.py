@@ -235,6 +235,10 @@ def validate(request: Request) -> int:
         mean=mean_of(config),
     )
     assert result is not None
+    if request.resolved is not None and request.resolved.tags and split == "valid":
+        from mudd_core.cli.evaluation import write_tags
+
+        write_tags(request, config, model, text, result)
     print(
         f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {beside(result)}, ",
         end="",

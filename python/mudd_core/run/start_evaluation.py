@@ -1,4 +1,4 @@
-"""Evaluates the weights that start.load_parameters_path names, without a run of theirs: MaxText's only_eval=True."""
+"""MaxText's only_eval=True: evaluates the weights that start.load_parameters_path names; writes evaluation tags."""
 
 from __future__ import annotations
 
@@ -64,17 +64,7 @@ def evaluate_start(
                 f"the run in {store.path} has checkpoints, which are not evaluated: load_parameters_path goes before "
                 "them; leave it out to evaluate the run"
             )
-        style = style_of(
-            RunFacts(
-                config,
-                store.path,
-                0.0,
-                Peak(lambda: 1.0),
-                lambda: model.parameters,
-                text.documents,
-                fields=fields,
-            )
-        )
+        style = _style(config, store.path, model, text, fields)
         batches, bytes_per_target = validation_batches(config, text), text.valid_bytes_per_target
         mean = mean_of(config)
         result = evaluate(model, batches, step=STEP, bytes_per_target=bytes_per_target, stop=stop, mean=mean)
@@ -85,6 +75,31 @@ def evaluate_start(
         return result
     finally:
         store.close()
+
+
+def add_evaluation(
+    place: str | Path, config: Config, model: Model, text: Prepared, result: Validation
+) -> list[str]:
+    """Write the evaluation of a checkpoint of the run at `place` to its TensorBoard, and return the style's lines.
+
+    UserError where the folder is in use or cannot be written.
+    """
+    store = open_store(place, Ranks(), config.storage.map)
+    assert isinstance(store, RunStore)
+    try:
+        style = _style(config, store.path, model, text, {})
+        _write(store, str(store.path / "checkpoints" / f"step-{result.step}"), style, result)
+    finally:
+        store.close()
+    return style.validated(result)
+
+
+def _style(config: Config, path: Path, model: Model, text: Prepared, fields: Mapping[str, object]) -> Style:
+    """The style of the run, without its speed."""
+    peak = Peak(lambda: 1.0)
+    return style_of(
+        RunFacts(config, path, 0.0, peak, lambda: model.parameters, text.documents, fields=fields)
+    )
 
 
 def _loaded(config: Config) -> tuple[Prepared, Model, str]:
