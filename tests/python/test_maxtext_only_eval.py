@@ -23,6 +23,10 @@ def test_the_evaluation_of_a_run_is_in_its_tensorboard(typed: Typed, tmp_path: P
     assert ended.returncode == 0, ended.stderr
     row = json.loads((run / "evaluations.jsonl").read_text())
     assert "Write step 2 eval loss: " in ended.stdout and "step 2: validation loss " in ended.stdout
+    assert [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("eval_step: ")] == [
+        "1",
+        "2",
+    ]
     (added,) = set((run / "tensorboard").iterdir()) - set(before)
     (tmp_path / "added").mkdir()
     added.rename(tmp_path / "added" / added.name)

@@ -12,7 +12,7 @@ from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
 from mudd_core.run import signals
 from mudd_core.run.records import Validation
-from mudd_core.run.start_evaluation import add_evaluation, evaluate_start
+from mudd_core.run.start_evaluation import add_evaluation, evaluate_run, evaluate_start
 
 
 def evaluate_named(request: Request, config: Config) -> int:
@@ -39,13 +39,18 @@ def evaluate_named(request: Request, config: Config) -> int:
     return 0
 
 
-def write_tags(request: Request, config: Config, model: Model, text: Prepared, result: Validation) -> None:
-    """Write the evaluation of a run's checkpoint to its TensorBoard and print the program's lines.
+def evaluate_checkpoint(
+    request: Request, config: Config, text: Prepared, model: Model, step: int
+) -> Validation:
+    """Evaluate a checkpoint of the run with the program's lines; the run's TensorBoard gets the tags.
 
     A folder that another process trains in, or that cannot be written, keeps its files; a warning says so.
     """
+    style, result = evaluate_run(
+        request.workdir, config, model, text, step, lambda line: print(line, flush=True)
+    )
     try:
-        for line in add_evaluation(request.run_place, config, model, text, result):
-            print(line)
+        add_evaluation(request.run_place, config.storage.map, style, result)
     except (UserError, SaveError, OSError) as error:
         print(f"warning: the evaluation is not in TensorBoard: {error}", file=sys.stderr)
+    return result
