@@ -230,13 +230,18 @@ def validate(request: Request) -> int:
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
     batches = test_batches if split == "test" else validation_batches
     config, text, model, step = _loaded(request)
-    result = evaluate(
-        model,
-        batches(whole_split(config), text),
-        step=step,
-        bytes_per_target=text.valid_bytes_per_target,
-        mean=mean_of(config),
-    )
+    if request.resolved is not None and request.resolved.tags and split == "valid":
+        from mudd_core.cli.evaluation import evaluate_checkpoint
+
+        result: Validation | None = evaluate_checkpoint(request, config, text, model, step)
+    else:
+        result = evaluate(
+            model,
+            batches(whole_split(config), text),
+            step=step,
+            bytes_per_target=text.valid_bytes_per_target,
+            mean=mean_of(config),
+        )
     assert result is not None
     print(
         f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {beside(result)}, ",

@@ -1,13 +1,18 @@
-"""The command of MaxText that evaluates weights which it names: only_eval=True load_parameters_path=PATH."""
+"""MaxText's only_eval=True: weights that load_parameters_path names, and the tags of an evaluation."""
 
 from __future__ import annotations
 
-from mudd_core.base.errors import UserError
+import sys
+
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.cli.commands import beside
 from mudd_core.cli.request import Request
 from mudd_core.config import Config
+from mudd_core.data.pipelines import Prepared
+from mudd_core.engine.model import Model
 from mudd_core.run import signals
-from mudd_core.run.start_evaluation import evaluate_start
+from mudd_core.run.records import Validation
+from mudd_core.run.start_evaluation import add_evaluation, evaluate_run, evaluate_start
 
 
 def evaluate_named(request: Request, config: Config) -> int:
@@ -32,3 +37,20 @@ def evaluate_named(request: Request, config: Config) -> int:
         f"{result.seconds:.1f} s"
     )
     return 0
+
+
+def evaluate_checkpoint(
+    request: Request, config: Config, text: Prepared, model: Model, step: int
+) -> Validation:
+    """Evaluate a checkpoint of the run with the program's lines; the run's TensorBoard gets the tags.
+
+    A folder that another process trains in, or that cannot be written, keeps its files; a warning says so.
+    """
+    style, result = evaluate_run(
+        request.workdir, config, model, text, step, lambda line: print(line, flush=True)
+    )
+    try:
+        add_evaluation(request.run_place, config.storage.map, style, result)
+    except (UserError, SaveError, OSError) as error:
+        print(f"warning: the evaluation is not in TensorBoard: {error}", file=sys.stderr)
+    return result

@@ -61,11 +61,11 @@ def resolve(asked: Asked) -> Resolved:
     workdir, moved = _workdir(settings)
     _add_model_origins(applied, rows, settings)
     applied = with_own_words(_GRAMMAR, applied, own)
-    evaluates = settings.get(EVALUATES)
+    evaluates = bool(settings[EVALUATES].value) if EVALUATES in settings else False
     return Resolved(
         grammar=_GRAMMAR,
         config=applied.config,
-        command=asked.command or ("validate" if evaluates and evaluates.value else "train"),
+        command=asked.command or ("validate" if evaluates else "train"),
         workdir=asked.options.get("--workdir", "") or workdir,
         origins=applied.origins,
         notes=[
@@ -76,6 +76,7 @@ def resolve(asked: Asked) -> Resolved:
         ],
         files=list(yml.files),
         style=_GRAMMAR,
+        tags=evaluates,
     )
 
 

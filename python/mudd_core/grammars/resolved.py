@@ -26,7 +26,7 @@ class Resolved:
     run leaves when it starts, beside its own files. imports: folder of Hugging Face's weights, and the work directory
     into which they are imported first (start.load_parameters_path). sweep: columns of the table that a run of a sweep
     ends with; empty for other runs. split: that validate reads, valid or test; empty for other commands.
-    fields: of the original program, by name, for the first lines of its style.
+    fields: of the original program, by name, for the first lines of its style. tags: validate writes its tags.
     """
 
     grammar: str
@@ -43,3 +43,4 @@ class Resolved:
     sweep: dict[str, str] = field(default_factory=dict)
     split: str = ""
     fields: dict[str, object] = field(default_factory=dict)
+    tags: bool = False

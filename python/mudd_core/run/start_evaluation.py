@@ -1,4 +1,4 @@
-"""Evaluates the weights that start.load_parameters_path names, without a run of theirs: MaxText's only_eval=True."""
+"""MaxText's only_eval=True: evaluates the weights that start.load_parameters_path names; writes evaluation tags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mudd_core.run.evaluate import evaluate
 from mudd_core.run.grow import take_start
 from mudd_core.run.metrics import Board, LineFile
 from mudd_core.run.peak import Peak
-from mudd_core.run.protocols import mean_of
+from mudd_core.run.protocols import mean_of, whole_split
 from mudd_core.run.ranks import Ranks
 from mudd_core.run.records import Validation
 from mudd_core.run.rows import validation_batches
@@ -64,27 +64,74 @@ def evaluate_start(
                 f"the run in {store.path} has checkpoints, which are not evaluated: load_parameters_path goes before "
                 "them; leave it out to evaluate the run"
             )
-        style = style_of(
-            RunFacts(
-                config,
-                store.path,
-                0.0,
-                Peak(lambda: 1.0),
-                lambda: model.parameters,
-                text.documents,
-                fields=fields,
-            )
-        )
-        batches, bytes_per_target = validation_batches(config, text), text.valid_bytes_per_target
-        mean = mean_of(config)
-        result = evaluate(model, batches, step=STEP, bytes_per_target=bytes_per_target, stop=stop, mean=mean)
+        style = _style(config, store.path, model, text, fields)
+        result = _evaluated(style, config, model, text, STEP, say, stop)
         if result is not None:
-            for line in style.validated(result):
-                say(line)
             _write(store, config.start.load_parameters_path, style, result)
         return result
     finally:
         store.close()
+
+
+def evaluate_run(
+    path: Path, config: Config, model: Model, text: Prepared, step: int, say: Callable[[str], None]
+) -> tuple[Style, Validation]:
+    """Evaluate the model of a checkpoint of the run at `path`, with the lines of its style."""
+    style = _style(config, path, model, text, {})
+    result = _evaluated(style, whole_split(config), model, text, step, say, lambda: False)
+    assert result is not None
+    return style, result
+
+
+def add_evaluation(place: str | Path, mounts: str, style: Style, result: Validation) -> None:
+    """Write the evaluation of a checkpoint of the run at `place` to its TensorBoard.
+
+    UserError where the folder is in use, SaveError or OSError where it cannot be written.
+    """
+    store = open_store(place, Ranks(), mounts)
+    assert isinstance(store, RunStore)
+    try:
+        _write(store, str(store.path / "checkpoints" / f"step-{result.step}"), style, result)
+    finally:
+        store.close()
+
+
+def _evaluated(
+    style: Style,
+    config: Config,
+    model: Model,
+    text: Prepared,
+    step: int,
+    say: Callable[[str], None],
+    stop: Callable[[], bool],
+) -> Validation | None:
+    """Evaluate the model, and say the lines of the style before, at each batch and after."""
+
+    def say_all(lines: list[str]) -> None:
+        for line in lines:
+            say(line)
+
+    say_all(style.validating())
+    result = evaluate(
+        model,
+        validation_batches(config, text),
+        step=step,
+        bytes_per_target=text.valid_bytes_per_target,
+        stop=stop,
+        mean=mean_of(config),
+        report=lambda sums: say_all(style.batch_validated(sums)),
+    )
+    if result is not None:
+        say_all(style.validated(result))
+    return result
+
+
+def _style(config: Config, path: Path, model: Model, text: Prepared, fields: Mapping[str, object]) -> Style:
+    """The style of the run, without its speed."""
+    peak = Peak(lambda: 1.0)
+    return style_of(
+        RunFacts(config, path, 0.0, peak, lambda: model.parameters, text.documents, fields=fields)
+    )
 
 
 def _loaded(config: Config) -> tuple[Prepared, Model, str]:
