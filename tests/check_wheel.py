@@ -102,7 +102,7 @@ def check(wheels: Path, python: str, report: Report) -> None:
         text=True,
         check=True,
     ).stdout.strip()
-    (wheel,) = wheels.glob(f"mudd_core-*-{version}-*.whl")
+    (wheel,) = wheels.resolve().glob(f"mudd_core-*-{version}-*.whl")
     report.say(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB")
     tools = [str(path / "bin" / "python") for path in (ROOT / "build" / "wheel").glob("env-*")]
     show = subprocess.run(
