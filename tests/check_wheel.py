@@ -176,10 +176,10 @@ def stop_and_resume(command: list[str], here: Path, environment: dict[str, str],
 def compare(
     programs: dict[str, str], python: str, here: Path, environment: dict[str, str], report: Report
 ) -> None:
-    """Equal losses with every other library; tokens/s as the best of three runs, in turn."""
+    """Equal losses with every other library; tokens/s as the best of five runs, in turn."""
     losses: dict[str, list[str]] = {}
     speeds: dict[str, float] = {}
-    for _ in range(3):
+    for _ in range(5):
         for name, program in programs.items():
             line = call([python, "-c", program], here, environment).strip().splitlines()[-1].split()
             speeds[name] = max(speeds.get(name, 0.0), float(line[1]))
