@@ -55,9 +55,14 @@ def draw(folder: Path) -> str:
         valid, checked, strict=True
     ):  # in the empty row above the axis, clear of the curves
         anchor = "end" if row is valid[-1] else "middle"
-        words = f"{row['val_bits_per_byte']:.3f} bits per byte"
-        chart.text(chart.x(x), HEIGHT - BOTTOM - 10, words, anchor=anchor, color=VALID)
-    for words, color in (("training batch", TRAIN), ("mean of ten rows", MEAN), ("held-out text", VALID)):
+        chart.text(
+            chart.x(x), HEIGHT - BOTTOM - 10, f"{row['val_bits_per_byte']:.3f}", anchor=anchor, color=VALID
+        )
+    for words, color in (
+        ("training batch", TRAIN),
+        ("mean of ten rows", MEAN),
+        ("held-out text, below in bits per byte", VALID),
+    ):
         chart.legend(words, color)
     return chart.finish()
 

@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,7 @@ def check(wheels: Path, python: str, report: Report) -> None:
         text=True,
         check=True,
     ).stdout.strip()
-    (wheel,) = wheels.glob(f"mudd_core-*-{version}-*.whl")
+    (wheel,) = wheels.resolve().glob(f"mudd_core-*-{version}-*.whl")
     report.say(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB")
     tools = [str(path / "bin" / "python") for path in (ROOT / "build" / "wheel").glob("env-*")]
     show = subprocess.run(
@@ -135,14 +136,14 @@ def use(folder: Path, wheel: Path, pip: list[str], environment: dict[str, str], 
     installed = time.perf_counter() - begun
     first = seconds_to_first_loss([mudd, "--config=tiny.py", "--workdir=run"], here, environment, begun)
     report.say(f"pip install: {installed:.1f} s; from pip install to the first loss: {first:.1f} s")
-    trained = call([mudd, "report", "--workdir=run"], here, environment)
-    report.say(
-        "report: " + next((line for line in trained.splitlines() if "tok" in line), trained.splitlines()[0])
-    )
+    call([mudd, "report", "--workdir=run"], here, environment)
+    rows = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
+    speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    report.say(f"configs/tiny.py: {statistics.median(speeds):,.0f} tokens/s, the median of its rows")
     call([mudd, "sample", "--workdir=run", "--prompt", "def "], here, environment)
     stop_and_resume([mudd, "--config=tiny.py", "--workdir=cut"], here, environment, report)
     call([mudd, "export", "--workdir=run", "--to=exported"], here, environment)
-    call([mudd, "import", "--from=exported", "--workdir=imported"], here, environment)
+    call([mudd, "import", "exported", "--workdir=imported"], here, environment)
     script = here / "notebook.py"
     script.write_text(NOTEBOOK)
     python = str(folder / "env" / "bin" / "python")

@@ -9,8 +9,8 @@
 #include "crash_disk.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
-#include "testing/fault_files.h"
 #include "temp_folder.h"
+#include "testing/fault_files.h"
 
 using namespace crash;
 using namespace mudd::io;

@@ -10,10 +10,10 @@
 #include "mudd/base/check.h"
 #include "mudd/io/checked_blocks.h"
 #include "mudd/io/crc32c.h"
-#include "testing/fault_files.h"
 #include "mudd/io/safetensors.h"
 #include "mudd/io/safetensors_header.h"
 #include "temp_folder.h"
+#include "testing/fault_files.h"
 
 using namespace mudd::io;
 using mudd::FormatError;

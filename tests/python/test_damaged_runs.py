@@ -258,7 +258,7 @@ def test_members_of_a_saved_config(stopped: Path) -> None:
         ("train.steps", "x", "a whole number"),
         ("train.steps", 10**400, "at most 64 bits"),
         ("optim.lr", [], "a number"),
-        ("data.path", None, "a text"),
+        ("data.path", None, "a string"),
     ):
         section, _, field = path.partition(".")
         changed = {**good, section: {**good[section], field: wrong}}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mudd_core.config import MixtralConfig, MUDDFormerConfig
+from mudd_core.config import MixtralConfig, MUDDFormerConfig, TokenFormerConfig
 from mudd_core.config.check import model_faults
 from mudd_core.config.families import FAMILIES
 from mudd_core.engine.model import Model
@@ -104,6 +104,24 @@ def test_a_field_is_refused_by_name_or_noted_or_kept(system: str, base: Any) -> 
             or any(f"model.{name}" in str(note.message) for note in notes)
         ), name
     assert seen >= {"d_model", "n_layer", "norm_eps"}
+
+
+@pytest.mark.parametrize(
+    ("system", "config", "says"),
+    [
+        ("muddformer_torch", dataclasses.replace(MUDD, first_norms=3), "first_norms: .*, got 3"),
+        ("muddformer_jax", dataclasses.replace(MUDD, rope_fraction=0.5), "rope_fraction: .*, got 0.5"),
+        (
+            "tokenformer_jax",
+            TokenFormerConfig(**SIZES, positions="rotary", rope_fraction=1.0),
+            "positions: .*, got 'rotary'",
+        ),
+    ],
+)
+def test_a_refusal_has_the_field_of_the_config_and_a_way_out(system: str, config: Any, says: str) -> None:
+    says = rf"\[{system}\] model\.{says}; another --system may have it"
+    with pytest.raises(ValueError, match=says):
+        export_original(system, Model(config, initialize=False))
 
 
 def test_every_field_has_an_effect_and_training_does_not_reach_the_logits() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from mpi_ranks import needs_mpi
 from mudd_core.base.errors import UserError
-from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network
+from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network, require_proc
 from mudd_core.cli.mpirun import Job
 from mudd_core.cli.mpirun_process import Mpirun
 from mudd_core.dist.siblings import children
@@ -58,6 +58,27 @@ def test_no_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         require_network()
 
 
+def test_a_machine_without_proc_is_named(tmp_path: Path) -> None:
+    require_proc()
+    with pytest.raises(
+        UserError, match="expected the process file system, got none; mount it: mount -t proc"
+    ):
+        require_proc(tmp_path)
+
+
+@needs_mpi
+def test_ranks_without_proc_are_refused_before_mpirun_fails(tmp_path: Path) -> None:
+    line = f"mount -t tmpfs none /proc && exec {sys.executable} {ROOT}/launch.py --config=tiny.py --ranks=2"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"{line} --workdir={tmp_path}/run"],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )  # fmt: skip
+    if "launch" not in done.stderr:
+        pytest.skip(f"no right to replace /proc here: {done.stderr[:100]}")
+    assert done.returncode == 2 and "[launch] /proc: expected the process file system" in done.stderr
+
+
 def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"temporary folder: No such file.*TMPDIR="):
@@ -76,6 +97,8 @@ def test_a_lost_rank_is_named_from_the_message_of_mpirun() -> None:
     assert "memory may have run out" in text and "resumes" in text
     assert "mpirun was killed" in cause(137, "", (), nobody)[1]
     assert cause(70, "", (), nobody) == (70, "")
+    unable = "mpirun was unable to start the specified application as it encountered an error:"
+    assert "could not start the ranks" in cause(131, unable, (), nobody)[1]
 
 
 def test_hosts_that_do_not_answer_are_named_with_exit_code_2() -> None:

@@ -144,6 +144,10 @@ def test_a_file_inherits_and_its_unknown_keys_are_one_warning(tmp_path: Path) ->
     ]
     own.write_text(f"base_config: {own}\n")
     assert "inherit from itself" in refusal(str(own), *TOKENS)
+    for i in range(40):
+        (tmp_path / f"{i}.yml").write_text(f"base_config: {tmp_path}/{i + 1}.yml\n")
+    told = refusal(str(tmp_path / "0.yml"), *TOKENS)
+    assert "15.yml: base_config: expected at most 16 files that inherit from each other, got more" in told
 
 
 def test_a_key_that_a_file_has_twice_is_noted(tmp_path: Path) -> None:

@@ -82,7 +82,16 @@ def test_a_web_address_as_data_names_the_download(
     url = f"{scheme}://host.invalid/texts/a b.txt?v=1"
     assert main(["--config=tiny.py", f"data.path={url}", "--workdir=r"]) == 2
     assert capsys.readouterr().err.rstrip().endswith(f"then give 'a b.txt': curl -L -o 'a b.txt' '{url}'")
+    assert main(["--config=tiny.py", "data.path=HTTPS://example.org/a.txt"]) == 2
+    assert "curl -L -o a.txt https://example.org/a.txt" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_not_written_to_a_web_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config=tiny.py", "--workdir=https://example.org/run"]) == 2
+    told = capsys.readouterr().err
+    assert "expected a folder or the URL of a bucket (gs://, s3://), got 'https://example.org/run'" in told
+    assert "curl" not in told
 
 
 def test_from_python() -> None:

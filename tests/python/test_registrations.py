@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.run.registrations import registrations, require_registered
@@ -71,6 +73,22 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     assert main(["validate", *start]) == 0
     assert main(["sample", *start, "--prompt=note 1", "sample.max_tokens=3"]) == 0
     assert main(["report", "--workdir=run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "error", "says"),
+    [
+        (3, list, ValueError, "expected a name such as my_reader, got 3"),
+        ("my reader", list, ValueError, "expected a name such as my_reader, got 'my reader'"),
+        ("pack", list, ValueError, "expected a name of your own, got 'pack'"),
+        ("mine", 3, TypeError, "expected a function of data.path as reader, got int"),
+    ],
+)
+def test_what_cannot_be_a_reader_is_refused(
+    name: Any, reader: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        mc.data.register(name, reader)
 
 
 def test_schemes_that_fsspec_ships_are_not_registrations() -> None:

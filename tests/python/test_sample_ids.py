@@ -42,6 +42,19 @@ def test_synthetic_ids_are_sampled_by_a_named_tokenizer_alone(
     assert Path("named/tokenizer.json").is_file()
 
 
+def test_report_says_why_there_are_no_bits_per_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("".join(f"The {i}th ship's captain left harbour.\n\n" for i in range(300)))
+    data = ["data.path=text.txt", "data.tokenizer=bytes", "data.eval_path=text.txt", "eval.max_batches=2"]
+    assert main([*WORDS, *data, "data.pipeline=pack"]) == 0
+    capsys.readouterr()
+    assert main(["report", "--workdir=run"]) == 0
+    told = capsys.readouterr().out
+    assert "     unknown\n" in told and "no text" not in told
+
+
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -67,7 +80,7 @@ def test_report_has_bits_per_byte_by_a_named_tokenizer(tmp_path: Path) -> None:
         return done.stdout
 
     launched(*WORDS, "data.pipeline=ids.py:lines", "data.path=notes.txt", "model.vocab_size=257")
-    (row,) = [line.split() for line in launched("report", "--workdir=run").splitlines() if "no text" in line]
+    (row,) = [line.split() for line in launched("report", "--workdir=run").splitlines() if "unknown" in line]
     plain = launched("report", "--workdir=run", "--tokenizer=bytes")
     (named,) = [line.split() for line in plain.splitlines() if line.split()[:2] == row[:2]]
     assert float(named[2]) == pytest.approx(

@@ -71,6 +71,11 @@ def readable(text: str, mounts: str) -> str:
 def file_system(url: str, argument: str) -> tuple[Any, str]:
     """(file system, path in it) of a URL. UserError for a scheme without its package, or one that nobody knows."""
     scheme = scheme_of(url)
+    url = scheme + url[len(scheme) :]
+    if scheme in ("http", "https") and argument.startswith("[workdir]"):
+        raise UserError(
+            f"{argument}: expected a folder or the URL of a bucket (gs://, s3://), got '{url}', which cannot be written"
+        )
     if scheme in _PACKAGES:
         try:
             needed(_PACKAGES[scheme], argument, f"for {scheme}:// URLs")

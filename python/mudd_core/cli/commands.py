@@ -14,6 +14,7 @@ from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.describe import listing
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.metrics import Row
@@ -161,13 +162,15 @@ def report(request: Request) -> int:
     train_rows = [row for row in rows if "val_loss" not in row]
     without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
     text_bytes = _text_bytes_per_target(request, config, path) if without_bits else 0.0
+    # Rows of cut documents, and of a reader, which is not run here, may be text.
+    unknown = "no text" if config.data.pipeline in IDS_ALONE else "unknown"
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:
             loss = _shown(row, "val_loss", ".4f")
             bits = _shown(row, "val_bits_per_byte", ".4f")
             if row.get("val_bits_per_byte") is None and loss != _NOT_FINITE:
-                bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else "no text"
+                bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
             print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
     if train_rows:
         last = train_rows[-1]

@@ -17,7 +17,7 @@ from pathlib import Path
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import tool_in
-from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network
+from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network, require_proc
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
@@ -97,6 +97,7 @@ def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -
     command = [*program, *wanted.words]
     require_files(job)
     require_network()
+    require_proc()
     require_hosts(job.hosts, answering)
     with _Signals() as signals:
         while True:

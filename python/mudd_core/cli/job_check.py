@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.mpirun import Job
@@ -19,6 +20,7 @@ _GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
 _LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 # Ends of mpirun itself; those of ranks are 0 to 2, 65 to 76, and from 128 on where a signal ended one.
 _NOT_STARTED = (1, 213, 255)
+_UNABLE = "mpirun was unable to start the specified application"
 # Where one is set, Open MPI reaches other hosts by the resource manager or by a starter that the user named.
 _OTHER_STARTERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_plm")
 
@@ -54,6 +56,15 @@ def require_network() -> None:
         "[launch] network: expected an interface that is up, got none; mpirun needs one on a single host too: "
         "ip link set lo up, or train in one process without --ranks"
     )
+
+
+def require_proc(folder: Path = Path("/proc")) -> None:
+    """UserError where /proc is not mounted: mpirun binds its ranks to cores by it, and a rank finds the others."""
+    if not (folder / "self").exists():
+        raise UserError(
+            f"[launch] {folder}: expected the process file system, got none; mount it: mount -t proc proc {folder}, or "
+            "train in one process without --ranks"
+        )
 
 
 def require_hosts(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]) -> None:
@@ -103,6 +114,6 @@ def cause(
         return code, "[launch] mpirun was killed (SIGKILL); the same command resumes from the last checkpoint"
     if code in _NOT_STARTED and (text := _silent(hosts, answering)):
         return UserError.exit_code, text
-    if code in _NOT_STARTED:
+    if code in _NOT_STARTED or _UNABLE in said:
         return code, "[launch] mpirun could not start the ranks; its own message is above"
     return code, ""

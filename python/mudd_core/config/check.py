@@ -37,7 +37,7 @@ def mesh_of(config: Config, world: int) -> Mesh:
     return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
 
 
-_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
 def type_fault(info: FieldInfo) -> str | None:

@@ -149,7 +149,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises UserError (a ValueError) naming the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
-        raise TypeError("[load_config] overrides: expected a list of texts, got one text")
+        raise TypeError("[load_config] overrides: expected a list of strings, got a str")
     config = read_config(path)
     config = apply_overrides(config, split_words(list(overrides), config))
     check_config(config)

@@ -20,7 +20,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     valid name.
     """
     if isinstance(overrides, str):
-        raise TypeError("[load_config] overrides: expected a list of texts, got one text")
+        raise TypeError("[load_config] overrides: expected a list of strings, got a str")
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
     nowhere = {"--workdir": "."}  # no run is started, so none needs a name
     resolved = detect.resolve(Asked(command, file, tuple(overrides), nowhere, os.environ))

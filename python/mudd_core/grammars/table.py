@@ -144,7 +144,7 @@ def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> C
     if info.kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not info.kind:
-        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[info.kind]
+        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[info.kind]
         raise UserError(f"[{grammar}] {row.name}: expected {wanted}, got {value!r}")
     changed: Config = replace_path(config, path, value)
     return changed

@@ -72,9 +72,14 @@ def read_yml(name: str) -> Yml:
     chain: list[tuple[Path, dict[str, Value]]] = []
     path, twice = find_yml(name), list[str]()
     while True:
-        if any(path.resolve() == other.resolve() for other, _ in chain) or len(chain) == _MOST_FILES:
+        if any(path.resolve() == other.resolve() for other, _ in chain):
             raise UserError(
                 f"[maxtext] {path}: {BASE_FILE}: expected a file that does not inherit from itself"
+            )
+        if len(chain) == _MOST_FILES:
+            raise UserError(
+                f"[maxtext] {chain[-1][0]}: {BASE_FILE}: expected at most {_MOST_FILES} files that inherit from each "
+                "other, got more; put their keys into fewer files"
             )
         keys, again = _keys(path)
         if again:

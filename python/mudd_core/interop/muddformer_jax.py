@@ -31,7 +31,7 @@ from mudd_core.interop.muddformer_connections import (
     mixing,
     mixing_shapes,
 )
-from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes, as_ids
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
@@ -253,12 +253,12 @@ def _refuse(model: MUDDFormerConfig) -> None:
         )
     for name in ("block", "qk_norm", "rope_fraction"):
         if getattr(model, name) != getattr(plain, name):
-            raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
+            raise ValueError(lacking("muddformer_jax", model, name))
     for name in ("streams", "first_norms", "dilation", "period", "window", "last_norm"):
         if mixes and getattr(model, name) != getattr(plain, name):
-            raise ValueError(f"[muddformer_jax] {name}: the JAX program has no {getattr(model, name)}")
+            raise ValueError(lacking("muddformer_jax", model, name))
     if model.mix == "static":
-        raise ValueError("[muddformer_jax] mix: the JAX program has no static")
+        raise ValueError(lacking("muddformer_jax", model, "mix"))
 
 
 SYSTEM = MuddformerJax()

@@ -23,7 +23,7 @@ from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.muddformer_jax import shifted
-from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes
 
 _QKV = ("q", "k", "v")
@@ -90,7 +90,7 @@ class MuddformerTorch:
         }
         for name, is_wrong in wrong.items():
             if is_wrong:
-                raise ValueError(f"[muddformer_torch] {name}: the program has no {getattr(model, name)}")
+                raise ValueError(lacking("muddformer_torch", model, name))
         settings: dict[str, Any] = {
             "model_type": "muddpythia" if pythia else "muddformer",
             "block_size": model.max_seq_len,

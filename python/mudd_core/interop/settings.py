@@ -91,3 +91,11 @@ def layers_in(system: str, count: int) -> int:
     if not 1 <= count <= MOST_LAYERS:
         raise ValueError(f"[{system}] weights: expected 1 to {MOST_LAYERS} layers, got {count}")
     return count
+
+
+def lacking(system: str, model: Any, name: str) -> str:
+    """The message for a field of a model whose value an original program does not have."""
+    return (
+        f"[{system}] model.{name}: expected a value that the other program has, got {getattr(model, name)!r}; another "
+        "--system may have it"
+    )

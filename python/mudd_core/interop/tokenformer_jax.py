@@ -17,7 +17,7 @@ from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
 from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
-from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes
 from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 
@@ -121,7 +121,7 @@ class TokenFormerJax:
         }
         for name, wrong in problems.items():
             if wrong:
-                raise ValueError(f"[tokenformer_jax] {name}: the JAX program has no {getattr(model, name)}")
+                raise ValueError(lacking("tokenformer_jax", model, name))
         settings: dict[str, Any] = {
             "base_emb_dim": model.d_model,
             "base_num_decoder_layers": model.n_layer,

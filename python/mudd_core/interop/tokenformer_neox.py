@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.settings import Reader, layers_in, sizes
+from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes, as_ids
 
 _FIRST = "2.attention.query.key_param_tokens"
@@ -119,8 +119,9 @@ class TokenFormerNeox:
                 )
         if model.tie_embeddings and model.normalize_logits:
             raise ValueError("[tokenformer_neox] normalize_logits: expected False for this program")
-        if model.positions not in _POSITIONS or model.normalize_type not in _NORMS:
-            raise ValueError("[tokenformer_neox] positions and normalize_type: the program has no such")
+        for name, known in (("positions", _POSITIONS), ("normalize_type", _NORMS)):
+            if getattr(model, name) not in known:
+                raise ValueError(lacking("tokenformer_neox", model, name))
         if head_width(model) * model.n_head != model.d_model:
             raise ValueError("[tokenformer_neox] d_head: expected d_model / n_head")
         return {

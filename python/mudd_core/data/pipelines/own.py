@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.data import DataConfig
+from mudd_core.config.data import PIPELINES, DataConfig
 from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
@@ -34,9 +34,17 @@ _registered: dict[str, Reader] = {}
 
 
 def register(name: str, reader: Reader) -> None:
-    """Makes `data.pipeline=name` read with `reader(data.path)`, in this process."""
-    if not name.isidentifier():
+    """Make `data.pipeline=name` read with `reader(data.path)`, in this process."""
+    if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"[data] register: expected a name such as my_reader, got {name!r}")
+    if name in PIPELINES:
+        raise ValueError(
+            f"[data] register: expected a name of your own, got {name!r}, a pipeline of mudd_core"
+        )
+    if not callable(reader):
+        raise TypeError(
+            f"[data] register: expected a function of data.path as reader, got {type(reader).__name__}"
+        )
     _registered[name] = reader
 
 
@@ -109,7 +117,7 @@ def _as_bytes(item: Item, number: int) -> bytes:
     ids = np.asarray(item)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size < 2:
         raise UserError(
-            f"[data.pipeline] reader: expected a text or at least 2 ids as item {number}, got {item!r:.80}"
+            f"[data.pipeline] reader: expected a string or at least 2 ids as item {number}, got {item!r:.80}"
         )
     return ids.astype(np.int64).tobytes()
 
