@@ -51,7 +51,8 @@ def test_a_command_trains_resumes_and_validates(
     require_sample_command_works(again)
     capsys.readouterr()
     assert main([*words, "only_eval=True"]) == 0
-    assert capsys.readouterr().out.startswith("step 4: validation loss ")
+    evaluated = capsys.readouterr().out.splitlines()
+    assert evaluated[0].startswith("eval_step: 1 ") and evaluated[-1].startswith("step 4: validation loss ")
     assert main([*words, "adam_b1=0.5"]) == 2
     assert "optim.beta1: saved 0.9, asked 0.5" in capsys.readouterr().err
 

@@ -42,7 +42,8 @@ def find_config(name: str | Path) -> Path:
     fault = url_fault(name)
     if fault is not None:
         raise UserError(f"[config] --config: {fault}")
-    asked = Path(ALIASES.get(str(name), name))
+    is_own = Path(name).suffix == ".py" and _is_file(Path(name))  # it goes before an alias of its name
+    asked = Path(name if is_own else ALIASES.get(str(name), name))
     spellings = [asked]
     if asked.name and asked.suffix not in (".py", ".json"):
         spellings.insert(0, asked.with_name(asked.name + ".py"))
