@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ from mudd_core.engine.batch_check import OPTIONAL
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+Array = npt.NDArray[np.floating]
 Moments = dict[str, float]  # count, mean, squares (of deviations from the mean), max, min; all JSON can hold
 Found = dict[str, Moments]  # by the place of the values: KIND/LAYER
 _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
@@ -27,7 +30,7 @@ _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
 class Inside:
     """Reads the weights of every mixture and the output of every block; a graph of its own over the weights."""
 
-    def __init__(self, model: Any, length: int, arrays: Collection[str]) -> None:
+    def __init__(self, model: Model, length: int, arrays: Collection[str]) -> None:
         """length: tokens of a sequence. arrays: names of those in a batch."""
         self._model, self._inputs = model, ("inputs", *(name for name in OPTIONAL if name in arrays))
         recorder = Recorder(model.store, training=False, samples=1, shards=1)

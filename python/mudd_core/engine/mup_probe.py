@@ -7,7 +7,7 @@ and probabilities are never stored by the attention kernel: the op gives them he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ from mudd_core.graph import scopes
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+Array = npt.NDArray[np.float32]
 
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
 _SOWN = {"ax": "attn", "aq": "attn", "ak": "attn", "av": "attn", "aqr": "attn", "akr": "attn", "ao": "attn",
@@ -27,7 +30,7 @@ _SOWN = {"ax": "attn", "aq": "attn", "ak": "attn", "av": "attn", "aqr": "attn", 
 class Probe:
     """Reads the inside of a model on batches of [samples, length] ids; logits=False leaves those out."""
 
-    def __init__(self, model: Any, samples: int, length: int, *, logits: bool = True) -> None:
+    def __init__(self, model: Model, samples: int, length: int, *, logits: bool = True) -> None:
         self._model = model
         recorder = Recorder(model.store, training=False, samples=samples, shards=1)
         recorder.sown = {}
@@ -39,7 +42,7 @@ class Probe:
         keep = sorted(set(self._values.values()))
         self._executor = _core.Executor(recorder.graph, model.store, losses=[], keep=keep)
 
-    def read(self, inputs: Array) -> dict[str, Array]:
+    def read(self, inputs: npt.NDArray[np.generic]) -> dict[str, Array]:
         """Arrays by `<statistic>_<layer, two digits>`, and `logits` where they are asked for."""
         self._executor.set("inputs", inputs)
         self._executor.run()

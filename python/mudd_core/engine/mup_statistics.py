@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,11 @@ from mudd_core.config import Config, MupConfig
 from mudd_core.engine.mup_probe import Probe
 from mudd_core.models.mup_names import original_name
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+Array = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
 
 _ARENA = 2**28  # bytes that the activations of one read may have
 _BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # begin the names that the original splits by layer
@@ -21,7 +25,7 @@ _BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # begin the names that the original sp
 class MupStatistics:
     """Reads the activations before an update and compares the weights after it with those before."""
 
-    def __init__(self, config: Config, model: Any) -> None:
+    def __init__(self, config: Config, model: Model) -> None:
         """config: of a run of the family mup."""
         self._log, self._model = config.log, model
         self._length = config.train.seq_len
@@ -29,7 +33,7 @@ class MupStatistics:
         self._before: dict[str, Array] = {}
         self._found: dict[str, float] = {}
 
-    def before(self, inputs: Array) -> None:
+    def before(self, inputs: Ids) -> None:
         """Take what the update will change; inputs [B, T]: all rows of its batch."""
         self._found = self._activations(inputs) if self._log.activations else {}
         if self._log.weights:
@@ -42,7 +46,7 @@ class MupStatistics:
         found, self._found, self._before = self._found, {}, {}
         return found
 
-    def _activations(self, inputs: Array) -> dict[str, float]:
+    def _activations(self, inputs: Ids) -> dict[str, float]:
         """Means of |z| by `<statistic>_l1_<layer>`, over the whole batch."""
         shape: MupConfig = self._model.config
         samples = _samples(shape, *inputs.shape)
@@ -85,7 +89,7 @@ def _samples(shape: MupConfig, batch: int, length: int) -> int:
     return samples
 
 
-def statistics_of(config: Config, model: Any) -> MupStatistics | None:
+def statistics_of(config: Config, model: Model) -> MupStatistics | None:
     """The statistics that the config asks for; None where it asks for none, and for other families."""
     return MupStatistics(config, model) if has_statistics(config) else None
 

@@ -76,7 +76,7 @@ def load_original(
     return model
 
 
-def _require_finite(name: str, array: npt.NDArray[Any]) -> None:
+def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
     """ValueError with the first weight that is NaN or infinite: no step of a training would have a loss."""
     values = dtypes.as_float32(array).reshape(-1)
     finite = np.isfinite(values)

@@ -93,7 +93,7 @@ def layers_in(system: str, count: int) -> int:
     return count
 
 
-def lacking(system: str, model: Any, name: str) -> str:
+def lacking(system: str, model: object, name: str) -> str:
     """The message for a field of a model whose value an original program does not have."""
     return (
         f"[{system}] model.{name}: expected a value that the other program has, got {getattr(model, name)!r}; another "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.lost_source import LostSource
@@ -11,7 +10,7 @@ from mudd_core.run.session import Session
 from mudd_core.run.styles import reads_inside
 
 
-def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, Any] | None) -> bool:
+def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, object] | None) -> bool:
     """Leave the statistics of the next update for the log, where it has them; False if a stop was asked for meanwhile.
 
     number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.

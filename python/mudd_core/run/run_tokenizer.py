@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
@@ -29,7 +31,9 @@ def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
     return found
 
 
-def text_bytes_per_target(tokenizer: Tokenizer, batches: Iterable[Mapping[str, Any]]) -> float:
+def text_bytes_per_target(
+    tokenizer: Tokenizer, batches: Iterable[Mapping[str, npt.NDArray[np.int32]]]
+) -> float:
     """Bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
     decoded, size, count = tokenizer.stream(), 0, 0
     for batch in batches:
