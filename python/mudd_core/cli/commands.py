@@ -209,7 +209,7 @@ def _shown(row: Row, name: str, form: str) -> str:
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else _NOT_FINITE
 
 
-def loss_metric(result: Validation) -> str:
+def metric_of(result: Validation) -> str:
     """Perplexity, or bits per byte where the text has bytes, with six decimals."""
     bits = result.val_bits_per_byte
     return f"ppl {result.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
@@ -244,7 +244,7 @@ def validate(request: Request) -> int:
         )
     assert result is not None
     print(
-        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {loss_metric(result)}, ",
+        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {metric_of(result)}, ",
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.cli.commands import loss_metric
+from mudd_core.cli.commands import metric_of
 from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
@@ -33,7 +33,7 @@ def evaluate_named(request: Request, config: Config) -> int:
         print("stopped; the evaluation was dropped")
         return 75
     print(
-        f"step {result.step}: validation loss {result.val_loss:.6f}, {loss_metric(result)}, {result.targets:,} targets, "
+        f"step {result.step}: validation loss {result.val_loss:.6f}, {metric_of(result)}, {result.targets:,} targets, "
         f"{result.seconds:.1f} s"
     )
     return 0
