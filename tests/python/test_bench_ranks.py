@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from dataclasses import replace
@@ -93,7 +94,10 @@ def test_a_step_tells_what_it_only_exchanged() -> None:
 
 def test_memory_is_read_as_the_kernel_counts_it() -> None:
     before = rank_memory.memory_of("self")
-    taken = np.ones(8 << 20, np.float64)
+    # New pages from the kernel: malloc may reuse resident memory that an earlier test freed.
+    pages = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    taken = np.frombuffer(pages, np.float64)
+    taken[:] = 1
     after = rank_memory.memory_of(str(os.getpid()))
     assert taken.nbytes >> 20 == pytest.approx(after["private"] - before["private"], abs=4)
     assert after["rss"] == pytest.approx(after["private"] + after["shared"], abs=1)
