@@ -1,4 +1,4 @@
-"""A bar chart of training speed beside PyTorch and JAX as an SVG picture, from a kept result of bench/tables.py.
+"""A bar chart of training speed compared with PyTorch and JAX as an SVG picture, from a kept result of bench/tables.py.
 
 python bench/plot_speed.py bench/results/tables_amd_epyc.json --shape 55M --out docs/speed.svg
 """

@@ -1,7 +1,6 @@
 #include "mudd/dist/comm_threads.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>

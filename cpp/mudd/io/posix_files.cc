@@ -9,11 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <mutex>
 
 #include "mudd/base/test_build.h"
 #include "mudd/io/file_ops.h"

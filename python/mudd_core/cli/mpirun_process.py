@@ -96,7 +96,7 @@ class Mpirun:
                     os.write(sys.stderr.fileno(), data)
 
     def _end_shells(self) -> None:
-        """End the remote shells that mpirun has left behind: they wait for minutes and keep the output open."""
+        """End the remote shells that mpirun did not end: they wait for minutes and keep the output open."""
         named = shlex.split(os.environ.get(AGENT, "ssh"))
         for process, name in in_session(self.process.pid):
             if named and name == Path(named[0]).name[:_COMM]:

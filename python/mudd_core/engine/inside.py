@@ -1,6 +1,6 @@
 """Statistics of a MUDDFormer's forward pass on a batch: log.weights with log.style=maxtext.
 
-They are taken from a forward pass of its own before the update, with the update's weights and batch. The training graph
+They are taken from a separate forward pass before the update, with the update's weights and batch. The training graph
 keeps no value until the end of a step, and it runs once a micro-batch.
 """
 
@@ -28,7 +28,7 @@ _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
 
 
 class Inside:
-    """Reads the weights of every mixture and the output of every block; a graph of its own over the weights."""
+    """Reads the weights of every mixture and the output of every block, in a separate graph over the same weights."""
 
     def __init__(self, model: Model, length: int, arrays: Collection[str]) -> None:
         """length: tokens of a sequence. arrays: names of those in a batch."""
