@@ -1,0 +1,24 @@
+"""The types of values that many modules pass on: JSON, and NumPy arrays by dtype.
+
+The aliases are strings, so that this module does not import NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
+# What json.loads returns and json.dumps takes. config/values.py reads single fields with a type and bounds.
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+JsonObject: TypeAlias = "dict[str, Json]"
+
+Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
+Float32: TypeAlias = "npt.NDArray[np.float32]"
+Float64: TypeAlias = "npt.NDArray[np.float64]"
+Int32: TypeAlias = "npt.NDArray[np.int32]"
+Int64: TypeAlias = "npt.NDArray[np.int64]"
