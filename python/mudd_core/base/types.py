@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # What json.loads returns and json.dumps takes. config/values.py reads single fields with a type and bounds.
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = "dict[str, Json]"
 
 Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
