@@ -11,16 +11,17 @@
 namespace mudd {
 
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
   static const KernelRow<AttentionKernels> f32[] = {
-#include "mudd/ops/attention/kernels.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   static const KernelRow<AttentionKernels> b16[] = {
-#include "mudd/ops/attention/kernels_bf16.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
   // then the rows of fp32
-#include "mudd/ops/attention/kernels.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
-#undef MUDD_KERNEL
   if (compute == DType::bf16) return b16;
   return f32;
 }

@@ -11,9 +11,8 @@ namespace mudd {
 
 std::span<const KernelRow<DepthMixKernels>> depth_mix_rows() {
   static const KernelRow<DepthMixKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/depth_mix/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/depth_mix/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -17,9 +17,8 @@ namespace mudd {
 
 std::span<const KernelRow<EmbeddingKernels>> embedding_rows() {
   static const KernelRow<EmbeddingKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/embedding/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/embedding/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }
