@@ -34,7 +34,6 @@ inline std::string text(const std::string& op, const std::string& name, const py
 inline Attributes attributes(const std::string& op, const pybind11::dict& options) {
   namespace py = pybind11;
   Attributes a;
-  a.op = op;
   for (const auto& [key, value] : options) {
     const std::string name = py::cast<std::string>(key);
     if (value.is_none()) continue;

@@ -115,6 +115,42 @@ class Call {
   BusyFlag busy_;
 };
 
+// Tables for mudd_core.ops, the stubs and the tests.
+void bind_specs(py::module_& m) {
+  bind::Class<OpInput>(m, "OpInput",
+                       "An input of an op; index: int32; state: written by forward, not in backward.")
+      .def_readonly("name", &OpInput::name)
+      .def_property_readonly("optional", &OpInput::optional)
+      .def_property_readonly("index", &OpInput::index)
+      .def_property_readonly("state", &OpInput::state);
+  bind::Class<OpOutput>(m, "OpOutput", "An output of an op; loss: its gradient is 1 unless given.")
+      .def_readonly("name", &OpOutput::name)
+      .def_property_readonly("dtype", [](const OpOutput& o) { return std::string(name_of(o.dtype)); })
+      .def_property_readonly("repeated", &OpOutput::repeated)
+      .def_property_readonly("has_gradient", &OpOutput::has_gradient)
+      .def_property_readonly("loss", &OpOutput::loss);
+  bind::Class<OpOption>(m, "OpOption", "An option of an op; the type of `default` is that of its values.")
+      .def_readonly("name", &OpOption::name)
+      .def_readonly("default", &OpOption::fallback)
+      .def_readonly("help", &OpOption::help)
+      .def_readonly("choices", &OpOption::choices)
+      .def_readonly("required", &OpOption::required)
+      .def_property_readonly("expected", &OpOption::expected, "Allowed values in words.");
+  bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
+      .def_readonly("name", &OpSpec::name)
+      .def_readonly("inputs", &OpSpec::inputs)
+      .def_readonly("repeated", &OpSpec::repeated, "Inputs that follow as a group, any number of times.")
+      .def_readonly("outputs", &OpSpec::outputs)
+      .def_readonly("options", &OpSpec::options);
+  m.def(
+      "op_specs",
+      [] {
+        std::vector<const OpSpec*> specs(op_specs().begin(), op_specs().end());
+        return specs;
+      },
+      py::return_value_policy::reference, "The declarations of all ops.");
+}
+
 }  // namespace
 
 void bind_ops(py::module_& m) {
@@ -142,5 +178,5 @@ void bind_ops(py::module_& m) {
       .def("rounded", &Call::rounded, "Per output: whether a graph of this compute type stores it in bf16.")
       .def("weight_like", &Call::weight_like, py::arg("i"))
       .def("passes_gradient", &Call::passes_gradient);
-  m.def("op_names", &op_names, "Names of all ops.");
+  bind_specs(m);
 }

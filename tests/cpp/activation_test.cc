@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "compare.h"
+#include "mudd/graph/node.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/activation/reference.h"
 
@@ -100,10 +101,15 @@ TEST_CASE("not a number stays one, infinities do not make one") {
 }
 
 TEST_CASE("names") {
-  for (Activation a : kAll) CHECK(parse_activation(name_of(a), "glu") == a);
-  for (const char* name : kPointwiseNames) CHECK_THROWS_AS(parse_activation(name, "glu"), Error);
+  for (Activation a : kAll) CHECK(activation_names()[static_cast<size_t>(a)] == name_of(a));
+  const auto glu = [](const char* name) {
+    Attributes a;
+    a.values["activation"] = std::string(name);
+    return make_node("glu", a);
+  };
+  for (const char* name : kPointwiseNames) CHECK_THROWS_AS(glu(name), Error);
   CHECK_FALSE(find_pointwise("silu").has_value());
   CHECK_THROWS_WITH_AS(
-      parse_activation("swish", "glu"),
+      glu("swish"),
       "[glu] activation: expected none, silu, gelu_tanh, gelu_erf, relu or squared_relu, got 'swish'", Error);
 }

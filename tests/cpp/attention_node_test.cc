@@ -16,9 +16,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 4, kGroups = 2, kDim = 12;
 
-std::map<std::string, Attribute> options(bool cache) {
-  return {{"n_head", kHeads}, {"n_kv_head", kGroups}, {"cache", cache}};
-}
+std::map<std::string, Attribute> options() { return {{"n_head", kHeads}, {"n_kv_head", kGroups}}; }
 
 struct Data {
   std::vector<float> q, k, v, dout;
@@ -52,7 +50,7 @@ std::vector<float> decoded(const Data& data, int64_t time, const std::vector<int
   std::vector<float> all(data.q.size());
   int64_t done = 0;
   for (const int64_t n : pieces) {
-    HeadNode node("attention", options(true),
+    HeadNode node("attention", options(),
                   {Value({kBatch, n, kHeads * kDim}, rows_of(data.q, time, done, done + n)),
                    Value({kBatch, n, kGroups * kDim}, rows_of(data.k, time, done, done + n)),
                    Value({kBatch, n, kGroups * kDim}, rows_of(data.v, time, done, done + n)), Value(), key_mask,
@@ -74,7 +72,7 @@ std::vector<float> decoded(const Data& data, int64_t time, const std::vector<int
 TEST_CASE("attention node: slices of slabs, four axes, threads and accumulation") {
   const int64_t time = 300;  // more than one chunk of the backward
   const Data data(time);
-  HeadNode node("attention", options(false), data.values(time, 9));
+  HeadNode node("attention", options(), data.values(time, 9));
   const auto o = node.forward();
   const auto grads = node.backward(data.dout, 3, false);
   HeadNode axes("attention", {},
@@ -84,7 +82,7 @@ TEST_CASE("attention node: slices of slabs, four axes, threads and accumulation"
   CHECK(axes.backward(data.dout, 3, false) == grads);
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);
-    HeadNode other("attention", options(false), data.values(time, 0));
+    HeadNode other("attention", options(), data.values(time, 0));
     set_num_threads(4 - threads);  // the count may change after scratch was booked
     CHECK(other.forward() == o);
     CHECK(other.backward(data.dout, 3, false) == grads);
@@ -114,7 +112,7 @@ TEST_CASE("attention node equals the reference: grouped heads, given scale, segm
     auto inputs = data.values(time, 0);
     inputs.push_back(Value({kBatch, time}, segments));
     inputs.push_back(Value({kBatch, time}, mask));
-    auto given = options(false);
+    auto given = options();
     given["scale"] = 0.7, given["causal"] = causal;
     const auto o = HeadNode("attention", given, inputs).forward();
     std::vector<double> want(o.size());
@@ -131,7 +129,7 @@ TEST_CASE(
   const int64_t size = kBatch * kGroups * room * kDim;
   Value k_cache({kBatch, kGroups, room, kDim}, std::vector<float>(static_cast<size_t>(size), kPoison));
   Value v_cache = k_cache;
-  auto ring = options(true);
+  auto ring = options();
   ring["ring"] = true;
   for (int64_t done = 0; done < time; ++done) {
     const auto values = [&](const Data& d, int64_t begin, int64_t n) {
@@ -145,7 +143,7 @@ TEST_CASE(
     const auto o = node.forward(done);
     k_cache = node.input(5), v_cache = node.input(6);
     const int64_t first = std::max<int64_t>(0, done + 1 - room), n = done + 1 - first;
-    HeadNode full("attention", options(false), values(data, first, n));
+    HeadNode full("attention", options(), values(data, first, n));
     const auto all = full.forward();
     for (int64_t b = 0; b < kBatch; ++b)
       for (int64_t i = 0; i < width; ++i) {
@@ -174,7 +172,7 @@ TEST_CASE("decoding through a cache gives the bits of the full pass, however the
     auto inputs = data.values(time, 0);
     inputs.emplace_back();
     if (masked) inputs.emplace_back(std::vector<int64_t>{kBatch, time}, mask);
-    HeadNode full("attention", options(false), inputs);
+    HeadNode full("attention", options(), inputs);
     const auto o = full.forward();
     const Value cache_mask = masked ? Value({kBatch, time + 3}, slots) : Value();
     CHECK(decoded(data, time, std::vector<int64_t>(time, 1), cache_mask) == o);
@@ -186,13 +184,13 @@ TEST_CASE("decoding through a cache gives the bits of the full pass, however the
 
 TEST_CASE("a longer or padded call does not change the bits of a row") {
   const Data data(200);
-  HeadNode full("attention", options(false), data.values(200, 0));
+  HeadNode full("attention", options(), data.values(200, 0));
   const auto o = full.forward();
   for (int64_t time : {1, 7, 64, 65, 130}) {
     const std::vector<Value> head = {Value({kBatch, time, kHeads * kDim}, rows_of(data.q, 200, 0, time)),
                                      Value({kBatch, time, kGroups * kDim}, rows_of(data.k, 200, 0, time)),
                                      Value({kBatch, time, kGroups * kDim}, rows_of(data.v, 200, 0, time))};
-    CHECK(HeadNode("attention", options(false), head).forward() == rows_of(o, 200, 0, time));
+    CHECK(HeadNode("attention", options(), head).forward() == rows_of(o, 200, 0, time));
   }
 }
 
@@ -200,7 +198,7 @@ TEST_CASE("bf16: the attention node near its fp32 results, the same bits for any
   const int64_t time = 300;
   const Data data(time);
   Attributes a;
-  a.values = options(false);
+  a.values = options();
   const auto all = [&](NodeRunner::Types types, int64_t padding) {
     const bool narrow = !types.wide_outputs;
     NodeRunner run("attention", a,
@@ -229,9 +227,8 @@ TEST_CASE("attention refuses shapes that do not fit") {
   CHECK_THROWS_AS(HeadNode("attention", {{"n_head", int64_t{5}}}, bad), Error);
   CHECK_THROWS_AS(HeadNode("attention", {{"n_head", kHeads}}, bad), Error);  // k is narrower: n_kv_head missing
   bad[2] = Value({kBatch, 3, kGroups * kDim}, numbers(1, kBatch * 3 * kGroups * kDim));
-  CHECK_THROWS_AS(HeadNode("attention", options(false), bad), Error);
-  CHECK_THROWS_AS(HeadNode("attention", options(true), data.values(4, 0)), Error);  // caches missing
-  HeadNode empty("attention", options(false),
+  CHECK_THROWS_AS(HeadNode("attention", options(), bad), Error);
+  HeadNode empty("attention", options(),
                  {Value({kBatch, 0, kHeads * kDim}, std::vector<float>{}),
                   Value({kBatch, 0, kGroups * kDim}, std::vector<float>{}),
                   Value({kBatch, 0, kGroups * kDim}, std::vector<float>{})});
@@ -239,6 +236,8 @@ TEST_CASE("attention refuses shapes that do not fit") {
   Value cache({kBatch, kGroups, 4, kDim}, numbers(5, kBatch * kGroups * 4 * kDim));
   auto full = data.values(4, 0);
   full.insert(full.end(), {Value(), Value(), cache, cache});
-  HeadNode node("attention", options(true), full, false);
+  HeadNode node("attention", options(), full, false);
   CHECK_THROWS_AS(node.forward(1), Error);
+  full.pop_back();
+  CHECK_THROWS_AS(HeadNode("attention", options(), full, false), Error);  // v_cache is missing
 }

@@ -12,7 +12,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import ops
-from mudd_core._core import op_names
+from mudd_core._core import op_specs
 from mudd_core.graph import scopes, tape
 from op_case import Case, integers, normal
 from op_cases import cases
@@ -65,13 +65,13 @@ def over(arrays: Any, change: Callable[[Any], Any]) -> Any:
 def test_every_op_of_the_face_has_a_case() -> None:
     face = {name for name in ops.__all__ if not name.endswith("_backward")} - {"custom"}
     assert face == {case.op for case in CASES}
-    assert face == set(op_names())
+    assert face == {spec.name for spec in op_specs()}
 
 
 def test_every_op_has_bounds_with_a_reason_and_room_above_what_was_seen() -> None:
     table = Path(__file__).parents[1] / "tolerances.inc"
     assert len(ROWS) == table.read_text().count("\nMUDD_TOLERANCE(")  # each in the one form
-    assert set(op_names()) <= {name for _, name, *_ in ROWS}
+    assert {spec.name for spec in op_specs()} <= {name for _, name, *_ in ROWS}
     results = [f"{name}.{result}" for _, name, result, *_ in ROWS]
     assert results == sorted(set(results))
     for _, name, result, bound, seen, reason in ROWS:

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace mudd {
 
 enum class Activation : uint8_t { none, silu, gelu_tanh, gelu_erf, relu, squared_relu };
 
-// "none", "silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"; `op` is named in the message otherwise.
-Activation parse_activation(const std::string& name, const char* op);
+// The names of all, in the order of the enum.
+std::vector<std::string> activation_names();
 const char* name_of(Activation a);
 
 }  // namespace mudd

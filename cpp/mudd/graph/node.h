@@ -7,15 +7,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "mudd/base/row_gradient.h"
 #include "mudd/base/types.h"
+#include "mudd/graph/op_spec.h"
 
 namespace mudd {
 
@@ -231,24 +229,5 @@ class Node {
 inline bool stored_bf16(const Inference& io, const Node& node, int i) {
   return io.compute() == DType::bf16 && io.outputs_[i].dtype == DType::f32 && !node.keeps_f32(i);
 }
-
-// Options of an op as Python passes them.
-using Attribute = std::variant<bool, int64_t, double, std::string>;
-class Attributes {
- public:
-  std::map<std::string, Attribute> values;
-  std::string op = "op";  // for messages
-
-  int64_t integer(const char* name, int64_t fallback) const;
-  double number(const char* name, double fallback) const;
-  bool flag(const char* name, bool fallback) const;
-  std::string word(const char* name, const char* fallback) const;
-  // Fails on a name that is not in `known` (comma separated) and lists the known ones.
-  void only(const char* known) const;
-};
-
-// Makes a node by op name; each op's .cc defines make_<op>, the list comes from the op folders (CMake).
-std::unique_ptr<Node> make_node(const std::string& op, const Attributes& attributes);
-std::vector<std::string> op_names();
 
 }  // namespace mudd

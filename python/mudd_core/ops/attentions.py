@@ -39,15 +39,13 @@ def attention(
     norm_sqrelu and norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
     """
     inputs = [q, k, v, segments, key_mask, k_cache, v_cache]
-    cached = k_cache is not None
     return apply(
         "attention",
         inputs,
         n_head=n_head,
-        n_kv_head=n_kv_head or n_head,
+        n_kv_head=n_kv_head,
         scale=scale,
         causal=causal,
-        cache=cached,
         activation=activation,
         divisor=divisor,
         eps=eps,
@@ -81,7 +79,7 @@ def attention_backward(
         do,
         [q, k, v, segments, key_mask],
         n_head=n_head,
-        n_kv_head=n_kv_head or n_head,
+        n_kv_head=n_kv_head,
         scale=scale,
         causal=causal,
         activation=activation,

@@ -14,12 +14,12 @@ def activation(x: Any, *, activation: str = "gelu_tanh") -> Any:
     softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish,
     sparse_plus, sparse_sigmoid.
     """
-    return apply("activation", [x], kind=activation)
+    return apply("activation", [x], activation=activation)
 
 
 def activation_backward(dy: Any, x: Any, *, activation: str = "gelu_tanh") -> Any:
     """Gradient (dx,) of activation."""
-    return backward("activation", dy, [x], kind=activation)
+    return backward("activation", dy, [x], activation=activation)
 
 
 def add(a: Any, b: Any) -> Any:

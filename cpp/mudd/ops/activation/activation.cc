@@ -15,11 +15,16 @@ std::span<const KernelRow<ActivationKernels>> activation_rows() {
 
 namespace {
 
+std::vector<std::string> all_names() {
+  std::vector<std::string> names = activation_names();
+  names.insert(names.end(), std::begin(kPointwiseNames), std::end(kPointwiseNames));
+  return names;
+}
+
 class ActivationNode : public Node {
  public:
-  explicit ActivationNode(const Attributes& a) : pointwise_(find_pointwise(a.word("kind", "silu"))) {
-    if (!pointwise_) kind_ = parse_activation(a.word("kind", "silu"), "activation");
-    a.only("kind");
+  explicit ActivationNode(const Attributes& a) : pointwise_(find_pointwise(a.word("activation"))) {
+    if (!pointwise_) kind_ = a.choice<Activation>("activation");
   }
 
   const char* op() const override { return "activation"; }
@@ -72,6 +77,16 @@ class ActivationNode : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_activation(const Attributes& a) { return std::make_unique<ActivationNode>(a); }
+const OpSpec& activation_op() {
+  static const OpSpec spec{
+      .name = "activation",
+      .inputs = {{"x"}},
+      .outputs = {{"y"}},
+      .options = {option::word("activation", "gelu_tanh", all_names(),
+                               "function; those after squared_relu as in jax.nn")},
+      .make = make<ActivationNode>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -21,7 +21,7 @@ enum Input { kA, kB };
 
 class Add : public Node {
  public:
-  explicit Add(const Attributes& a) { a.only(""); }
+  explicit Add(const Attributes&) {}
 
   const char* op() const override { return "add"; }
   bool native_bf16() const override { return true; }
@@ -66,6 +66,14 @@ class Add : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_add(const Attributes& a) { return std::make_unique<Add>(a); }
+const OpSpec& add_op() {
+  static const OpSpec spec{
+      .name = "add",
+      .inputs = {{"a"}, {"b"}},
+      .outputs = {{"y"}},
+      .make = make<Add>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -26,37 +26,17 @@ std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
   return f32;
 }
 
-namespace {
-
-Scores parse_scores(const std::string& name) {
-  constexpr const char* kScores[] = {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"};
-  for (uint8_t i = 0; i < std::size(kScores); ++i)
-    if (name == kScores[i]) return static_cast<Scores>(i);
-  fail("attention", "activation: expected softmax, sqrelu, elu, norm_sqrelu or norm_elu, got '", name, "'");
-}
-
-}  // namespace
-
 Attention::Attention(const Attributes& a)
-    : heads_(a.integer("n_head", 0)),
-      kv_heads_(a.integer("n_kv_head", 0)),
-      scale_(a.number("scale", 0.0)),
-      causal_(a.flag("causal", true)),
-      cached_(a.flag("cache", false)),
-      ring_(a.flag("ring", false)),
-      activation_(parse_scores(a.word("activation", "softmax"))),
-      divisor_(a.integer("divisor", 0)),
-      eps_(a.number("eps", 1e-5)),
-      dropout_(a.number("dropout", 0)),
-      purpose_(a.word("purpose", "dropout")) {
-  a.only("n_head,n_kv_head,scale,causal,cache,ring,activation,divisor,eps,dropout,purpose");
-  check(dropout_ >= 0 && dropout_ < 1, "attention", "dropout: expected a number in [0, 1), got ", dropout_);
-  check(divisor_ >= 0, "attention", "divisor: expected a number >= 0, got ", divisor_);
-  check(std::isfinite(eps_) && eps_ >= 0, "attention", "eps: expected a number >= 0, got ", eps_);
-  check(std::isfinite(scale_) && scale_ >= 0, "attention", "scale: expected a number >= 0, got ", scale_);
-  check(causal_ || !cached_, "attention", "cache: expected causal attention");
-  check(cached_ || !ring_, "attention", "ring: needs option cache=True");
-}
+    : heads_(a.integer("n_head")),
+      kv_heads_(a.integer("n_kv_head")),
+      scale_(a.number("scale")),
+      causal_(a.flag("causal")),
+      ring_(a.flag("ring")),
+      activation_(a.choice<Scores>("activation")),
+      divisor_(a.integer("divisor")),
+      eps_(a.number("eps")),
+      dropout_(a.number("dropout")),
+      purpose_(a.word("purpose")) {}
 
 void Attention::check_masks(const Inference& io) const {
   const auto expect = [&](int input, const char* name, int64_t length) {
@@ -67,17 +47,17 @@ void Attention::check_masks(const Inference& io) const {
   };
   expect(kSegments, "segments", q_.time);
   expect(kKeyMask, "key_mask", cached_ ? cache_rows_ : q_.time);
-  check(!cached_ || !io.has_input(kSegments), "attention", "segments: not together with cache; use key_mask");
+  check(!cached_ || !io.has_input(kSegments), "attention", "segments: not together with k_cache; use key_mask");
 }
 
 void Attention::check_caches(Inference& io) {
   for (const int input : {kKeyCache, kValueCache}) {
     const char* name = input == kKeyCache ? "k_cache" : "v_cache";
     if (!cached_) {
-      check(!io.has_input(input), "attention", name, ": needs option cache=True");
+      check(!io.has_input(input), "attention", name, ": needs k_cache");
       continue;
     }
-    check(io.has_input(input), "attention", name, ": missing (option cache=True)");
+    check(io.has_input(input), "attention", name, ": expected one with k_cache");
     const TensorSpec& c = io.input(input);
     const bool fits = c.dtype == DType::f32 && c.shape.size() == 4 && c.shape[0] == k_.batch &&
                       c.shape[1] == k_.heads && c.shape[3] == k_.dim &&
@@ -88,10 +68,13 @@ void Attention::check_caches(Inference& io) {
     check(cache_rows_ >= q_.time, "attention", name, ": expected Tmax >= ", q_.time, ", got ", cache_rows_);
   }
   for (int i = 0; cached_ && i <= kValue; ++i)
-    check(!io.wants_gradient(i), "attention", "cache: there is no backward through a cache");
+    check(!io.wants_gradient(i), "attention", "k_cache: there is no backward through a cache");
 }
 
 void Attention::infer(Inference& io) {
+  cached_ = io.has_input(kKeyCache);
+  check(causal_ || !cached_, "attention", "k_cache: expected causal attention");
+  check(cached_ || !ring_, "attention", "ring: needs k_cache");
   q_ = head_shape("attention", "q", io.input(kQuery), heads_);
   k_ = head_shape("attention", "k", io.input(kKey), kv_heads_ ? kv_heads_ : heads_);
   const HeadShape v = head_shape("attention", "v", io.input(kValue), k_.heads);
@@ -142,6 +125,31 @@ Attention::BackwardScratch Attention::backward_scratch(std::byte* base) const {
   return s;
 }
 
-std::unique_ptr<Node> make_attention(const Attributes& a) { return std::make_unique<Attention>(a); }
+const OpSpec& attention_op() {
+  static const OpSpec spec{
+      .name = "attention",
+      .inputs = {{"q"},
+                 {"k"},
+                 {"v"},
+                 {"segments", OpInput::kOptional | OpInput::kIndex},
+                 {"key_mask", OpInput::kOptional | OpInput::kIndex},
+                 {"k_cache", OpInput::kOptional | OpInput::kState},
+                 {"v_cache", OpInput::kOptional | OpInput::kState}},
+      .outputs = {{"o"}},
+      .options = {option::required_integer("n_head", at_least(1), "heads of q"),
+                  option::integer("n_kv_head", 0, at_least(0), "heads of k and v; 0: n_head"),
+                  option::number("scale", 0, at_least(0), "factor of the scores; 0: 1 / sqrt(hd)"),
+                  option::flag("causal", true, "no query sees a key after itself"),
+                  option::word("activation", "softmax", {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"},
+                               "function of the scores"),
+                  option::integer("divisor", 0, at_least(0), "of sqrelu and elu; 0: T"),
+                  option::number("eps", 1e-5, at_least(0), "added to the sum of norm_sqrelu and norm_elu"),
+                  option::flag("ring", false, "a token after Tmax others replaces the oldest one in the cache"),
+                  option::number("dropout", 0, from_to_below(0, 1), "probability of dropping a score"),
+                  option::word("purpose", "dropout", {}, "key of the random draws")},
+      .make = make<Attention>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

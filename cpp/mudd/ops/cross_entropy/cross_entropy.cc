@@ -31,10 +31,7 @@ int64_t largest_shard(const Shards& shards, int64_t rows) {
 
 }  // namespace
 
-CrossEntropy::CrossEntropy(const Attributes& a) : budget_(a.integer("chunk_bytes", kDefaultBudget)) {
-  a.only("chunk_bytes");
-  check(budget_ > 0, "cross_entropy", "chunk_bytes: expected at least 1, got ", budget_);
-}
+CrossEntropy::CrossEntropy(const Attributes& a) : budget_(a.integer("chunk_bytes")) {}
 
 void CrossEntropy::infer(Inference& io) {
   check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), "cross_entropy",
@@ -118,6 +115,18 @@ int64_t CrossEntropy::stripe_rows(int64_t vocabulary, int64_t d) const {
   return round_up(ceil_div(vocabulary, ceil_div(vocabulary, most)), kStripeMultiple);
 }
 
-std::unique_ptr<Node> make_cross_entropy(const Attributes& a) { return std::make_unique<CrossEntropy>(a); }
+const OpSpec& cross_entropy_op() {
+  static const OpSpec spec{
+      .name = "cross_entropy",
+      .inputs = {{"h"}, {"head"}, {"targets", OpInput::kIndex}, {"bias", OpInput::kOptional}},
+      .outputs = {{"loss", OpOutput::kLoss, DType::f64},
+                  {"counted", OpOutput::kNoGradient, DType::f64},
+                  {"guessed", OpOutput::kNoGradient}},
+      .options = {option::integer("chunk_bytes", kDefaultBudget, at_least(1),
+                                  "bytes of logits that exist at once")},
+      .make = make<CrossEntropy>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

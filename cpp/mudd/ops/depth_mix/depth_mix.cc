@@ -18,14 +18,10 @@ std::span<const KernelRow<DepthMixKernels>> depth_mix_rows() {
 }
 
 DepthMix::DepthMix(const Attributes& a)
-    : direct_(a.flag("direct", false)),
-      post_norm_(a.flag("post_norm", false)),
-      norm_eps_(static_cast<float>(a.number("norm_eps", 1e-6))),
-      generator_(parse_activation(a.word("activation", "gelu_tanh"), "depth_mix"),
-                 static_cast<float>(a.number("eps", 1e-6))) {
-  a.only("direct,post_norm,activation,eps,norm_eps");
-  for (const char* name : {"eps", "norm_eps"})
-    check(a.number(name, 1e-6) >= 0, "depth_mix", name, ": expected a number >= 0, got ", a.number(name, 1e-6));
+    : direct_(a.flag("direct")),
+      post_norm_(a.flag("post_norm")),
+      norm_eps_(static_cast<float>(a.number("norm_eps"))),
+      generator_(a.choice<Activation>("activation"), static_cast<float>(a.number("eps"))) {
   check(direct_ || !post_norm_, "depth_mix",
         "post_norm: needs direct, the sum that the last stream enters after it");
 }
@@ -112,6 +108,28 @@ DepthMix::Scratch DepthMix::backward_scratch(std::byte* base, const Shards& shar
   return s;
 }
 
-std::unique_ptr<Node> make_depth_mix(const Attributes& a) { return std::make_unique<DepthMix>(a); }
+const OpSpec& depth_mix_op() {
+  static const OpSpec spec{
+      .name = "depth_mix",
+      .inputs = {{"bias"},
+                 {"w1", OpInput::kOptional},
+                 {"w2", OpInput::kOptional},
+                 {"generator_gain", OpInput::kOptional},
+                 {"gain_0", OpInput::kOptional},
+                 {"gain_1", OpInput::kOptional},
+                 {"gain_2", OpInput::kOptional},
+                 {"gain_3", OpInput::kOptional},
+                 {"newest", OpInput::kOptional}},
+      .repeated = {{"states"}},
+      .outputs = {{"y", OpOutput::kRepeated}},
+      .options = {option::flag("direct", false, "add X to each stream"),
+                  option::flag("post_norm", false, "the last stream is X + rms(sum; its gain)"),
+                  option::word("activation", "gelu_tanh", activation_names(), "function of the generator"),
+                  option::number("eps", 1e-6, at_least(0), "epsilon of the generator's norm"),
+                  option::number("norm_eps", 1e-6, at_least(0), "epsilon of the norms of the streams")},
+      .make = make<DepthMix>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -21,10 +21,7 @@ enum Input { kX, kResidual };
 
 class DropoutNode final : public Node {
  public:
-  explicit DropoutNode(const Attributes& a) : rate_(a.number("rate", 0)), purpose_(a.word("purpose", "dropout")) {
-    a.only("rate,purpose");
-    check(rate_ >= 0 && rate_ < 1, "dropout", "rate: expected a number in [0, 1), got ", rate_);
-  }
+  explicit DropoutNode(const Attributes& a) : rate_(a.number("rate")), purpose_(a.word("purpose")) {}
 
   const char* op() const override { return "dropout"; }
   bool native_bf16() const override { return true; }
@@ -75,6 +72,16 @@ class DropoutNode final : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_dropout(const Attributes& a) { return std::make_unique<DropoutNode>(a); }
+const OpSpec& dropout_op() {
+  static const OpSpec spec{
+      .name = "dropout",
+      .inputs = {{"x"}, {"residual", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number"),
+                  option::word("purpose", "dropout", {}, "key of the random draws")},
+      .make = make<DropoutNode>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

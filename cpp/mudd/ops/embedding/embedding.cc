@@ -63,12 +63,7 @@ void sort_rows(int64_t rows, int64_t vocabulary, const Scratch& s) {
 
 class Embedding : public Node {
  public:
-  explicit Embedding(const Attributes& a)
-      : positions_(a.flag("positions", false)), sinusoids_(a.integer("sinusoids", 0)) {
-    a.only("positions,sinusoids");
-    check(sinusoids_ >= 0 && sinusoids_ < int64_t{1} << 24, "embedding",
-          "sinusoids: expected 0 to 2^24 rows, got ", sinusoids_);
-  }
+  explicit Embedding(const Attributes& a) : positions_(a.flag("positions")), sinusoids_(a.integer("sinusoids")) {}
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
@@ -252,6 +247,19 @@ class Embedding : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_embedding(const Attributes& a) { return std::make_unique<Embedding>(a); }
+const OpSpec& embedding_op() {
+  static const OpSpec spec{
+      .name = "embedding",
+      .inputs = {{"ids", OpInput::kOptional | OpInput::kIndex},
+                 {"table", OpInput::kOptional},
+                 {"residual", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::flag("positions", false, "no ids: the row of a token is its position"),
+                  option::integer("sinusoids", 0, from_to(0, (1 << 24) - 1),
+                                  "rows of sines and cosines, in place of a table")},
+      .make = make<Embedding>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

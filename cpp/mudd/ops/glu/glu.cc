@@ -19,9 +19,7 @@ enum Input { kGate, kUp };
 
 class Glu : public Node {
  public:
-  explicit Glu(const Attributes& a) : kind_(parse_activation(a.word("activation", "silu"), "glu")) {
-    a.only("activation");
-  }
+  explicit Glu(const Attributes& a) : kind_(a.choice<Activation>("activation")) {}
 
   const char* op() const override { return "glu"; }
   bool native_bf16() const override { return true; }
@@ -68,6 +66,15 @@ class Glu : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_glu(const Attributes& a) { return std::make_unique<Glu>(a); }
+const OpSpec& glu_op() {
+  static const OpSpec spec{
+      .name = "glu",
+      .inputs = {{"gate"}, {"up"}},
+      .outputs = {{"y"}},
+      .options = {option::word("activation", "silu", activation_names(), "function of the gate")},
+      .make = make<Glu>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

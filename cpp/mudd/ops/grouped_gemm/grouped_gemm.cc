@@ -15,15 +15,9 @@ std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows() {
   return rows;
 }
 
-GroupedGemm::GroupedGemm(const Attributes& a)
-    : activation_(parse_activation(a.word("activation", "silu"), "grouped_gemm")) {
-  a.only("activation,full_drop,packed_at_once");
-  const std::string full_drop = a.word("full_drop", "passthrough");
-  passthrough_ = full_drop == "passthrough";
-  check(passthrough_ || full_drop == "zero", "grouped_gemm", "full_drop: expected passthrough or zero, got '",
-        full_drop, "'");
-  packed_at_once_ = a.integer("packed_at_once", int64_t{256} << 20);
-  check(packed_at_once_ >= 0, "grouped_gemm", "packed_at_once: expected at least 0, got ", packed_at_once_);
+GroupedGemm::GroupedGemm(const Attributes& a) : activation_(a.choice<Activation>("activation")) {
+  passthrough_ = a.word("full_drop") == "passthrough";
+  packed_at_once_ = a.integer("packed_at_once");
 }
 
 void GroupedGemm::check_inputs(const Inference& io) {
@@ -102,6 +96,25 @@ void GroupedGemm::infer(Inference& io) {
   kernels_ = &choose(grouped_gemm_rows());
 }
 
-std::unique_ptr<Node> make_grouped_gemm(const Attributes& a) { return std::make_unique<GroupedGemm>(a); }
+const OpSpec& grouped_gemm_op() {
+  static const OpSpec spec{
+      .name = "grouped_gemm",
+      .inputs = {{"x"},
+                 {"gates"},
+                 {"experts", OpInput::kIndex},
+                 {"gate"},
+                 {"up"},
+                 {"down"},
+                 {"residual", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::word("activation", "silu", activation_names(), "function of the gate"),
+                  option::word("full_drop", "passthrough", {"passthrough", "zero"},
+                               "what a token without an expert adds: x, or nothing"),
+                  option::integer("packed_at_once", int64_t{256} << 20, at_least(0),
+                                  "bytes of weights that are packed at once")},
+      .make = make<GroupedGemm>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

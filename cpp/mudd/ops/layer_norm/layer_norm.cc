@@ -27,13 +27,9 @@ const float* optional(const Run& run, int i) { return run.has_in(i) ? run.in(i).
 class LayerNorm : public Node {
  public:
   explicit LayerNorm(const Attributes& a) {
-    a.only("eps,gain_offset,scale");
-    options_.eps = static_cast<float>(a.number("eps", 1e-5));
-    options_.gain_offset = static_cast<float>(a.number("gain_offset", 0));
-    options_.scale = static_cast<float>(a.number("scale", 1));
-    check(options_.eps >= 0, "layer_norm", "eps: expected a number >= 0, got ", options_.eps);
-    check(std::isfinite(options_.gain_offset) && std::isfinite(options_.scale), "layer_norm",
-          "gain_offset and scale: expected finite numbers");
+    options_.eps = static_cast<float>(a.number("eps"));
+    options_.gain_offset = static_cast<float>(a.number("gain_offset"));
+    options_.scale = static_cast<float>(a.number("scale"));
   }
 
   const char* op() const override { return "layer_norm"; }
@@ -96,6 +92,17 @@ class LayerNorm : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_layer_norm(const Attributes& a) { return std::make_unique<LayerNorm>(a); }
+const OpSpec& layer_norm_op() {
+  static const OpSpec spec{
+      .name = "layer_norm",
+      .inputs = {{"x"}, {"gain", OpInput::kOptional}, {"bias", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::number("eps", 1e-5, at_least(0), "added to the variance"),
+                  option::number("gain_offset", 0, {}, "added to the gain; 1: gain is the distance from 1"),
+                  option::number("scale", 1, {}, "factor of the result")},
+      .make = make<LayerNorm>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

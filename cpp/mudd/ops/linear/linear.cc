@@ -32,11 +32,9 @@ constexpr int64_t kFloat = sizeof(float);
 class Linear : public Node {
  public:
   explicit Linear(const Attributes& a)
-      : activation_(parse_activation(a.word("activation", "none"), "linear")),
-        transposed_(a.flag("transposed", false)),
-        full_precision_(a.flag("full_precision", false)) {
-    a.only("activation,transposed,full_precision");
-  }
+      : activation_(a.choice<Activation>("activation")),
+        transposed_(a.flag("transposed")),
+        full_precision_(a.flag("full_precision")) {}
 
   const char* op() const override { return "linear"; }
   bool native_bf16() const override { return true; }
@@ -232,6 +230,18 @@ class Linear : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_linear(const Attributes& a) { return std::make_unique<Linear>(a); }
+const OpSpec& linear_op() {
+  static const OpSpec spec{
+      .name = "linear",
+      .inputs = {{"x"}, {"w"}, {"bias", OpInput::kOptional}, {"residual", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::word("activation", "none", activation_names(), "function of x w + bias"),
+                  option::flag("transposed", false, "w is [N, K]"),
+                  option::flag("full_precision", false,
+                               "y stays fp32 in a bf16 graph, as it does with a residual")},
+      .make = make<Linear>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -16,14 +16,9 @@ constexpr int kTargets = 0, kFirstLayer = 1;
 class MoeBalance : public Node {
  public:
   explicit MoeBalance(const Attributes& a)
-      : k_(a.integer("top_k", 2)), balance_(a.number("balance", 0)), z_(a.number("z", 0)) {
-    a.only("form,scope,balance,z,top_k");
-    const std::string form = a.word("form", "pooled"), scope = a.word("scope", "shard");
-    pooled_ = form == "pooled";
-    whole_batch_ = scope == "batch";
-    check(pooled_ || form == "per_layer", "moe_balance", "form: expected pooled or per_layer, got '", form, "'");
-    check(whole_batch_ || scope == "shard", "moe_balance", "scope: expected shard or batch, got '", scope, "'");
-    check(k_ >= 1, "moe_balance", "top_k: expected at least 1, got ", k_);
+      : k_(a.integer("top_k")), balance_(a.number("balance")), z_(a.number("z")) {
+    pooled_ = a.word("form") == "pooled";
+    whole_batch_ = a.word("scope") == "batch";
   }
 
   const char* op() const override { return "moe_balance"; }
@@ -160,6 +155,23 @@ class MoeBalance : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_moe_balance(const Attributes& a) { return std::make_unique<MoeBalance>(a); }
+const OpSpec& moe_balance_op() {
+  static const OpSpec spec{
+      .name = "moe_balance",
+      .inputs = {{"targets", OpInput::kIndex}},
+      .repeated = {{"metrics"}},
+      .outputs = {{"loss", OpOutput::kLoss, DType::f64},
+                  {"balance", OpOutput::kNoGradient, DType::f64},
+                  {"z", OpOutput::kNoGradient, DType::f64}},
+      .options = {option::word("form", "pooled", {"pooled", "per_layer"},
+                               "one product of averages over all layers, or a sum of products"),
+                  option::word("scope", "shard", {"shard", "batch"}, "what the averages are taken over"),
+                  option::number("balance", 0, {}, "coefficient of the balance loss"),
+                  option::number("z", 0, {}, "coefficient of the router z-loss"),
+                  option::integer("top_k", 2, at_least(1), "experts of a token")},
+      .make = make<MoeBalance>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

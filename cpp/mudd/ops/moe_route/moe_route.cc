@@ -15,28 +15,14 @@ std::span<const KernelRow<MoeRouteKernels>> moe_route_rows() {
   return rows;
 }
 
-namespace {
-
-// Which of two words an attribute is: false for the first, which is the default, true for the other.
-bool second(const Attributes& a, const char* name, const char* first, const char* other) {
-  const std::string word = a.word(name, first);
-  check(word == first || word == other, "moe_route", name, ": expected ", first, " or ", other, ", got '", word,
-        "'");
-  return word == other;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 MoeRoute::MoeRoute(const Attributes& a)
-    : k_(a.integer("top_k", 2)),
-      layer_(a.integer("layer", 0)),
-      jitter_(a.number("jitter", 0)),
-      capacity_{a.number("capacity_factor", 0), second(a, "capacity_scope", "sequence", "shard"),
-                second(a, "drop_policy", "position", "probs")} {
-  a.only("top_k,layer,jitter,capacity_factor,capacity_scope,drop_policy");
-  check(jitter_ >= 0 && jitter_ < 1, "moe_route", "jitter: expected a number in [0, 1), got ", jitter_);
-  check(capacity_.factor >= 0, "moe_route", "capacity_factor: expected at least 0, got ", capacity_.factor);
-}
+    : k_(a.integer("top_k")),
+      layer_(a.integer("layer")),
+      jitter_(a.number("jitter")),
+      capacity_{a.number("capacity_factor"), a.word("capacity_scope") == "shard",
+                a.word("drop_policy") == "probs"} {}
 
 void MoeRoute::infer(Inference& io) {
   const TensorSpec &x = io.input(kX), &w = io.input(kW);
@@ -78,6 +64,26 @@ void MoeRoute::infer(Inference& io) {
   kernels_ = &choose(moe_route_rows());
 }
 
-std::unique_ptr<Node> make_moe_route(const Attributes& a) { return std::make_unique<MoeRoute>(a); }
+const OpSpec& moe_route_op() {
+  static const OpSpec spec{
+      .name = "moe_route",
+      .inputs = {{"x"},
+                 {"w"},
+                 {"segments", OpInput::kOptional | OpInput::kIndex},
+                 {"key_mask", OpInput::kOptional | OpInput::kIndex}},
+      .outputs = {{"gates"}, {"experts", OpOutput::kNoGradient, DType::i32}, {"metrics"}},
+      .options = {option::integer("top_k", 2, {}, "experts of a token"),
+                  option::number("capacity_factor", 0, at_least(0),
+                                 "slots of an expert relative to T k / E; 0: no limit"),
+                  option::word("capacity_scope", "sequence", {"sequence", "shard"},
+                               "what a capacity is counted over"),
+                  option::word("drop_policy", "position", {"position", "probs"},
+                               "slots that are kept: the first, or those with the largest gates"),
+                  option::number("jitter", 0, from_to_below(0, 1), "width of the noise on the router's input"),
+                  option::integer("layer", 0, {}, "counter of the random draws")},
+      .make = make<MoeRoute>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -17,37 +17,17 @@ std::span<const KernelRow<PattentionKernels>> pattention_rows() {
   return rows;
 }
 
-namespace {
-
-SlotNorm parse_norm(const std::string& name) {
-  constexpr const char* kNames[] = {"l2_norm_gelu", "gelu_l2_norm", "l2_norm",
-                                    "softmax",      "gelu",         "gelu_layer_norm"};
-  for (size_t i = 0; i < std::size(kNames); ++i)
-    if (name == kNames[i]) return static_cast<SlotNorm>(i);
-  fail("pattention", "norm: expected l2_norm_gelu, gelu_l2_norm, l2_norm, softmax, gelu or gelu_layer_norm, got '",
-       name, "'");
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Pattention::Pattention(const Attributes& a)
-    : zoom_(a.number("zoom", 0)),
-      keep_scores_(a.flag("keep_scores", true)),
-      drop_path_(a.number("drop_path", 0)),
-      purpose_(a.word("purpose", "drop_path")) {
-  a.only("norm,gelu,eps,zoom,scale_factor,keep_scores,drop_path,purpose");
-  theta_.norm = parse_norm(a.word("norm", "l2_norm_gelu"));
-  theta_.gelu = parse_activation(a.word("gelu", "gelu_tanh"), "pattention");
-  check(theta_.gelu == Activation::gelu_tanh || theta_.gelu == Activation::gelu_erf, "pattention",
-        "gelu: expected gelu_tanh or gelu_erf, got '", name_of(theta_.gelu), "'");
-  theta_.eps = static_cast<float>(a.number("eps", 1e-5));
-  theta_.scale = static_cast<float>(a.number("scale_factor", 1));
-  check(theta_.eps >= 0 && std::isfinite(theta_.eps), "pattention", "eps: expected a number >= 0, got ",
-        theta_.eps);
-  check(std::isfinite(theta_.scale), "pattention", "scale_factor: expected a finite number, got ", theta_.scale);
-  check(zoom_ >= 0 && std::isfinite(zoom_), "pattention", "zoom: expected a number >= 0, got ", zoom_);
-  check(drop_path_ >= 0 && drop_path_ <= 1, "pattention", "drop_path: expected a share in [0, 1], got ",
-        drop_path_);
+    : zoom_(a.number("zoom")),
+      keep_scores_(a.flag("keep_scores")),
+      drop_path_(a.number("drop_path")),
+      purpose_(a.word("purpose")) {
+  theta_.norm = a.choice<SlotNorm>("norm");
+  theta_.gelu = a.word("gelu") == "gelu_erf" ? Activation::gelu_erf : Activation::gelu_tanh;
+  theta_.eps = static_cast<float>(a.number("eps"));
+  theta_.scale = static_cast<float>(a.number("scale_factor"));
 }
 
 void Pattention::check_vector(const Inference& io, int i, const char* name, int64_t size) const {
@@ -183,6 +163,31 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
   return w;
 }
 
-std::unique_ptr<Node> make_pattention(const Attributes& a) { return std::make_unique<Pattention>(a); }
+const OpSpec& pattention_op() {
+  static const OpSpec spec{
+      .name = "pattention",
+      .inputs = {{"x"},
+                 {"key"},
+                 {"value"},
+                 {"key_bias", OpInput::kOptional},
+                 {"value_bias", OpInput::kOptional},
+                 {"residual", OpInput::kOptional}},
+      .repeated = {{"key"}, {"value"}, {"key_bias", OpInput::kOptional}, {"value_bias", OpInput::kOptional}},
+      .outputs = {{"y", OpOutput::kRepeated}},
+      .options = {option::word("norm", "l2_norm_gelu",
+                               {"l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm"},
+                               "Theta, the function of a row of scores"),
+                  option::word("gelu", "gelu_tanh", {"gelu_tanh", "gelu_erf"}, "form of GELU in the norm"),
+                  option::number("eps", 1e-5, at_least(0), "epsilon of the norm"),
+                  option::number("zoom", 0, at_least(0), "tau squared; 0: n"),
+                  option::number("scale_factor", 1, {}, "factor of Theta"),
+                  option::flag("keep_scores", true,
+                               "keep the scores for backward; false: recompute them, the same bits"),
+                  option::number("drop_path", 0, from_to(0, 1), "probability of dropping a whole sample of y"),
+                  option::word("purpose", "drop_path", {}, "key of the random draws")},
+      .make = make<Pattention>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

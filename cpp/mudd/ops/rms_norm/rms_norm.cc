@@ -24,12 +24,7 @@ enum Input { kX, kGain };
 
 class RmsNorm : public Node {
  public:
-  explicit RmsNorm(const Attributes& a)
-      : eps_(static_cast<float>(a.number("eps", 1e-6))), heads_(a.integer("heads", 1)) {
-    a.only("eps,heads");
-    check(heads_ >= 1, "rms_norm", "heads: expected at least 1, got ", heads_);
-    check(eps_ >= 0, "rms_norm", "eps: expected a number >= 0, got ", eps_);
-  }
+  explicit RmsNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps"))), heads_(a.integer("heads")) {}
 
   const char* op() const override { return "rms_norm"; }
   bool native_bf16() const override { return true; }
@@ -121,6 +116,17 @@ class RmsNorm : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_rms_norm(const Attributes& a) { return std::make_unique<RmsNorm>(a); }
+const OpSpec& rms_norm_op() {
+  static const OpSpec spec{
+      .name = "rms_norm",
+      .inputs = {{"x"}, {"gain", OpInput::kOptional}},
+      .outputs = {{"y"}},
+      .options = {option::number("eps", 1e-6, at_least(0), "added to the mean square"),
+                  option::integer("heads", 1, at_least(1),
+                                  "equal pieces of the last axis, each normalized alone")},
+      .make = make<RmsNorm>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

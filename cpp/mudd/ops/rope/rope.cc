@@ -58,16 +58,10 @@ Table shared_table(int64_t positions, int64_t pairs, double base) {
 class Rope : public Node {
  public:
   explicit Rope(const Attributes& a)
-      : heads_(a.integer("n_head", 0)),
-        base_(a.number("base", 10000.0)),
-        fraction_(a.number("fraction", 1.0)),
-        max_positions_(a.integer("max_positions", 0)) {
-    a.only("n_head,base,fraction,max_positions");
-    check(base_ > 0, "rope", "base: expected a number > 0, got ", base_);
-    check(fraction_ >= 0 && fraction_ <= 1, "rope", "fraction: expected 0 to 1, got ", fraction_);
-    check(max_positions_ >= 0 && max_positions_ <= kMostPositions, "rope", "max_positions: expected 0 to ",
-          kMostPositions, ", got ", max_positions_);
-  }
+      : heads_(a.integer("n_head")),
+        base_(a.number("base")),
+        fraction_(a.number("fraction")),
+        max_positions_(a.integer("max_positions")) {}
 
   const char* op() const override { return "rope"; }
   bool backward_reads_input(int i) const override { return i == kPositions; }
@@ -152,6 +146,18 @@ class Rope : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_rope(const Attributes& a) { return std::make_unique<Rope>(a); }
+const OpSpec& rope_op() {
+  static const OpSpec spec{
+      .name = "rope",
+      .inputs = {{"x"}, {"positions", OpInput::kOptional | OpInput::kIndex}},
+      .outputs = {{"y"}},
+      .options = {option::required_integer("n_head", at_least(1), "heads of x"),
+                  option::number("base", 10000, above(0), "wavelength of the slowest pair"),
+                  option::number("fraction", 1, from_to(0, 1), "part of each head that is rotated"),
+                  option::integer("max_positions", 0, from_to(0, kMostPositions), "largest position + 1; 0: T")},
+      .make = make<Rope>,
+  };
+  return spec;
+}
 
 }  // namespace mudd

@@ -123,18 +123,35 @@ class AdamwNode final : public Node {
 
 }  // namespace
 
+namespace {
+
 std::unique_ptr<Node> make_adamw(const Attributes& a) {
-  a.only("lr,beta1,beta2,eps,decay,step");
   UpdateParameter p;
   OptimizerSettings s;
-  p.lr = a.number("lr", 1e-3);
-  p.decay = a.number("decay", 0.0);
-  p.eps = a.number("eps", 1e-8);
-  s.beta1 = a.number("beta1", 0.9);
-  s.beta2 = a.number("beta2", 0.95);
-  check(std::isfinite(p.lr) && std::isfinite(p.decay) && std::isfinite(p.eps), "adamw",
-        "lr, decay, eps: expected finite numbers");
-  return std::make_unique<AdamwNode>(adamw_optimizer(s)->factors(p, a.integer("step", 1), 1));
+  p.lr = a.number("lr");
+  p.decay = a.number("decay");
+  p.eps = a.number("eps");
+  s.beta1 = a.number("beta1");
+  s.beta2 = a.number("beta2");
+  return std::make_unique<AdamwNode>(adamw_optimizer(s)->factors(p, a.integer("step"), 1));
+}
+
+}  // namespace
+
+const OpSpec& adamw_op() {
+  static const OpSpec spec{
+      .name = "adamw",
+      .inputs = {{"w"}, {"gradient"}, {"first"}, {"second"}},
+      .outputs = {{"w"}, {"first"}, {"second"}},
+      .options = {option::number("lr", 1e-3, {}, "learning rate"),
+                  option::number("beta1", 0.9, from_to_below(0, 1), "decay of the first moment"),
+                  option::number("beta2", 0.95, from_to_below(0, 1), "decay of the second moment"),
+                  option::number("eps", 1e-8, {}, "epsilon in the denominator"),
+                  option::number("decay", 0, {}, "fraction of w that is subtracted: lr weight_decay of torch"),
+                  option::integer("step", 1, at_least(1), "number of the update")},
+      .make = make_adamw,
+  };
+  return spec;
 }
 
 }  // namespace mudd

@@ -37,20 +37,34 @@ std::unique_ptr<Elementwise> lion_optimizer(const OptimizerSettings& settings) {
   return std::make_unique<Lion>(settings);
 }
 
+namespace {
+
 std::unique_ptr<Node> make_lion(const Attributes& a) {
-  a.only("lr,beta1,beta2,decay");
   UpdateParameter p;
   OptimizerSettings s;
-  p.lr = a.number("lr", 1e-4);
-  p.decay = a.number("decay", 0.0);
-  s.beta1 = a.number("beta1", 0.9);
-  s.beta2 = a.number("beta2", 0.99);
-  check(std::isfinite(p.lr) && std::isfinite(p.decay), "lion", "lr, decay: expected finite numbers");
-  check(s.beta1 >= 0 && s.beta1 < 1 && s.beta2 >= 0 && s.beta2 < 1, "lion",
-        "beta1, beta2: expected numbers in [0, 1), got ", s.beta1, ", ", s.beta2);
+  p.lr = a.number("lr");
+  p.decay = a.number("decay");
+  s.beta1 = a.number("beta1");
+  s.beta2 = a.number("beta2");
   return make_update_node(
       "lion", lion_rows(), lion_optimizer(s)->factors(p, 1, 1),
       {static_cast<float>(1 - p.decay), 0, static_cast<float>(1 - s.beta2), 0, static_cast<float>(s.beta2)});
+}
+
+}  // namespace
+
+const OpSpec& lion_op() {
+  static const OpSpec spec{
+      .name = "lion",
+      .inputs = {{"w"}, {"gradient"}, {"moment"}},
+      .outputs = {{"w"}, {"moment"}},
+      .options = {option::number("lr", 1e-4, {}, "learning rate"),
+                  option::number("beta1", 0.9, from_to_below(0, 1), "weight of the moment in the sign"),
+                  option::number("beta2", 0.99, from_to_below(0, 1), "decay of the moment"),
+                  option::number("decay", 0, {}, "fraction of w that is subtracted: lr weight_decay of torch")},
+      .make = make_lion,
+  };
+  return spec;
 }
 
 }  // namespace mudd

@@ -35,18 +35,32 @@ std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings) {
   return std::make_unique<Sgd>(settings);
 }
 
+namespace {
+
 std::unique_ptr<Node> make_sgd(const Attributes& a) {
-  a.only("lr,momentum,decay");
   UpdateParameter p;
   OptimizerSettings s;
-  p.lr = a.number("lr", 1e-2);
-  p.decay = a.number("decay", 0.0);
-  const double momentum = s.momentum = a.number("momentum", 0.9);
-  check(std::isfinite(p.lr) && std::isfinite(p.decay), "sgd", "lr, decay: expected finite numbers");
-  check(momentum >= 0 && momentum < 1, "sgd", "momentum: expected a number in [0, 1), got ", momentum);
+  p.lr = a.number("lr");
+  p.decay = a.number("decay");
+  const double momentum = s.momentum = a.number("momentum");
   return make_update_node("sgd", sgd_rows(), sgd_optimizer(s)->factors(p, 1, 1),
                           {static_cast<float>(1 - p.decay), static_cast<float>(-p.lr * (1 + momentum)), 1,
                            static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)});
+}
+
+}  // namespace
+
+const OpSpec& sgd_op() {
+  static const OpSpec spec{
+      .name = "sgd",
+      .inputs = {{"w"}, {"gradient"}, {"moment"}},
+      .outputs = {{"w"}, {"moment"}},
+      .options = {option::number("lr", 1e-2, {}, "learning rate"),
+                  option::number("momentum", 0.9, from_to_below(0, 1), "decay of the moment"),
+                  option::number("decay", 0, {}, "fraction of w that is subtracted: lr weight_decay of torch")},
+      .make = make_sgd,
+  };
+  return spec;
 }
 
 }  // namespace mudd
