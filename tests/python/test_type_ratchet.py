@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 import type_ratchet
 
 MODULE = '''"""An object of Any kind."""
