@@ -13,9 +13,8 @@ namespace mudd {
 
 std::span<const KernelRow<UpdateKernels>> adamw_rows() {
   static const KernelRow<UpdateKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/optim/adamw/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/optim/adamw/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

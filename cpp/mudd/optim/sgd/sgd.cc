@@ -9,9 +9,8 @@ namespace mudd {
 
 std::span<const KernelRow<UpdateKernels>> sgd_rows() {
   static const KernelRow<UpdateKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/optim/sgd/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/optim/sgd/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }
