@@ -1,8 +1,5 @@
 #include "mudd/optim/lion/lion.h"
 
-#include <cmath>
-
-#include "mudd/base/check.h"
 #include "mudd/optim/update_node.h"
 
 namespace mudd {
@@ -46,9 +43,13 @@ std::unique_ptr<Node> make_lion(const Attributes& a) {
   p.decay = a.number("decay");
   s.beta1 = a.number("beta1");
   s.beta2 = a.number("beta2");
-  return make_update_node(
-      "lion", lion_rows(), lion_optimizer(s)->factors(p, 1, 1),
-      {static_cast<float>(1 - p.decay), 0, static_cast<float>(1 - s.beta2), 0, static_cast<float>(s.beta2)});
+  const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
+                                {0, static_cast<float>(1 - s.beta2)},
+                                {0, static_cast<float>(s.beta2)}}};
+  return make_update_node({.op = "lion",
+                           .rows = lion_rows(),
+                           .factors = lion_optimizer(s)->factors(p, 1, 1),
+                           .backward = linear_backward(slopes)});
 }
 
 }  // namespace

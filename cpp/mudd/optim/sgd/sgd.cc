@@ -1,8 +1,5 @@
 #include "mudd/optim/sgd/sgd.h"
 
-#include <cmath>
-
-#include "mudd/base/check.h"
 #include "mudd/optim/update_node.h"
 
 namespace mudd {
@@ -43,9 +40,13 @@ std::unique_ptr<Node> make_sgd(const Attributes& a) {
   p.lr = a.number("lr");
   p.decay = a.number("decay");
   const double momentum = s.momentum = a.number("momentum");
-  return make_update_node("sgd", sgd_rows(), sgd_optimizer(s)->factors(p, 1, 1),
-                          {static_cast<float>(1 - p.decay), static_cast<float>(-p.lr * (1 + momentum)), 1,
-                           static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)});
+  const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
+                                {static_cast<float>(-p.lr * (1 + momentum)), 1},
+                                {static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)}}};
+  return make_update_node({.op = "sgd",
+                           .rows = sgd_rows(),
+                           .factors = sgd_optimizer(s)->factors(p, 1, 1),
+                           .backward = linear_backward(slopes)});
 }
 
 }  // namespace
