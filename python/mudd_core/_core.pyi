@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOption', 'OpOutput', 'OpSpec', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -345,6 +345,86 @@ class Call:
         """
     def weight_like(self, i: int) -> bool:
         ...
+class OpInput:
+    """
+    An input of an op; index: int32; state: written by forward, not in backward.
+    """
+    @property
+    def index(self) -> bool:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def optional(self) -> bool:
+        ...
+    @property
+    def state(self) -> bool:
+        ...
+class OpOutput:
+    """
+    An output of an op; loss: its gradient is 1 unless given.
+    """
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def has_gradient(self) -> bool:
+        ...
+    @property
+    def loss(self) -> bool:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def repeated(self) -> bool:
+        ...
+class OpOption:
+    """
+    An option of an op; the type of `default` is that of its values.
+    """
+    @property
+    def choices(self) -> list[str]:
+        ...
+    @property
+    def default(self) -> bool | int | float | str:
+        ...
+    @property
+    def expected(self) -> str:
+        """
+        Allowed values in words.
+        """
+    @property
+    def help(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def required(self) -> bool:
+        ...
+class OpSpec:
+    """
+    The declaration of an op.
+    """
+    @property
+    def inputs(self) -> list[OpInput]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def options(self) -> list[OpOption]:
+        ...
+    @property
+    def outputs(self) -> list[OpOutput]:
+        ...
+    @property
+    def repeated(self) -> list[OpInput]:
+        """
+        Inputs that follow as a group, any number of times.
+        """
 class BatchSource:
     """
     Rows by global sample number; see data/batch_source.h.
@@ -585,9 +665,9 @@ def num_threads() -> int:
     """
     Threads that the next call will use.
     """
-def op_names() -> list[str]:
+def op_specs() -> list[OpSpec]:
     """
-    Names of all ops.
+    The declarations of all ops.
     """
 def peak_gflops(threads: int, tries: int = 20) -> float:
     """

@@ -62,6 +62,8 @@ bool Bounds::contain(double value) const {
 }
 
 std::string OpOption::expected() const {
+  if (std::holds_alternative<bool>(fallback)) return "a bool";
+  if (std::holds_alternative<std::string>(fallback)) return choices.empty() ? "a str" : joined(choices, " or ");
   const std::string low = text_of(bounds.low), high = text_of(bounds.high);
   if (std::holds_alternative<int64_t>(fallback)) {
     if (std::isinf(bounds.low)) return "an int";
@@ -81,8 +83,8 @@ void OpOption::check_value(const char* op, Attribute& value) const {
   if (std::holds_alternative<std::string>(fallback)) {
     const auto* word = std::get_if<std::string>(&value);
     if (!word) wrong_type(op, name, "a str");
-    check(choices.empty() || std::ranges::count(choices, *word) > 0, op, name, ": expected ",
-          joined(choices, " or "), ", got '", *word, "'");
+    check(choices.empty() || std::ranges::count(choices, *word) > 0, op, name, ": expected ", expected(),
+          ", got '", *word, "'");
     return;
   }
   if (const auto* number = std::get_if<int64_t>(&value)) {
