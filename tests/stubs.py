@@ -1,6 +1,6 @@
 """Type stubs of the extension modules, from what pybind11 knows about them.
 
-`python tests/stubs.py` writes python/mudd_core/_core.pyi, _h5.pyi and _mpi.pyi (`./run stubs`);
+`python tests/stubs.py` writes python/mudd_core/_core.pyi, _h5.pyi, _mpi.pyi and ops/__init__.pyi (`./run stubs`);
 tests/python/test_stubs.py fails while the committed files differ.
 """
 
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import op_stubs
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
 # Of _mpi only where it is built.
@@ -42,7 +44,8 @@ def generate() -> dict[str, str]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise RuntimeError(f"pybind11-stubgen refuses a signature:\n{done.stderr}")
-        return {f"{m}.pyi": plainer((Path(folder) / "mudd_core" / f"{m}.pyi").read_text()) for m in MODULES}
+        stubs = {f"{m}.pyi": plainer((Path(folder) / "mudd_core" / f"{m}.pyi").read_text()) for m in MODULES}
+        return stubs | {"ops/__init__.pyi": op_stubs.generate()}
 
 
 def plainer(text: str) -> str:

@@ -169,16 +169,16 @@ def loss_case(weighted: bool) -> Case:
     targets = integers(37, 2, 9)
     targets[0, 3:5] = -100
 
-    def forward(h: Any, head: Any, t: Any) -> Any:
+    def forward(h: Any, head: Any, t: Any, b: Any) -> Any:
         loss, count = ref.cross_entropy(h.reshape(-1, 16), head, t.reshape(-1))
         return np.array([loss]), np.array([count]), ref.guessed(h.reshape(-1, 16), head, t)
 
-    def backward(dloss: Any, h: Any, head: Any, t: Any) -> Any:
+    def backward(dloss: Any, h: Any, head: Any, t: Any, b: Any) -> Any:
         scale = 1.0 if dloss is None else float(dloss[0])
         dh, dhead = ref.cross_entropy_backward(h.reshape(-1, 16), head, t.reshape(-1), scale)
-        return dh.reshape(h.shape), dhead, None
+        return dh.reshape(h.shape), dhead, None, None
 
-    case = Case("cross_entropy", [h, head, targets], {}, forward, backward)
+    case = Case("cross_entropy", [h, head, targets, None], {}, forward, backward)
     return case._replace(options={"dloss": np.array([2.5])}) if weighted else case
 
 

@@ -12,7 +12,6 @@ from hypothesis.extra import numpy as hnp
 
 from mudd_core import _core, ops
 from mudd_core.graph import tape
-from mudd_core.ops import call
 
 X = np.ones((2, 3, 8), np.float32)
 IDS = np.zeros((2, 3), np.int32)
@@ -78,9 +77,9 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("cross_entropy", [X, TABLE[:, :7], IDS], {}, ValueError, ["[cross_entropy] head", "[V, 8]"]),
     ("cross_entropy", [X, TABLE, X], {}, TypeError, ["[cross_entropy] targets", "int32", "float32"]),
     ("cross_entropy", [X, TABLE, IDS[:1]], {}, ValueError, ["[cross_entropy] targets", "[2, 3]", "[1, 3]"]),
-    ("add_backward", [None, X, X], {}, TypeError, ["[add] gradient", "expected an array"]),
+    ("add_backward", [None, X, X], {}, TypeError, ["[add] dy", "expected an array"]),
     ("add_backward", [X[:1], X, X], {}, ValueError, ["[add] gradient", "float32[2, 3, 8]"]),
-    ("glu_backward", [IDS, X, X], {}, TypeError, ["[glu] gradient", "expected float32", "int32"]),
+    ("glu_backward", [IDS, X, X], {}, TypeError, ["[glu] dy", "expected float32", "int32"]),
     ("cross_entropy_backward", [X, X, TABLE, IDS], {}, TypeError, ["[cross_entropy] dloss", "float64"]),
     ("cross_entropy_backward", [np.ones(2), X, TABLE, IDS], {}, ValueError, ["[cross_entropy] gradient", "[1]"]),
     ("custom", [abs, abs, "text"], {}, TypeError, ["[custom] input 0"]),
@@ -171,34 +170,31 @@ NUMBERS = st.one_of(
     st.integers(-3, 9), st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none(),
     st.sampled_from([1, 2, 2, 4, 1e-5, 1.0, np.int64(2), np.float32(0.5), (1,), "silu", "none", "relu"]),
 )  # fmt: skip
-OPTIONS = {
-    "activation": ["activation"], "add": [], "cross_entropy": [], "dropout": ["rate"],
-    "embedding": ["positions"], "glu": ["activation"],
-    "layer_norm": ["eps"], "linear": ["activation", "transposed"], "rms_norm": ["eps"],
-    "rope": ["n_head", "base", "fraction", "max_positions"],
-    "attention": ["n_head", "n_kv_head", "scale", "causal"],
-}  # fmt: skip
+SPECS = {spec.name: spec for spec in _core.op_specs()}
 
 
-@pytest.mark.parametrize("op", OPTIONS)
+@pytest.mark.parametrize("op", SPECS)
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -> None:
-    names = call.INPUTS[op]
+    spec = SPECS[op]
+    declared = [*spec.inputs, *spec.repeated]
     backward = data.draw(st.booleans())
-    inputs = data.draw(st.lists(THINGS, min_size=len(names), max_size=len(names)))
+    inputs = data.draw(st.lists(THINGS, min_size=len(declared), max_size=len(declared)))
     if data.draw(st.booleans()):  # nearer to a right call: the wanted dtype wherever there is an array
-        wanted = [np.int32 if n.rstrip("?") in call.INDICES else np.float32 for n in names]
+        wanted = [np.int32 if one.index else np.float32 for one in declared]
         with np.errstate(all="ignore"):
             inputs = [
                 np.abs(i).astype(w) if isinstance(i, np.ndarray) and i.dtype.kind in "fiu" else i
                 for i, w in zip(inputs, wanted, strict=True)
             ]
-    options = {o: data.draw(NUMBERS) for o in OPTIONS[op] if o == "n_head" or data.draw(st.booleans())}
-    if isinstance(options.get("max_positions"), int) and 4096 < options["max_positions"] <= 2**24:
-        options["max_positions"] = 4096  # a table of gigabytes is a value too, but a slow one
+    options = {o.name: data.draw(NUMBERS) for o in spec.options if o.required or data.draw(st.booleans())}
+    for long in ("max_positions", "sinusoids"):
+        if isinstance(options.get(long), int) and 4096 < options[long] <= 2**24:
+            options[long] = 4096  # a table of gigabytes is a value too, but a slow one
     if backward:
-        inputs = [data.draw(THINGS), *(inputs[:5] if op == "attention" else inputs)]
+        taken = [given for one, given in zip(declared, inputs, strict=True) if not one.state]
+        inputs = [data.draw(THINGS), *taken]
     try:
         result = getattr(ops, f"{op}_backward" if backward else op)(*inputs, **options)
     except (TypeError, ValueError) as error:
@@ -208,28 +204,27 @@ def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -
         assert array is None or isinstance(array, np.ndarray)
 
 
-def right_arguments(op: str) -> tuple[list[Any], dict[str, Any]]:
-    """A right call, to be spoiled in one place."""
-    return {
-        "activation": ([X], {}),
-        "add": ([X, X], {}),
-        "attention": ([X, X, X, IDS, IDS], {"n_head": 2}),
-        "cross_entropy": ([X, TABLE, IDS], {}),
-        "dropout": ([X, X], {"rate": 0.1}),
-        "embedding": ([IDS, TABLE, X], {}),
-        "glu": ([X, X], {}),
-        "layer_norm": ([X, X[0, 0], X[0, 0]], {}),
-        "linear": ([X, TABLE.T, X[0, 0, :5], X[..., :5]], {}),
-        "rms_norm": ([X, X[0, 0]], {}),
-        "rope": ([X, IDS], {"n_head": 2}),
-    }[op]
+# A right call of each op, to be spoiled in one place.
+RIGHT: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "activation": ([X], {}),
+    "add": ([X, X], {}),
+    "attention": ([X, X, X, IDS, IDS], {"n_head": 2}),
+    "cross_entropy": ([X, TABLE, IDS], {}),
+    "dropout": ([X, X], {"rate": 0.1}),
+    "embedding": ([IDS, TABLE, X], {}),
+    "glu": ([X, X], {}),
+    "layer_norm": ([X, X[0, 0], X[0, 0]], {}),
+    "linear": ([X, TABLE.T, X[0, 0, :5], X[..., :5]], {}),
+    "rms_norm": ([X, X[0, 0]], {}),
+    "rope": ([X, IDS], {"n_head": 2}),
+}
 
 
-@pytest.mark.parametrize("op", OPTIONS)
+@pytest.mark.parametrize("op", RIGHT)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_one_wrong_argument_of_a_right_call(op: str, data: st.DataObject) -> None:
-    inputs, options = right_arguments(op)
+    inputs, options = RIGHT[op]
     y = getattr(ops, op)(*inputs, **options)
     gradient = None if op == "cross_entropy" else np.ones_like(y)
     backward = data.draw(st.booleans())

@@ -1,106 +1,117 @@
-"""From the face of an op to the executor that its inputs ask for, and the check of what users pass."""
+"""Ops on arrays, tensors of the tape or values of a graph: argument checks, then the executor of the inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mudd_core._core import OpInput, OpSpec
+from mudd_core.base.types import Array
 from mudd_core.graph import tape
-from mudd_core.graph.recording import Value
+from mudd_core.graph.recording import Like, Value
+from mudd_core.graph.tape import Tensor
 
-# The inputs of one projection of pattention.
-_TOKENS = ("key", "value", "key_bias?", "value_bias?")
-# Inputs of each op, in order, for messages; those that may be missing end in '?', the one that may repeat in '*'.
-INPUTS = {
-    "activation": ("x",),
-    "add": ("a", "b"),
-    "attention": ("q", "k", "v", "segments?", "key_mask?", "k_cache?", "v_cache?"),
-    "cross_entropy": ("h", "head", "targets", "bias?"),
-    "depth_mix": (
-        "bias",
-        "w1?",
-        "w2?",
-        "generator_gain?",
-        "gain_0?",
-        "gain_1?",
-        "gain_2?",
-        "gain_3?",
-        "newest?",
-        "states*",
-    ),
-    "dropout": ("x", "residual?"),
-    "embedding": ("ids?", "table?", "residual?"),
-    "glu": ("gate", "up"),
-    "grouped_gemm": ("x", "gates", "experts", "gate", "up", "down", "residual?"),
-    "layer_norm": ("x", "gain?", "bias?"),
-    "linear": ("x", "w", "bias?", "residual?"),
-    "lion": ("w", "gradient", "moment"),
-    "adamw": ("w", "gradient", "first", "second"),
-    "moe_balance": ("targets", "metrics*"),
-    "moe_route": ("x", "w", "segments?", "key_mask?"),
-    "pattention": ("x", *_TOKENS, "residual?", *_TOKENS * 7),
-    "rms_norm": ("x", "gain?"),
-    "rope": ("x", "positions?"),
-    "sgd": ("w", "gradient", "moment"),
-}
-INDICES = {"experts", "ids", "key_mask", "positions", "segments", "targets"}
+Option = bool | int | float | str
+Gradient: TypeAlias = "Array | Tensor | None"
 
 
-def checked(op: str, name: str, value: Any, dtype: str) -> Any:
+class Op:
+    """The declaration of an op in the core, with what calls look up."""
+
+    def __init__(self, spec: OpSpec) -> None:
+        self.name = spec.name
+        self.inputs = spec.inputs
+        self.repeated = spec.repeated
+        self.outputs = spec.outputs
+        self.options = spec.options
+        self.option_names = {option.name for option in self.options}
+
+    def labels(self) -> Iterator[OpInput]:
+        """The inputs in order, with those that may repeat as often as one likes."""
+        yield from self.inputs
+        while self.repeated:
+            yield from self.repeated
+
+    def bind(
+        self, given: tuple[Like | None, ...], named: dict[str, Any], inputs: Sequence[OpInput]
+    ) -> list[Any]:
+        """All inputs in order, from positional and named arguments; the options stay in `named`."""
+        if len(given) > len(inputs) and not self.repeated:
+            raise TypeError(f"[{self.name}] expected at most {len(inputs)} inputs, got {len(given)}")
+        bound = list(given)
+        for one in inputs[len(given) :]:
+            if one.name not in named and not one.optional:
+                raise TypeError(f"[{self.name}] {one.name}: expected an array, got nothing")
+            bound.append(named.pop(one.name, None))
+        for name in named:
+            if name not in self.option_names:
+                known = ", ".join(sorted(self.option_names))
+                raise TypeError(f"[{self.name}] unexpected argument '{name}'; options: {known}")
+        return bound
+
+    def checked(self, inputs: Sequence[Like | None]) -> list[Array | Tensor | None]:
+        """The inputs as arrays or tensors of the tape; TypeError names op and argument."""
+        return [
+            None
+            if value is None and one.optional
+            else checked(self.name, one.name, value, "int32" if one.index else "float32")
+            for one, value in zip(self.labels(), inputs, strict=False)
+        ]
+
+
+def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
     """A tensor of the tape as it is, anything else as an array; of another dtype: TypeError."""
     if value is None:
         raise TypeError(f"[{op}] {name}: expected an array, got None")
-    array = value if isinstance(value, tape.Tensor) else tape.as_array(value)
+    plain = np.asarray if dtype == "float64" else tape.as_array
+    array = value if isinstance(value, Tensor) else plain(value)
     if array.dtype != dtype:
         raise TypeError(f"[{op}] {name}: expected {dtype}, got {array.dtype}")
     return array
 
 
-def inputs_of(op: str, inputs: list[Any]) -> list[Any]:
-    """The inputs as arrays or tensors of the tape, checked one by one; TypeError names op and argument."""
-    arrays, labels = [], INPUTS[op]
-    if labels[-1].endswith("*"):
-        labels = labels[:-1] + (labels[-1].rstrip("*"),) * (len(inputs) - len(labels) + 1)
-    for label, value in zip(labels, inputs, strict=False):  # backward has no caches
-        name = label.rstrip("?")
-        missing = value is None and name != label
-        dtype = "int32" if name in INDICES else "float32"
-        arrays.append(None if missing else checked(op, name, value, dtype))
-    return arrays
-
-
-def apply(op: str, inputs: list[Any], **options: Any) -> Any:
+def apply(op: Op, inputs: Sequence[Like | None], options: dict[str, Option]) -> Any:
     """Records the op if an input belongs to a graph, else runs it at once (on the tape, if one is a tensor of it)."""
     recorders = [i.recorder for i in inputs if isinstance(i, Value)]
-    if not recorders:
-        inputs = inputs_of(op, inputs)
-    while inputs and inputs[-1] is None:
-        inputs.pop()
+    given: list[Any] = list(inputs) if recorders else op.checked(inputs)
+    while given and given[-1] is None:
+        given.pop()
     if recorders:
-        return recorders[0].apply(op, inputs, options)
-    return tape.call_op(op, inputs, options)
+        return recorders[0].apply(op.name, given, options)
+    return tape.call_op(op.name, given, options)
 
 
-def backward(op: str, gradient: Any, inputs: list[Any], **options: Any) -> Any:
+def backward(
+    op: Op,
+    gradient: Gradient | Sequence[Gradient],
+    inputs: Sequence[Array | Tensor | None],
+    options: dict[str, Option],
+) -> tuple[Array | None, ...]:
     """Gradients of the inputs, given those of the outputs (one array or a tuple), from a fresh forward pass."""
-    arrays = [i.data if isinstance(i, tape.Tensor) else i for i in inputs_of(op, inputs)]
-    if op in ("cross_entropy", "moe_balance"):  # of their outputs only the loss has a gradient, by default 1
-        if gradient is not None and np.asarray(gradient).dtype != np.float64:
-            raise TypeError(f"[{op}] dloss: expected float64, got {np.asarray(gradient).dtype}")
-        gradients = [None if gradient is None else np.asarray(gradient), None, None]
-    else:  # of an op with several results: a tuple, None for those that nobody used
-        several = gradient if isinstance(gradient, tuple | list) else (gradient,)
-        given = [checked(op, "gradient", g, "float32") if g is not None else None for g in several]
-        if all(g is None for g in given):
-            raise TypeError(f"[{op}] gradient: expected an array, got None")
-        gradients = [g.data if isinstance(g, tape.Tensor) else g for g in given]
-        if op in ("adamw", "lion", "sgd"):  # of the new weights alone, or of moments too
-            gradients += [None] * ((3 if op == "adamw" else 2) - len(gradients))
-        if op == "moe_route":  # experts have none, and metrics seldom one
-            gradients += [None] * (3 - len(gradients))
-    return tape.backward_of(op, arrays, gradients, options)
+    arrays = [i.data if isinstance(i, Tensor) else i for i in op.checked(inputs)]
+    gradients: tuple[Array | None, ...] = tape.backward_of(
+        op.name, arrays, gradients_of(op, gradient), options
+    )
+    return gradients
+
+
+def gradients_of(op: Op, gradient: Gradient | Sequence[Gradient]) -> list[Array | None]:
+    """One gradient for each output, None for those that nobody used; that of a loss may be left out (ones)."""
+    several = gradient if isinstance(gradient, tuple | list) else (gradient,)
+    first = op.outputs[0]
+    if not first.loss and all(g is None for g in several):
+        raise TypeError(f"[{op.name}] d{first.name}: expected an array, got None")
+    gradients: list[Array | None] = []
+    for index, given in enumerate(several):
+        output = op.outputs[min(index, len(op.outputs) - 1)]
+        if given is not None and not output.has_gradient:
+            raise TypeError(f"[{op.name}] d{output.name}: expected None, {output.name} has no gradient")
+        one = None if given is None else checked(op.name, f"d{output.name}", given, output.dtype)
+        gradients.append(one.data if isinstance(one, Tensor) else one)
+    missing = 0 if op.outputs[-1].repeated else len(op.outputs) - len(gradients)
+    return gradients + [None] * missing
 
 
 def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> Any:

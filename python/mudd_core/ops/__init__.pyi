@@ -1,0 +1,322 @@
+"""Types of the ops; written by tests/stubs.py."""
+
+from typing import Any, TypeVar
+
+from mudd_core.base.types import Array
+from mudd_core.graph.recording import Like as Like
+from mudd_core.graph.tape import Tensor
+from mudd_core.ops.call import custom as custom
+
+T = TypeVar("T", bound=Like)
+Given = Array | Tensor
+
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+
+def activation(x: T, *, activation: str = 'gelu_tanh') -> T:
+    """y = act(x), element by element.
+
+    Options:
+        activation: function; those after squared_relu as in jax.nn. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu, relu6, sigmoid, tanh, softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish, sparse_plus, sparse_sigmoid."""
+
+def activation_backward(dy: Given, x: Given, *, activation: str = 'gelu_tanh') -> tuple[Array]:
+    """Gradients (dx,) of activation; None for absent inputs."""
+
+def add(a: T, b: T) -> T:
+    """y = a + b, shapes equal."""
+
+def add_backward(dy: Given, a: Given, b: Given) -> tuple[Array, Array]:
+    """Gradients (da, db) of add; None for absent inputs."""
+
+def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T:
+    """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
+
+    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
+    query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
+    gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
+    cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
+    wanted, a probability is zero with this chance, else divided by 1 - dropout.
+    activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
+    norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
+
+    Options:
+        n_head: heads of q. Values: at least 1.
+        n_kv_head: heads of k and v; 0: n_head. Values: at least 0.
+        scale: factor of the scores; 0: 1 / sqrt(hd). Values: a number >= 0.
+        causal: no query sees a key after itself.
+        activation: function of the scores. Values: softmax, sqrelu, elu, norm_sqrelu, norm_elu.
+        divisor: of sqrelu and elu; 0: T. Values: at least 0.
+        eps: added to the sum of norm_sqrelu and norm_elu. Values: a number >= 0.
+        ring: a token after Tmax others replaces the oldest one in the cache.
+        dropout: probability of dropping a score. Values: a number in [0, 1).
+        purpose: key of the random draws."""
+
+def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array, Array, None, None]:
+    """Gradients (dq, dk, dv, None, None) of attention; None for absent inputs."""
+
+def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_bytes: int = 16777216) -> tuple[T, T, T]:
+    """Unembedding, softmax and loss in one: (loss float64 [S], counted float64 [S], guessed).
+
+    h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
+    is the sum of nats of each shard, counted the number of its targets. All logits never exist at once. guessed
+    float32 [B, 2]: the targets of each sample that have the largest logit (the first of equal ones), and their
+    fraction of its counted targets.
+
+    Options:
+        chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
+
+def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Array, Array, None, Array | None]:
+    """Gradients (dh, dhead, None, dbias) of cross_entropy; None for absent inputs.
+
+    Of the summed loss, scaled per shard by dloss (None: 1)."""
+
+def depth_mix(bias: Like | None, w1: Like | None = None, w2: Like | None = None, generator_gain: Like | None = None, gain_0: Like | None = None, gain_1: Like | None = None, gain_2: Like | None = None, gain_3: Like | None = None, newest: Like | None = None, *states: Like | None, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Any:
+    """C streams as weighted sums of l earlier states, the weights made per token.
+
+    Xiao et al. 2025, MUDDFormer.
+    states: l arrays [..., D]; X = newest where given, else the last of them. With w1 [D, K] and w2 [K, C*l] the
+    weights are A = act(rms(X; generator_gain) w1) w2 + bias, column c*l + j for stream c and state j; without, A =
+    bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normalized with gain_c [D] where given
+    (leading streams only). C is 1 to 4; returns one array for C = 1, else a tuple.
+
+    Options:
+        direct: add X to each stream.
+        post_norm: the last stream is X + rms(sum; its gain).
+        activation: function of the generator. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
+        eps: epsilon of the generator's norm. Values: a number >= 0.
+        norm_eps: epsilon of the norms of the streams. Values: a number >= 0."""
+
+def depth_mix_backward(dy: Given | tuple[Given | None, ...], bias: Given, w1: Given | None = None, w2: Given | None = None, generator_gain: Given | None = None, gain_0: Given | None = None, gain_1: Given | None = None, gain_2: Given | None = None, gain_3: Given | None = None, newest: Given | None = None, *states: Given, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> tuple[Any, ...]:
+    """Gradients (dbias, dw1, dw2, dgenerator_gain, dgain_0, dgain_1, dgain_2, dgain_3, dnewest, those of each states) of depth_mix; None for absent inputs.
+
+    dy is the gradient of the stream, or a tuple, None for zero."""
+
+def dropout(x: T, residual: T | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> T:
+    """y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
+
+    x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
+    seed, `purpose`, step, sample, position and channel alone.
+
+    Options:
+        rate: probability of dropping a number. Values: a number in [0, 1).
+        purpose: key of the random draws."""
+
+def dropout_backward(dy: Given, x: Given, residual: Given | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array | None]:
+    """Gradients (dx, dresidual) of dropout; None for absent inputs.
+
+    The draws are those of the forward pass."""
+
+def embedding(ids: Like | None = None, table: T | None = None, residual: T | None = None, *, positions: bool = False, sinusoids: int = 0) -> T:
+    """y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
+
+    positions: the row of a token is its position t. sinusoids: row p holds sin(p w) then cos(p w), w from 1 down to
+    1/10000 in equal ratios (Vaswani et al. 2017), as wide as the residual.
+
+    Options:
+        positions: no ids: the row of a token is its position.
+        sinusoids: rows of sines and cosines, in place of a table. Values: 0 to 16777215."""
+
+def embedding_backward(dy: Given, ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> tuple[None, Array | None, Array | None]:
+    """Gradients (None, dtable, dresidual) of embedding; None for absent inputs."""
+
+def glu(gate: T, up: T, *, activation: str = 'silu') -> T:
+    """y = act(gate) * up (Shazeer 2020). Shapes equal.
+
+    Options:
+        activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+
+def glu_backward(dy: Given, gate: Given, up: Given, *, activation: str = 'silu') -> tuple[Array, Array]:
+    """Gradients (dgate, dup) of glu; None for absent inputs."""
+
+def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residual: T | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> T:
+    """y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
+
+    All experts in one call.
+    x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives them, gate and up [E, D, F], down
+    [E, F, D]. Tokens are sorted by expert inside; experts may be empty or hold all of them.
+
+    Options:
+        activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
+        full_drop: what a token without an expert adds: x, or nothing. Values: passthrough, zero.
+        packed_at_once: bytes of weights that are packed at once. Values: at least 0."""
+
+def grouped_gemm_backward(dy: Given, x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> tuple[Array, Array, None, Array, Array, Array, Array | None]:
+    """Gradients (dx, dgates, None, dgate, dup, ddown, dresidual) of grouped_gemm; None for absent inputs."""
+
+def layer_norm(x: T, gain: T | None = None, bias: T | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> T:
+    """y = scale ((x - mean) / sqrt(var + eps) (gain_offset + gain) + bias) over the last axis.
+
+    Ba et al. 2016. x [..., D], gain and bias [D] (absent: ones and zeros).
+
+    Options:
+        eps: added to the variance. Values: a number >= 0.
+        gain_offset: added to the gain; 1: gain is the distance from 1. Values: a finite number.
+        scale: factor of the result. Values: a finite number."""
+
+def layer_norm_backward(dy: Given, x: Given, gain: Given | None = None, bias: Given | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> tuple[Array, Array | None, Array | None]:
+    """Gradients (dx, dgain, dbias) of layer_norm; None for absent inputs."""
+
+def linear(x: T, w: T, bias: T | None = None, residual: T | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> T:
+    """y = act(x w + bias) + residual.
+
+    x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
+
+    Options:
+        activation: function of x w + bias. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
+        transposed: w is [N, K].
+        full_precision: y stays fp32 in a bf16 graph, as it does with a residual."""
+
+def linear_backward(dy: Given, x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> tuple[Array, Array, Array | None, Array | None]:
+    """Gradients (dx, dw, dbias, dresidual) of linear; None for absent inputs."""
+
+def moe_balance(targets: Like, *metrics: T, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[T, T, T]:
+    """Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z).
+
+    n: counted targets of a shard.
+    metrics: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
+    or per_layer (a sum of per-layer losses, as Megatron-LM).
+    Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).
+
+    Options:
+        form: one product of averages over all layers, or a sum of products. Values: pooled, per_layer.
+        scope: what the averages are taken over. Values: shard, batch.
+        balance: coefficient of the balance loss. Values: a finite number.
+        z: coefficient of the router z-loss. Values: a finite number.
+        top_k: experts of a token. Values: at least 1."""
+
+def moe_balance_backward(dloss: Given | None | tuple[Given | None, ...], targets: Given, *metrics: Given, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Any, ...]:
+    """Gradients (None, those of each metrics) of moe_balance; None for absent inputs.
+
+    Of the first output, scaled per shard by dloss (None: 1)."""
+
+def moe_route(x: T, w: T, segments: Like | None = None, key_mask: Like | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[T, T, T]:
+    """The top-k router of a mixture of E experts: (gates, experts int32, both [B, T, k], metrics).
+
+    Jiang et al. 2024.
+    p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
+    [D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
+    a shard); of the others the expert becomes -1 and the gate 0. jitter e: where gradients are wanted the router sees
+    x times uniform numbers of [1 - e, 1 + e], drawn by seed, step, sample and layer. metrics float32 [B, 4 E + 3],
+    sums of each sample: slots routed to e before dropping (E numbers), probabilities (E), slots that e works on (E),
+    slots dropped at e (E), squared log-sum-exp, tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T])
+    are padding: routed and dropped like others, but only the slots worked on and dropped count them.
+
+    Options:
+        top_k: experts of a token. Values: an int.
+        capacity_factor: slots of an expert relative to T k / E; 0: no limit. Values: a number >= 0.
+        capacity_scope: what a capacity is counted over. Values: sequence, shard.
+        drop_policy: slots that are kept: the first, or those with the largest gates. Values: position, probs.
+        jitter: width of the noise on the router's input. Values: a number in [0, 1).
+        layer: counter of the random draws. Values: an int."""
+
+def moe_route_backward(dgates: Given | tuple[Given | None, ...], x: Given, w: Given, segments: Given | None = None, key_mask: Given | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Array, Array, None, None]:
+    """Gradients (dx, dw, None, None) of moe_route; None for absent inputs.
+
+    The gradient is that of the gates, or (of the gates, None, of the metrics). Of the metrics only the sums of
+    probabilities and of the squared log-sum-exp have one."""
+
+def pattention(x: Like | None, key: Like | None, value: Like | None, key_bias: Like | None = None, value_bias: Like | None = None, residual: Like | None = None, *more: Like | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Any:
+    """y = scale_factor Theta(x key^T + key_bias) value + value_bias.
+
+    Token-parameter attention (Wang et al. 2024).
+    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added). more: key,
+    value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
+    norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
+    tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
+    (deviation with eps). A row of zero norm gives zeros and no gradient. drop_path: where gradients are wanted, whole
+    samples of y are dropped with this probability, the others divided by 1 - drop_path.
+
+    Options:
+        norm: Theta, the function of a row of scores. Values: l2_norm_gelu, gelu_l2_norm, l2_norm, softmax, gelu, gelu_layer_norm.
+        gelu: form of GELU in the norm. Values: gelu_tanh, gelu_erf.
+        eps: epsilon of the norm. Values: a number >= 0.
+        zoom: tau squared; 0: n. Values: a number >= 0.
+        scale_factor: factor of Theta. Values: a finite number.
+        keep_scores: keep the scores for backward; false: recompute them, the same bits.
+        drop_path: probability of dropping a whole sample of y. Values: a number in [0, 1].
+        purpose: key of the random draws."""
+
+def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Given, value: Given, key_bias: Given | None = None, value_bias: Given | None = None, residual: Given | None = None, *more: Given | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> tuple[Any, ...]:
+    """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, those of each more) of pattention; None for absent inputs.
+
+    dy is one array, or a tuple with one for each projection."""
+
+def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1) -> T:
+    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
+
+    x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for all channels.
+
+    Options:
+        eps: added to the mean square. Values: a number >= 0.
+        heads: equal pieces of the last axis, each normalized alone. Values: at least 1."""
+
+def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> tuple[Array, Array | None]:
+    """Gradients (dx, dgain) of rms_norm; None for absent inputs."""
+
+def rope(x: T, positions: Like | None = None, *, n_head: int, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T:
+    """Rotary positions in the half layout (Su et al. 2021).
+
+    x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
+
+    Options:
+        n_head: heads of x. Values: at least 1.
+        base: wavelength of the slowest pair. Values: a number > 0.
+        fraction: part of each head that is rotated. Values: a number in [0, 1].
+        max_positions: largest position + 1; 0: T. Values: 0 to 16777216."""
+
+def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Array, None]:
+    """Gradients (dx, None) of rope; None for absent inputs."""
+
+def adamw(w: T, gradient: T, first: T, second: T, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[T, T, T]:
+    """One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
+
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+
+    Options:
+        lr: learning rate. Values: a finite number.
+        beta1: decay of the first moment. Values: a number in [0, 1).
+        beta2: decay of the second moment. Values: a number in [0, 1).
+        eps: epsilon in the denominator. Values: a finite number.
+        decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number.
+        step: number of the update. Values: at least 1."""
+
+def adamw_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, first: Given, second: Given, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Array, Array, Array, Array]:
+    """Gradients (dw, dgradient, dfirst, dsecond) of adamw; None for absent inputs.
+
+    cpp/mudd/optim/adamw/adamw.h has the formula. dw: the gradient of the new weights, or a tuple (dw, dfirst,
+    dsecond) with those of the new moments."""
+
+def lion(w: T, gradient: T, moment: T, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[T, T]:
+    """One update of Lion (Chen et al. 2023): (new w, new moment), float32 arrays of one shape.
+
+    new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
+    new moment = beta2 moment + (1 - beta2) gradient.
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+
+    Options:
+        lr: learning rate. Values: a finite number.
+        beta1: weight of the moment in the sign. Values: a number in [0, 1).
+        beta2: decay of the moment. Values: a number in [0, 1).
+        decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number."""
+
+def lion_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[Array, Array, Array]:
+    """Gradients (dw, dgradient, dmoment) of lion; None for absent inputs.
+
+    ((1 - decay) dw, (1 - beta2) dm, beta2 dm); the sign is flat. dw: the gradient of the new weights, or a pair
+    (dw, dm) with that of the new moment."""
+
+def sgd(w: T, gradient: T, moment: T, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[T, T]:
+    """One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
+
+    new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
+    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+
+    Options:
+        lr: learning rate. Values: a finite number.
+        momentum: decay of the moment. Values: a number in [0, 1).
+        decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number."""
+
+def sgd_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[Array, Array, Array]:
+    """Gradients (dw, dgradient, dmoment) of sgd; None for absent inputs.
+
+    ((1 - decay) dw, dm - lr (1 + momentum) dw, momentum dm - lr momentum^2 dw). dw: the gradient of the new
+    weights, or a pair (dw, dm) with that of the new moment."""

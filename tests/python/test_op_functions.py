@@ -1,0 +1,65 @@
+"""The functions of mudd_core.ops have the arguments that the core declares, and written docstrings."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from mudd_core import _core, ops
+from mudd_core.ops.docstrings import DOCSTRINGS
+
+SPECS = {spec.name: spec for spec in _core.op_specs()}
+X = np.ones((2, 3, 8), np.float32)
+
+
+def test_every_op_has_a_docstring_and_no_other_has() -> None:
+    assert set(DOCSTRINGS) == set(SPECS)
+    for name in ops.__all__:
+        assert inspect.getdoc(getattr(ops, name)), name
+
+
+@pytest.mark.parametrize("op", SPECS)
+def test_signatures_name_all_inputs_and_options(op: str) -> None:
+    spec = SPECS[op]
+    parameters = inspect.signature(getattr(ops, op)).parameters
+    options = {n: p for n, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert list(parameters)[: len(spec.inputs)] == [one.name for one in spec.inputs]
+    assert list(options) == [option.name for option in spec.options]
+    for option in spec.options:
+        kept = inspect.Parameter.empty if option.required else option.default
+        assert options[option.name].default == kept
+        assert f"{option.name}: {option.help}" in getattr(ops, op).__doc__
+    back = list(inspect.signature(getattr(ops, f"{op}_backward")).parameters)
+    assert back[0] == f"d{spec.outputs[0].name}"
+    assert set(back[1:]) == {name for name in parameters if name not in ("k_cache", "v_cache")}
+
+
+def test_inputs_and_gradients_may_be_named() -> None:
+    gain = np.full(8, 2, np.float32)
+    assert np.array_equal(ops.rms_norm(gain=gain, x=X), ops.rms_norm(X, gain))
+    for one, other in zip(
+        ops.rms_norm_backward(gain=gain, x=X, dy=X), ops.rms_norm_backward(X, X, gain), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+def test_wrong_arguments_are_type_errors() -> None:
+    for wrong, text in [
+        (lambda: ops.rms_norm(), r"\[rms_norm\] x: expected an array, got nothing"),
+        (lambda: ops.rms_norm_backward(), r"\[rms_norm\] dy: expected an array, got nothing"),
+        (lambda: ops.rms_norm(X, X[0, 0], X), r"\[rms_norm\] expected at most 2 inputs, got 3"),
+        (lambda: ops.rms_norm(X, x=X), r"\[rms_norm\] unexpected argument 'x'"),
+        (lambda: ops.rms_norm(X, eps=1e-6, epsilon=1), r"unexpected argument 'epsilon'; options: eps, heads"),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            wrong()
+
+
+def test_an_output_without_a_gradient_takes_none() -> None:
+    h, head, targets = X, np.ones((5, 8), np.float32), np.zeros((2, 3), np.int32)
+    with pytest.raises(TypeError, match=r"\[cross_entropy\] dcounted: expected None"):
+        ops.cross_entropy_backward((np.ones(1), np.ones(1)), h, head, targets)
+    alone = ops.cross_entropy_backward(np.ones(1), h, head, targets)
+    assert np.array_equal(alone[0], ops.cross_entropy_backward((np.ones(1), None), h, head, targets)[0])
