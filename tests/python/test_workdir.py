@@ -17,7 +17,8 @@ import pytest
 from fake_runs import config_of, make
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.run.store.run_store import RunStore, lease
+from mudd_core.run.store import lease
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.workdir import Workdir, write_json
 
 HOLD = (
