@@ -23,7 +23,7 @@ from mudd_core.base.errors import (
 )
 from mudd_core.dist import Comm
 from mudd_core.run.ranks.cores import usable_cores
-from mudd_core.run.ranks.ranks import rank_cores
+from mudd_core.run.ranks import rank_cores
 
 Value = TypeVar("Value")
 
