@@ -22,8 +22,8 @@ from mudd_core.base.errors import (
     is_full_memory,
 )
 from mudd_core.dist import Comm
-from mudd_core.run.ranks.cores import usable_cores
 from mudd_core.run.ranks import rank_cores
+from mudd_core.run.ranks.cores import usable_cores
 
 Value = TypeVar("Value")
 
