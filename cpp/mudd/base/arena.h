@@ -11,12 +11,13 @@ constexpr int64_t kAlignment = 64;  // cache line, and the widest vector
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Memory cut into pieces, each on a cache line of its own. From null: only how much they take together.
+// Memory cut into pieces, each on a cache line of its own. From null every piece is null and only used() counts,
+// so that one function both books scratch and takes it.
 class Pieces {
  public:
   explicit Pieces(std::byte* base) : base_(base) {}
   std::byte* bytes(int64_t n) {
-    std::byte* p = base_ + used_;
+    std::byte* p = base_ ? base_ + used_ : nullptr;
     used_ += aligned(n);
     return p;
   }

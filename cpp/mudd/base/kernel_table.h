@@ -1,5 +1,5 @@
-// The kernel table: each op lists its rows in kernels.inc, best level first; the list is expanded into
-// declarations (op header), the lookup (op .cc), tests and benches (both walk rows()).
+// The kernel table: each op lists its rows in kernels.inc, best level first; kernel_rows.inc makes the list
+// declarations (op header) and the rows (op .cc), which the lookup, tests and benches walk.
 #pragma once
 
 #include <cstring>

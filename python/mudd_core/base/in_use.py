@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
 class InUse:
@@ -31,15 +31,17 @@ class _Guarded(Protocol):
     def in_use(self) -> InUse: ...
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+G = TypeVar("G", bound=_Guarded)
 
 
-def alone(method: F) -> F:
+def alone(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
     """A method that holds its object's `in_use` while it runs."""
 
     @wraps(method)
-    def guarded(self: _Guarded, /, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self.in_use:
             return method(self, *args, **kwargs)
 
-    return cast(F, guarded)
+    return guarded

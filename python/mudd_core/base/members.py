@@ -5,49 +5,67 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Json
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
 T = TypeVar("T")
 _WORDS = {dict: "an object", str: "a string", int: "a whole number", float: "a number", type(None): "null"}
 
 
-def build(cls: type[T], raw: Mapping[str, Any], file: Path, what: str = "") -> T:
+def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:
     """The dataclass (of strings, numbers and None) with the members of `raw`; others are left out.
 
     null is NaN where a number is expected: so `plain` writes it. what: the place in the file, for the message.
     """
     hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(typing.cast(Any, cls)):
+    make: Callable[..., D] = cls
+    values: dict[str, Json] = {}
+    for field in dataclasses.fields(cls):
         if field.name in raw:
-            values[field.name] = member(raw, field.name, hints[field.name], file, what)
+            hint = hints[field.name]
+            values[field.name] = _value(raw, field.name, typing.get_args(hint) or (hint,), file, what)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise FormatError(str(file), 0, f"{what}member '{field.name}' is missing")
-    return cls(**values)
+    return make(**values)
 
 
-def member(raw: Mapping[str, Any], name: str, hint: Any, file: Path, what: str = "") -> Any:
+def member(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> T:
     """The member of this name if it is of the type; FormatError else."""
+    value = _value(raw, name, (kind,), file, what)
+    assert isinstance(value, kind)
+    return value
+
+
+def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Path, what: str) -> Json:
+    """The member of this name if it is of one of the types, whole numbers as float where that is one of them."""
     if name not in raw:
         raise FormatError(str(file), 0, f"{what}member '{name}' is missing")
     value = raw[name]
-    kinds = typing.get_args(hint) or (hint,)
     if value is None and float in kinds and type(None) not in kinds:
         return math.nan
     for kind in kinds:
-        if kind is float and type(value) in (int, float) and abs(value) < 1e308:
+        if (
+            kind is float
+            and type(value) in (int, float)
+            and isinstance(value, int | float)
+            and abs(value) < 1e308
+        ):
             return float(value)
-        if type(value) is kind and (kind is not int or abs(value) < 1 << 63):
+        if type(value) is kind and (not isinstance(value, int) or kind is bool or abs(value) < 1 << 63):
             return value
     wanted = " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds)
     raise FormatError(str(file), 0, f"{what}member '{name}': expected {wanted}, got {_shown(value)}")
 
 
-def entries(raw: Mapping[str, Any], name: str, kind: type, file: Path, what: str = "") -> list[Any]:
+def entries(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> list[T]:
     """The member of this name if it is a list of that type; FormatError else."""
     values = raw.get(name)
     if not isinstance(values, list):
@@ -55,6 +73,6 @@ def entries(raw: Mapping[str, Any], name: str, kind: type, file: Path, what: str
     return [member({name: value}, name, kind, file, f"{what}an entry of ") for value in values]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Json) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -6,7 +6,7 @@ import importlib
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from mudd_core.base.errors import UserError
 
@@ -59,7 +59,7 @@ def install_command(package: str) -> str:
     return f"{'./run' if Path.cwd() == _CHECKOUT else shlex.quote(str(script))} setup {extra}"
 
 
-def needed(module: str, argument: str, purpose: str) -> Any:
+def needed(module: str, argument: str, purpose: str) -> ModuleType:
     """The module, imported. UserError with the command that installs it where it is not installed.
 
     argument: [place] name of the field that asks for it. purpose: what it does, as in `to read Parquet files`.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.ranks import on_all
-from mudd_core.checkpoint.state_part import StatePart, row_of
+from mudd_core.checkpoint.state_part import Described, StatePart, described, row_of
 from mudd_core.dist import Comm
 
 BALANCE = 1.3  # the most that a rank writes, over its share
@@ -78,28 +78,26 @@ def deal(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None)
     Where whole parts cannot keep a rank within BALANCE of its share, the largest of these are cut.
     ValueError where the parts of all ranks leave holes, overlap or contradict each other.
     """
-    described = on_all(comm, lambda: [_facts(part) for part in parts])
-    held = _held(described)
-    owned = _owners(held, len(described))
+    parts_of_ranks = on_all(comm, lambda: [_facts(part) for part in parts])
+    held = _held(parts_of_ranks)
+    owned = _owners(held, len(parts_of_ranks))
     order = {name: index for index, name in enumerate(dict.fromkeys(part.name for part in held))}
     members = [sorted(mine, key=lambda part: (order[part.name], part.begin)) for mine in owned]
     return Dealt(_files(members, shard_bytes))
 
 
-def _facts(part: StatePart) -> list[object]:
+def _facts(part: StatePart) -> Described:
     if _NAME_OF_PART.fullmatch(part.name):
         raise ValueError(f"[checkpoint] {part.name}: expected a name that does not end as those of parts do")
-    return [part.name, part.dtype, list(part.global_shape), part.begin, part.end]
+    return described(part)
 
 
-def _held(described: list[list[list[object]]]) -> list[Held]:
+def _held(parts_of_ranks: list[list[Described]]) -> list[Held]:
     """The distinct parts of all ranks in the order in which they come; each tensor is covered without overlap."""
     found: dict[tuple[str, int, int], tuple[str, tuple[int, ...], list[int]]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for rank, facts in enumerate(described):
+    for rank, facts in enumerate(parts_of_ranks):
         for name, dtype, shape, begin, end in facts:
-            assert isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list)
-            assert isinstance(begin, int) and isinstance(end, int)
             kind = (dtype, tuple(shape))
             if kinds.setdefault(name, kind) != kind:
                 raise ValueError(

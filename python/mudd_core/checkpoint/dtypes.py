@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mudd_core.base.types import Array, Float32
+
+DType: TypeAlias = "np.dtype[np.generic]"
 
 # NumPy has no bfloat16: its words, in a dtype of their own, so that nobody takes them for integers.
 BF16 = np.dtype([("bfloat16", np.uint16)])
 
-_NAMES: dict[str, Any] = {
+_NAMES: dict[str, str | DType] = {
     "BOOL": "bool",
     "U8": "uint8",
     "I8": "int8",
@@ -26,21 +29,21 @@ _NAMES: dict[str, Any] = {
     "F64": "float64",
     "C64": "complex64",
 }
-_BY_DTYPE: dict[np.dtype[Any], str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
+_BY_DTYPE: dict[DType, str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
 
 
-def name_of(dtype: np.dtype[Any]) -> str | None:
+def name_of(dtype: DType) -> str | None:
     """The safetensors name of a NumPy dtype in native byte order; None where there is none."""
     return _BY_DTYPE.get(dtype)
 
 
-def numpy_dtype(name: str) -> np.dtype[Any] | None:
+def numpy_dtype(name: str) -> DType | None:
     """The NumPy dtype of a safetensors name; None where there is none (the 8-bit floats)."""
     numpy_name = _NAMES.get(name)
     return None if numpy_name is None else np.dtype(numpy_name)
 
 
-def as_float32(array: NDArray[Any]) -> NDArray[Any]:
+def as_float32(array: Array) -> Float32:
     """An array of any real dtype as float32: itself, or a copy; exact for BF16 and F16."""
     if array.dtype == BF16:
         words = np.ascontiguousarray(array).view(np.uint16).reshape(array.shape).astype(np.uint32)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from mudd_core.checkpoint.deal import width
 from mudd_core.checkpoint.ranks import on_all
-from mudd_core.checkpoint.state_part import StatePart
+from mudd_core.checkpoint.state_part import Described, StatePart, described
 from mudd_core.dist import Comm
 
 PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time
@@ -26,15 +25,15 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
     rank 0 does not hold streams to it in pieces. ValueError where no rank holds some number.
     """
     own = {(part.name, part.begin): part for part in parts}
-    described = on_all(comm, lambda: [_facts(part) for part in own.values()])
+    parts_of_ranks = on_all(comm, lambda: [described(part) for part in own.values()])
     digest, quiet = hashlib.sha256(), 0
-    for name, dtype, shape, holdings in _by_name(described):
+    for name, dtype, shape, holdings in _by_name(parts_of_ranks):
         digest.update(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
         at, elements = 0, math.prod(shape)
         while at < elements:
             end, _, begin, rank = _next(name, holdings, at)
             mine = own[name, begin].cut(at, end) if comm is None or comm.rank == rank else None
-            _add(digest, mine, (end - at) * width(dtype), rank, comm)
+            _add(digest.update, mine, (end - at) * width(dtype), rank, comm)
             quiet += (end - at) * width(dtype)
             at = end
         if comm is not None and quiet > SIGN_BYTES:  # those that wait for rank 0 are alive
@@ -44,16 +43,12 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
     return digest.hexdigest() if comm is None else comm.broadcast(digest.hexdigest().encode()).decode()
 
 
-def _facts(part: StatePart) -> list[Any]:
-    return [part.name, part.dtype, list(part.global_shape), part.begin, part.end]
-
-
 _Holding = tuple[int, int, int, int]  # end, whether rank 0 has it, begin, rank
 
 
-def _by_name(described: list[list[list[Any]]]) -> list[tuple[str, str, list[int], list[_Holding]]]:
+def _by_name(parts_of_ranks: list[list[Described]]) -> list[tuple[str, str, list[int], list[_Holding]]]:
     found: dict[str, tuple[str, list[int], list[_Holding]]] = {}
-    for rank, facts in enumerate(described):
+    for rank, facts in enumerate(parts_of_ranks):
         for name, dtype, shape, begin, end in facts:
             found.setdefault(name, (dtype, shape, []))[2].append((end, int(rank == 0), begin, rank))
     return [(name, *found[name]) for name in sorted(found, key=lambda text: text.encode())]
@@ -67,15 +62,21 @@ def _next(name: str, holdings: list[_Holding], at: int) -> _Holding:
     return max(able, key=lambda holding: (holding[1], holding[0], -holding[3]))
 
 
-def _add(digest: Any, part: StatePart | None, size: int, rank: int, comm: Comm | None) -> None:
+def _add(
+    update: Callable[[bytes | memoryview], None],
+    part: StatePart | None,
+    size: int,
+    rank: int,
+    comm: Comm | None,
+) -> None:
     """Add a part of `size` bytes to the digest of rank 0. part: on the rank that has it, None on the others."""
     data = None if part is None else np.ascontiguousarray(part.array).reshape(-1).view(np.uint8)
     if comm is None or rank == 0:
         if data is not None:
-            digest.update(data.data)
+            update(data.data)
         return
     for begin in range(0, size, PIECE_BYTES):
         end = min(begin + PIECE_BYTES, size)
         piece = comm.broadcast(bytes(end - begin) if data is None else data[begin:end].tobytes(), rank)
         if comm.rank == 0:
-            digest.update(piece)
+            update(piece)

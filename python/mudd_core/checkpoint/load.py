@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.ranks import on_each, on_first
@@ -48,8 +46,8 @@ class Checkpoint:
 
     step: int
     path: Path
-    tensors: dict[str, NDArray[Any]]
-    state: dict[str, Any]
+    tensors: dict[str, Array]
+    state: JsonObject
     config_hash: str
     run_id: str
     passed_over: tuple[PassedOver, ...] = ()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from mudd_core import _core
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint.state_part import part_shape, row_of
 
 FORMAT = "mudd_core checkpoint"
@@ -84,17 +84,17 @@ class Manifest:
     config_hash: str
     files: dict[str, ShardFile]
     tensors: dict[str, Tensor]
-    state: dict[str, Any]
+    state: JsonObject
     world: int = 1
     mesh: tuple[tuple[str, int], ...] = (("data", 1),)
 
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of manifest.json. ValueError where the state is not JSON of finite numbers."""
-    files = {
+    files: JsonObject = {
         name: {"bytes": file.bytes, "crc32c": f"{file.crc32c:08x}"} for name, file in manifest.files.items()
     }
-    tensors = {
+    tensors: JsonObject = {
         name: {
             "dtype": tensor.dtype,
             "shape": list(tensor.shape),
@@ -120,17 +120,17 @@ def encode(manifest: Manifest) -> bytes:
     return head + f',\n "manifest_crc32c": "{_core.crc32c(head):08x}"\n}}\n'.encode()
 
 
-def _line(key: str, value: Any) -> str:
+def _line(key: str, value: Json) -> str:
     return f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}"
 
 
-def _table(key: str, members: dict[str, Any]) -> str:
+def _table(key: str, members: JsonObject) -> str:
     """A member a line, so that people can read it and diff it."""
     rows = ",\n".join(f" {_line(name, value)}" for name, value in members.items())
     return f" {json.dumps(key)}: {{\n{rows}\n }}" if rows else f" {json.dumps(key)}: {{}}"
 
 
-def _encode_slice(part: Slice) -> dict[str, Any]:
+def _encode_slice(part: Slice) -> JsonObject:
     return {
         "file": part.file,
         "range": [part.begin, part.end],

@@ -6,10 +6,11 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint.manifest import (
     BLOCK_BYTES,
     FORMAT,
@@ -21,6 +22,8 @@ from mudd_core.checkpoint.manifest import (
     slice_of,
 )
 from mudd_core.checkpoint.steps import MANIFEST
+
+T = TypeVar("T")
 
 MAX_BYTES = 100_000_000
 
@@ -56,7 +59,7 @@ def decode(data: bytes, path: str) -> Manifest:
     return _Decoder(path).manifest(body)
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
     out = dict(pairs)
     if len(out) != len(pairs):
         raise ValueError("a key appears twice")
@@ -76,14 +79,14 @@ class _Decoder:
     def refuse(self, reason: str) -> NoReturn:
         raise FormatError(self.path, 0, f"the manifest {reason}")
 
-    def manifest(self, body: Any) -> Manifest:
+    def manifest(self, body: Json) -> Manifest:
         self.version(body)
         files = {
             self.file_name(name): self.shard_file(file) for name, file in self.table(body, "files").items()
         }
         tensors = {name: self.tensor(name, raw, files) for name, raw in self.table(body, "tensors").items()}
-        if self.number(body, "block_bytes") != BLOCK_BYTES:
-            self.refuse(f"has blocks of {body['block_bytes']} bytes; format 1 has {BLOCK_BYTES}")
+        if (blocks := self.number(body, "block_bytes")) != BLOCK_BYTES:
+            self.refuse(f"has blocks of {blocks} bytes; format 1 has {BLOCK_BYTES}")
         mesh = self.table(body, "mesh")
         return Manifest(
             step=self.number(body, "step"),
@@ -96,7 +99,7 @@ class _Decoder:
             mesh=tuple((axis, self.number(mesh, axis)) for axis in mesh),
         )
 
-    def version(self, body: Any) -> None:
+    def version(self, body: Json) -> None:
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             self.refuse(f"is not of a {FORMAT}")
         version = self.numbers(body, "version")
@@ -108,16 +111,15 @@ class _Decoder:
                 f"{VERSION[0]} that this mudd_core reads; use the mudd_core that wrote it, or a newer one"
             )
 
-    def shard_file(self, raw: Any) -> ShardFile:
+    def shard_file(self, raw: Json) -> ShardFile:
         crc = self.text(raw, "crc32c")
         if len(crc) != 8 or not _HEX.fullmatch(crc):
             self.refuse(f"has a checksum that is none: {crc!r}")
         return ShardFile(bytes=self.number(raw, "bytes"), crc32c=int(crc, 16))
 
-    def tensor(self, name: str, raw: Any, files: dict[str, ShardFile]) -> Tensor:
+    def tensor(self, name: str, raw: Json, files: dict[str, ShardFile]) -> Tensor:
         shape = self.numbers(raw, "shape")
-        parts = self.get(raw, "slices", list)
-        slices = tuple(self.slice(name, part, files) for part in parts)
+        slices = tuple(self.slice(name, part, files) for part in self.get(raw, "slices", list))
         tensor = Tensor(dtype=self.text(raw, "dtype"), shape=shape, slices=slices)
         at = 0
         for part, (begin, end) in zip(slices, tensor.ranges(), strict=True):
@@ -134,7 +136,7 @@ class _Decoder:
             self.refuse(f"has slices of {at} elements of tensor {name!r}, which has {math.prod(shape)}")
         return tensor
 
-    def slice(self, name: str, raw: Any, files: dict[str, ShardFile]) -> Slice:
+    def slice(self, name: str, raw: Json, files: dict[str, ShardFile]) -> Slice:
         file, place, crcs = self.text(raw, "file"), self.numbers(raw, "range"), self.text(raw, "crc32c")
         if file not in files:
             self.refuse(f"puts tensor {name!r} into {file!r}, which it does not list")
@@ -157,27 +159,25 @@ class _Decoder:
             self.refuse(f"lists the file {name!r}, which is not a bare name")
         return name
 
-    def get(self, raw: Any, key: str, kind: type) -> Any:
+    def get(self, raw: Json, key: str, kind: type[T]) -> T:
         value = raw.get(key) if isinstance(raw, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool):
             self.refuse(f"has no {key} that is a {kind.__name__}")
         return value
 
-    def table(self, raw: Any, key: str) -> dict[str, Any]:
-        value: dict[str, Any] = self.get(raw, key, dict)
-        return value
+    def table(self, raw: Json, key: str) -> JsonObject:
+        return self.get(raw, key, dict)
 
-    def text(self, raw: Any, key: str) -> str:
-        value: str = self.get(raw, key, str)
-        return value
+    def text(self, raw: Json, key: str) -> str:
+        return self.get(raw, key, str)
 
-    def number(self, raw: Any, key: str) -> int:
-        value: int = self.get(raw, key, int)
+    def number(self, raw: Json, key: str) -> int:
+        value = self.get(raw, key, int)
         if not 0 <= value < 1 << 63:
             self.refuse(f"has {key} out of range")
         return value
 
-    def numbers(self, raw: Any, key: str) -> tuple[int, ...]:
+    def numbers(self, raw: Json, key: str) -> tuple[int, ...]:
         values = self.get(raw, key, list)
         if not all(type(value) is int and 0 <= value < 1 << 63 for value in values):
             self.refuse(f"has {key} that is not a list of whole numbers")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.types import Json
 from mudd_core.dist import Comm
 
 T = TypeVar("T")  # anything that JSON holds
@@ -64,14 +65,14 @@ def on_first(comm: Comm | None, work: Callable[[], T]) -> T:
     return value
 
 
-def _attempt(work: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
+def _attempt(work: Callable[[], T]) -> tuple[dict[str, T | list[Json]], Exception | None]:
     try:
         return {"value": work()}, None
     except Exception as error:
         return {"error": _facts(error)}, error
 
 
-def _facts(error: Exception) -> list[Any]:
+def _facts(error: Exception) -> list[Json]:
     if isinstance(error, FormatError):
         return ["FormatError", error.file, error.offset, error.reason]
     if isinstance(error, OSError) and error.errno is not None:
@@ -82,13 +83,12 @@ def _facts(error: Exception) -> list[Any]:
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 
-def _error(facts: list[Any], rank: int) -> Exception:
-    kind, *values = facts
-    if kind == "FormatError":
-        return FormatError(*values)
-    if kind == "OSError":
-        return OSError(*values)
-    for known in _KINDS:
-        if known.__name__ == kind:
-            return known(*values)
-    return RuntimeError(f"[rank {rank}] {values[0]}")
+def _error(facts: list[Json], rank: int) -> Exception:
+    match facts:
+        case ["FormatError", str(file), int(offset), str(reason)]:
+            return FormatError(file, offset, reason)
+        case ["OSError", *values]:
+            return OSError(*values)
+    kind, text = facts
+    found = next((known for known in _KINDS if known.__name__ == kind), None)
+    return RuntimeError(f"[rank {rank}] {text}") if found is None else found(text)

@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, write_reason
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.deal import Dealt, Held, deal, stored_name
 from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
-from mudd_core.checkpoint.state_part import Array, StatePart, part_shape
+from mudd_core.checkpoint.state_part import StatePart, part_shape
 from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
 from mudd_core.checkpoint.verify import verify_sealed, verify_step
 from mudd_core.dist import Comm
@@ -24,14 +24,15 @@ from mudd_core.dist import Comm
 _NEED_PER_PART = 1024
 _NEED_FIXED = 1 << 20
 
-_Written = list[Any]  # of a file: bytes, CRC, then (begin, end, block CRCs) of each member
+# Of a file: bytes, CRC, then (begin, end, block CRCs) of each member; lists where the ranks are several.
+_Written = tuple[int, int, list[tuple[int, int, list[int]]]]
 
 
 def save(
     checkpoints_dir: Path | str,
     step: int,
     parts: Iterable[StatePart],
-    state: Mapping[str, Any],
+    state: Mapping[str, Json],
     *,
     config_hash: str,
     run_id: str,
@@ -143,7 +144,7 @@ def _write(
     """A file of this rank, synced."""
     tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
     record = _core.write_shard(folder, file, tensors, metadata)
-    return [record.bytes, record.crc, record.slices]
+    return record.bytes, record.crc, record.slices
 
 
 def _with(members: list[Held], arrays: _Arrays) -> list[tuple[Held, Array]]:
@@ -194,7 +195,7 @@ def _already_saved(
     job: _Job,
     own: dict[str, list[Held]],
     arrays: _Arrays,
-    identity: tuple[str, str, Mapping[str, Any]],
+    identity: tuple[str, str, Mapping[str, Json]],
     comm: Comm | None,
 ) -> bool:
     """Whether the step that is there holds this config and state, and these very bytes in these very parts.
@@ -230,7 +231,7 @@ def _already_saved(
     return all(on_all(comm, same))
 
 
-def _untimed(state: Mapping[str, Any]) -> dict[str, Any]:
+def _untimed(state: Mapping[str, Json]) -> JsonObject:
     """A state without its wall time, which a repeated run does not have again."""
     return {
         name: value

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -77,6 +74,15 @@ class StatePart:
         inner = self.array.reshape(-1)[begin - self.begin : end - self.begin]
         shape = part_shape(self.global_shape, end - begin)
         return StatePart(self.name, self.global_shape, begin, inner.reshape(shape), self.shared)
+
+
+# Of a part: name, dtype, shape of the whole tensor, begin and end; JSON gives another rank's as lists.
+Described = tuple[str, str, list[int], int, int]
+
+
+def described(part: StatePart) -> Described:
+    """What the other ranks learn of a part."""
+    return part.name, part.dtype, list(part.global_shape), part.begin, part.end
 
 
 def row_of(shape: tuple[int, ...]) -> int:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.steps import MANIFEST
@@ -26,7 +25,7 @@ SHARDED = (
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
-def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, NDArray[Any]]:
+def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Array]:
     """The weights in a safetensors file, a folder of such files, or a `step-<n>` folder of ours.
 
     A step of ours is verified. Other files carry no checksums and no optimizer state: a warning says so. BF16
@@ -94,12 +93,12 @@ def _files_of(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
+def _tensors_of(path: Path) -> dict[str, Array]:
     try:
         file = _core.SafetensorsFile(str(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    out: dict[str, NDArray[Any]] = {}
+    out: dict[str, Array] = {}
     for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
         held = dtypes.numpy_dtype(dtype)
         if held is None:
@@ -110,5 +109,5 @@ def _tensors_of(path: Path) -> dict[str, NDArray[Any]]:
     return out
 
 
-def _widened(array: NDArray[Any]) -> NDArray[Any]:
+def _widened(array: Array) -> Array:
     return dtypes.as_float32(array) if array.dtype == dtypes.BF16 else array

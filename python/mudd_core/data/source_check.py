@@ -52,7 +52,7 @@ def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
 def _look_at(url: str, argument: str) -> None:
     system, path = file_system(url, argument)
     try:
-        there = bool(system.glob(path)) if "*" in path else system.exists(path)
+        there = bool(system.glob(path, detail=True)) if "*" in path else system.exists(path)
     except Exception as error:
         raise unreachable(url, argument, error) from error
     if not there:

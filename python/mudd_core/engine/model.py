@@ -111,6 +111,7 @@ class Model:
     @alone
     def plan(
         self,
+        /,
         mode: str,
         samples: int,
         length: int,
@@ -188,7 +189,7 @@ class Model:
 
     @alone
     def loss_and_gradients(
-        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
+        self, /, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
     ) -> tuple[float, dict[str, Array]]:
         """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
 

@@ -8,9 +8,8 @@ namespace mudd {
 
 std::span<const KernelRow<ConvertKernels>> convert_rows() {
   static const KernelRow<ConvertKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/kernels/convert/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/kernels/convert/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -19,12 +19,9 @@ struct ConvertKernels {
   void (*narrow_half)(int64_t n, const float* x, f16* y);
 };
 
-#define MUDD_KERNEL(name, level)                     \
-  namespace level {                                  \
-  MUDD_ROW_##level extern const ConvertKernels name; \
-  }
-#include "mudd/kernels/convert/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS ConvertKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/convert/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<ConvertKernels>> convert_rows();
 const ConvertKernels& convert_kernels();  // the best row of the active level, chosen once

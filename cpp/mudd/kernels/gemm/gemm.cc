@@ -11,14 +11,14 @@
 namespace mudd {
 
 std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute) {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
   static const KernelRow<GemmKernels> f32[] = {
-#include "mudd/kernels/gemm/kernels.inc"
+#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   static const KernelRow<GemmKernels> b16[] = {
-#include "mudd/kernels/gemm/kernels_bf16.inc"
+#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
   };
-#undef MUDD_KERNEL
   check(compute == DType::f32 || compute == DType::bf16, "gemm", "compute: expected float32 or bfloat16, got ",
         name_of(compute));
   if (compute == DType::bf16) return b16;

@@ -122,13 +122,12 @@ struct GemmKernels {
 };
 
 // gemm_f32 and gemm_bf16, a row per level: those of compute type f32, and of bf16.
-#define MUDD_KERNEL(name, level)                  \
-  namespace level {                               \
-  MUDD_ROW_##level extern const GemmKernels name; \
-  }
-#include "mudd/kernels/gemm/kernels.inc"
-#include "mudd/kernels/gemm/kernels_bf16.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS GemmKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
+#define MUDD_KERNELS GemmKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute = DType::f32);
 // The best row of the active level, chosen once.

@@ -12,18 +12,16 @@ namespace mudd {
 
 std::span<const KernelRow<PeakKernels>> peak_rows() {
   static const KernelRow<PeakKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/kernels/peak/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }
 
 std::span<const KernelRow<UnitKernels>> unit_rows() {
   static const KernelRow<UnitKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/kernels/peak/kernels_bf16.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

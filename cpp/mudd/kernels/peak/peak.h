@@ -26,18 +26,12 @@ struct UnitKernels {
 constexpr float kPeakFactor = 0.5f;
 constexpr float kPeakPair = 0x1.007ep-1f;  // the word of two bf16 numbers of kPeakFactor
 
-#define MUDD_KERNEL(name, level)                  \
-  namespace level {                               \
-  MUDD_ROW_##level extern const PeakKernels name; \
-  }
-#include "mudd/kernels/peak/kernels.inc"
-#undef MUDD_KERNEL
-#define MUDD_KERNEL(name, level)                  \
-  namespace level {                               \
-  MUDD_ROW_##level extern const UnitKernels name; \
-  }
-#include "mudd/kernels/peak/kernels_bf16.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS PeakKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
+#define MUDD_KERNELS UnitKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<PeakKernels>> peak_rows();
 std::span<const KernelRow<UnitKernels>> unit_rows();

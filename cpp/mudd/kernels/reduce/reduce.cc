@@ -12,9 +12,8 @@ namespace mudd {
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows() {
   static const KernelRow<ReduceKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/kernels/reduce/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/kernels/reduce/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

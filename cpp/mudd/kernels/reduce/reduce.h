@@ -38,12 +38,9 @@ struct ReduceKernels {
   void (*sum)(int64_t n, const float* const* planes, int count, float* out);
 };
 
-#define MUDD_KERNEL(name, level)                    \
-  namespace level {                                 \
-  MUDD_ROW_##level extern const ReduceKernels name; \
-  }
-#include "mudd/kernels/reduce/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS ReduceKernels
+#define MUDD_KERNEL_LIST "mudd/kernels/reduce/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows();
 

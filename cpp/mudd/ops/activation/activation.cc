@@ -7,9 +7,8 @@ namespace mudd {
 
 std::span<const KernelRow<ActivationKernels>> activation_rows() {
   static const KernelRow<ActivationKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/activation/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/activation/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

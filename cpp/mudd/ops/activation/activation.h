@@ -28,12 +28,9 @@ struct ActivationKernels {
                         const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
 };
 
-#define MUDD_KERNEL(name, level)                        \
-  namespace level {                                     \
-  MUDD_ROW_##level extern const ActivationKernels name; \
-  }
-#include "mudd/ops/activation/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS ActivationKernels
+#define MUDD_KERNEL_LIST "mudd/ops/activation/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<ActivationKernels>> activation_rows();
 

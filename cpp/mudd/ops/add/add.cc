@@ -9,9 +9,8 @@ namespace mudd {
 
 std::span<const KernelRow<AddKernels>> add_rows() {
   static const KernelRow<AddKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/add/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/add/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

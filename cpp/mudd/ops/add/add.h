@@ -17,12 +17,9 @@ struct AddKernels {
               int64_t b_stride, float* y, int64_t y_stride);
 };
 
-#define MUDD_KERNEL(name, level)                 \
-  namespace level {                              \
-  MUDD_ROW_##level extern const AddKernels name; \
-  }
-#include "mudd/ops/add/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS AddKernels
+#define MUDD_KERNEL_LIST "mudd/ops/add/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<AddKernels>> add_rows();
 

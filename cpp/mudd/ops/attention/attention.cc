@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mudd/base/arena.h"
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
 #include "mudd/ops/attention/node.h"
@@ -10,16 +11,17 @@
 namespace mudd {
 
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
   static const KernelRow<AttentionKernels> f32[] = {
-#include "mudd/ops/attention/kernels.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   static const KernelRow<AttentionKernels> b16[] = {
-#include "mudd/ops/attention/kernels_bf16.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
   // then the rows of fp32
-#include "mudd/ops/attention/kernels.inc"
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
-#undef MUDD_KERNEL
   if (compute == DType::bf16) return b16;
   return f32;
 }
@@ -117,20 +119,27 @@ void Attention::infer(Inference& io) {
 }
 
 void Attention::book(Inference& io) {
-  const auto bytes = [](int64_t floats) { return round_up(floats * 4, 64); };
+  constexpr int64_t kFloat = sizeof(float);
   slots_ = std::min<int64_t>(num_threads(),
                              std::max<int64_t>(1, q_.batch * q_.heads * ceil_div(q_.time, kernels_->query_tile)));
-  fwd_bytes_ = bytes(kernels_->fwd_scratch(q_.dim));
-  io.scratch_forward(slots_ * fwd_bytes_);
-  bwd_bytes_ = bytes(kernels_->bwd_scratch(q_.dim));
-  delta_bytes_ = bytes(q_.rows() * q_.heads);
-  int64_t used = delta_bytes_ + slots_ * bwd_bytes_;
+  fwd_bytes_ = aligned(kernels_->fwd_scratch(q_.dim) * kFloat);
+  bwd_bytes_ = aligned(kernels_->bwd_scratch(q_.dim) * kFloat);
   for (const int input : {kQuery, kKey, kValue}) {
-    sums_at_[input] = used;
-    if (!io.wants_gradient(input) || io.input(input).dtype != DType::bf16) continue;
-    used += bytes(io.input(input).size());
+    const bool sums = io.wants_gradient(input) && io.input(input).dtype == DType::bf16;
+    sum_floats_[input] = sums ? io.input(input).size() : 0;
   }
-  io.scratch_backward(used);
+  io.scratch_forward(slots_ * fwd_bytes_);
+  io.scratch_backward(backward_scratch(nullptr).bytes);
+}
+
+Attention::BackwardScratch Attention::backward_scratch(std::byte* base) const {
+  Pieces pieces(base);
+  BackwardScratch s;
+  s.delta = pieces.take<float>(q_.rows() * q_.heads);
+  s.workers = pieces.bytes(slots_ * bwd_bytes_);
+  for (const int input : {kQuery, kKey, kValue}) s.sums[input] = pieces.take<float>(sum_floats_[input]);
+  s.bytes = pieces.used();
+  return s;
 }
 
 std::unique_ptr<Node> make_attention(const Attributes& a) { return std::make_unique<Attention>(a); }

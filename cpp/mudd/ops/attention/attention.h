@@ -101,13 +101,12 @@ struct AttentionKernels {
   void (*bwd)(const AttentionSlice& slice, const AttentionGrad& grad, float* scratch);
 };
 
-#define MUDD_KERNEL(name, level)                       \
-  namespace level {                                    \
-  MUDD_ROW_##level extern const AttentionKernels name; \
-  }
-#include "mudd/ops/attention/kernels.inc"
-#include "mudd/ops/attention/kernels_bf16.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS AttentionKernels
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
+#define MUDD_KERNELS AttentionKernels
+#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels_bf16.inc"
+#include "mudd/base/kernel_rows.inc"
 
 // compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which load bf16 as fp32.
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute = DType::f32);

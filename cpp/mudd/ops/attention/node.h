@@ -24,18 +24,27 @@ class Attention : public Node {
  private:
   enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache };
 
+  // What backward works in; from null only the bytes.
+  struct BackwardScratch {
+    float* delta;        // [batch][head][query]
+    std::byte* workers;  // bwd_bytes_ for each
+    float* sums[3];      // of gradients that are stored in bf16, by input
+    int64_t bytes;
+  };
+
   void check_masks(const Inference& io) const;
   void check_caches(Inference& io);
   void book(Inference& io);
   AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
   void extend_cache(const Run& run) const;
-  Tensor gradient_sums(const Run& run, int input) const;
-  void narrow_gradient(const Run& run, int input) const;
+  BackwardScratch backward_scratch(std::byte* base) const;
+  Tensor gradient_sums(const Run& run, int input, const BackwardScratch& scratch) const;
+  void narrow_gradient(const Run& run, int input, const BackwardScratch& scratch) const;
   bool shares_gradient(const Run& run) const;
-  void backward_slices(const Run& run, const float* delta, std::byte* scratch) const;
-  void backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const;
-  void backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries, const float* delta,
-                     float* scratch) const;
+  void backward_slices(const Run& run, const BackwardScratch& scratch) const;
+  void backward_wave(const Run& run, int64_t wave, const BackwardScratch& scratch) const;
+  void backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries,
+                     const BackwardScratch& scratch, float* own) const;
 
   int64_t heads_, kv_heads_;
   double scale_;
@@ -46,10 +55,10 @@ class Attention : public Node {
   std::string purpose_;
   bool drops_ = false;
   HeadShape q_, k_;
-  int64_t cache_rows_ = 0;                                   // Tmax
-  int64_t slots_ = 1;                                        // workers that scratch was booked for
-  int64_t fwd_bytes_ = 0, bwd_bytes_ = 0, delta_bytes_ = 0;  // per worker; of delta, for all
-  int64_t sums_at_[3] = {};  // in the scratch, of gradients that are stored in bf16
+  int64_t cache_rows_ = 0;                 // Tmax
+  int64_t slots_ = 1;                      // workers that scratch was booked for
+  int64_t fwd_bytes_ = 0, bwd_bytes_ = 0;  // per worker
+  int64_t sum_floats_[3] = {};             // of gradients that are stored in bf16
   const AttentionKernels* kernels_ = nullptr;
 };
 

@@ -104,7 +104,7 @@ void Attention::forward(const Run& run) {
 
 void Attention::backward(const Run& run) {
   if (q_.rows() == 0) return;
-  auto* delta = reinterpret_cast<float*>(run.scratch());
+  const BackwardScratch scratch = backward_scratch(run.scratch());
   const Tensor& dout = run.dout(0);
   AttentionGrad grad;
   grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
@@ -115,28 +115,26 @@ void Attention::backward(const Run& run) {
     const AttentionSlice s = slice(run, b, g);
     AttentionGrad own = grad;
     own.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
-    kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), delta + slice_index * s.group * q_.time);
+    kernels_->delta(s, own, t, std::min(t + kRowBlock, q_.time), scratch.delta + slice_index * s.group * q_.time);
   });
   if (shares_gradient(run)) {
-    backward_slices(run, delta, run.scratch() + delta_bytes_);
+    backward_slices(run, scratch);
   } else {
-    for (int64_t wave = 0; wave < ceil_div(q_.time, kChunk); ++wave)
-      backward_wave(run, wave, delta, run.scratch() + delta_bytes_);
+    for (int64_t wave = 0; wave < ceil_div(q_.time, kChunk); ++wave) backward_wave(run, wave, scratch);
   }
-  for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input);
+  for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input, scratch);
 }
 
 // Where the gradient of an input is summed: in place, or in fp32 scratch where it is stored in bf16.
-Tensor Attention::gradient_sums(const Run& run, int input) const {
+Tensor Attention::gradient_sums(const Run& run, int input, const BackwardScratch& scratch) const {
   const Tensor& din = run.din(input);
   if (din.dtype != DType::bf16) return din;
-  auto* sums = reinterpret_cast<float*>(run.scratch() + sums_at_[input]);
-  return {sums, din.rows, din.cols, din.cols, DType::f32};
+  return {scratch.sums[input], din.rows, din.cols, din.cols, DType::f32};
 }
 
-void Attention::narrow_gradient(const Run& run, int input) const {
+void Attention::narrow_gradient(const Run& run, int input, const BackwardScratch& scratch) const {
   if (!run.wants(input) || run.din(input).dtype != DType::bf16) return;
-  const Tensor &din = run.din(input), sums = gradient_sums(run, input);
+  const Tensor &din = run.din(input), sums = gradient_sums(run, input, scratch);
   const bool add = run.accumulate(input);
   parallel_rows(din.rows, din.cols, [&](int64_t begin, int64_t end) {
     const NarrowRows to(din, begin, end, add);
@@ -155,27 +153,29 @@ bool Attention::shares_gradient(const Run& run) const {
 
 // All pairs of a slice in order by one worker: where two gradients are one, pairs of a wave would write the same
 // rows.
-void Attention::backward_slices(const Run& run, const float* delta, std::byte* scratch) const {
+void Attention::backward_slices(const Run& run, const BackwardScratch& scratch) const {
   const int64_t chunks = ceil_div(q_.time, kChunk);
-  tasks_with_scratch(q_.batch * k_.heads, slots_, scratch, bwd_bytes_, [&](int64_t slice_index, float* own) {
-    for (int64_t wave = 0; wave < chunks; ++wave)
-      for (int64_t keys = 0; keys < (causal_ ? chunks - wave : chunks); ++keys)
-        backward_pair(run, slice_index, keys, (keys + wave) % chunks, delta, own);
-  });
+  tasks_with_scratch(q_.batch * k_.heads, slots_, scratch.workers, bwd_bytes_,
+                     [&](int64_t slice_index, float* own) {
+                       for (int64_t wave = 0; wave < chunks; ++wave)
+                         for (int64_t keys = 0; keys < (causal_ ? chunks - wave : chunks); ++keys)
+                           backward_pair(run, slice_index, keys, (keys + wave) % chunks, scratch, own);
+                     });
 }
 
-void Attention::backward_wave(const Run& run, int64_t wave, const float* delta, std::byte* scratch) const {
+void Attention::backward_wave(const Run& run, int64_t wave, const BackwardScratch& scratch) const {
   const int64_t chunks = ceil_div(q_.time, kChunk), pairs = causal_ ? chunks - wave : chunks;
-  tasks_with_scratch(q_.batch * k_.heads * pairs, slots_, scratch, bwd_bytes_, [&](int64_t task, float* own) {
-    const int64_t keys = task % pairs;
-    backward_pair(run, task / pairs, keys, (keys + wave) % chunks, delta, own);
-  });
+  tasks_with_scratch(q_.batch * k_.heads * pairs, slots_, scratch.workers, bwd_bytes_,
+                     [&](int64_t task, float* own) {
+                       const int64_t keys = task % pairs;
+                       backward_pair(run, task / pairs, keys, (keys + wave) % chunks, scratch, own);
+                     });
 }
 
 // Chunk `keys` of the keys and chunk `queries` of the queries of a slice. The pair of a chunk with itself comes
 // first and sets what is not added to.
 void Attention::backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries,
-                              const float* delta, float* scratch) const {
+                              const BackwardScratch& scratch, float* own) const {
   const Tensor& dout = run.dout(0);
   const int64_t b = slice_index / k_.heads, g = slice_index % k_.heads;
   const bool first = keys == queries;
@@ -185,29 +185,29 @@ void Attention::backward_pair(const Run& run, int64_t slice_index, int64_t keys,
   grad.query_begin = queries * kChunk, grad.query_end = std::min(grad.query_begin + kChunk, q_.time);
   grad.do_row = q_.row_stride(dout), grad.do_head = q_.head_stride(dout);
   grad.dout = dout.cells() + (b * q_.time * grad.do_row + g * s.group * grad.do_head);
-  grad.delta = delta + slice_index * s.group * q_.time;
+  grad.delta = scratch.delta + slice_index * s.group * q_.time;
   const auto sets = [&](int input, const Tensor& sums) {
     return first && (sums.data != run.din(input).data || !run.accumulate(input));
   };
   if (run.wants(kQuery)) {
-    const Tensor dq = gradient_sums(run, kQuery);
+    const Tensor dq = gradient_sums(run, kQuery, scratch);
     grad.dq_row = q_.row_stride(dq), grad.dq_head = q_.head_stride(dq);
     grad.dq = dq.f32() + b * q_.time * grad.dq_row + g * s.group * grad.dq_head;
     grad.set_dq = sets(kQuery, dq);
   }
   if (run.wants(kKey)) {
-    const Tensor dk = gradient_sums(run, kKey);
+    const Tensor dk = gradient_sums(run, kKey, scratch);
     grad.dk_row = k_.row_stride(dk);
     grad.dk = dk.f32() + b * k_.time * grad.dk_row + g * k_.head_stride(dk);
     grad.set_dk = sets(kKey, dk);
   }
   if (run.wants(kValue)) {
-    const Tensor dv = gradient_sums(run, kValue);
+    const Tensor dv = gradient_sums(run, kValue, scratch);
     grad.dv_row = k_.row_stride(dv);
     grad.dv = dv.f32() + b * k_.time * grad.dv_row + g * k_.head_stride(dv);
     grad.set_dv = sets(kValue, dv);
   }
-  kernels_->bwd(s, grad, scratch);
+  kernels_->bwd(s, grad, own);
 }
 
 }  // namespace mudd

@@ -11,9 +11,8 @@ namespace mudd {
 
 std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows() {
   static const KernelRow<CrossEntropyKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/cross_entropy/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/cross_entropy/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -44,12 +44,9 @@ struct CrossEntropyKernels {
               float weight, RowSoftmax* stats);
 };
 
-#define MUDD_KERNEL(name, level)                          \
-  namespace level {                                       \
-  MUDD_ROW_##level extern const CrossEntropyKernels name; \
-  }
-#include "mudd/ops/cross_entropy/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS CrossEntropyKernels
+#define MUDD_KERNEL_LIST "mudd/ops/cross_entropy/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows();
 

@@ -11,9 +11,8 @@ namespace mudd {
 
 std::span<const KernelRow<DepthMixKernels>> depth_mix_rows() {
   static const KernelRow<DepthMixKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/depth_mix/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/depth_mix/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }
@@ -81,19 +80,36 @@ void DepthMix::infer(Inference& io) {
   generator_.infer(io, rows_, width_, streams_ * sources_);
   for (int c = 0; c < streams_; ++c) io.output(io.input(kMixStates));
   slots_ = std::min<int64_t>(num_threads(), std::max<int64_t>(1, (rows_ + kTile - 1) / kTile));
-  forward_tile_ = generator_.forward_tile_bytes(kTile);
-  io.scratch_forward(generator_.forward_bytes() + slots_ * forward_tile_);
-  // Backward: [dA of all rows][generator][sums over rows: bias, gains][a tile per worker].
-  const int64_t count = streams_ * sources_;
-  dweights_bytes_ = aligned(rows_ * count * kFloat);
-  generator_bytes_ = generator_.backward_bytes(io);
-  partial_bytes_ = wants_bias_ ? aligned(RowSums(io.shards(), rows_, count).bytes()) : 0;
-  for (int c = 0; c < normed_; ++c)
-    if (wants_gain_[c]) partial_bytes_ += aligned(RowSums(io.shards(), rows_, width_).bytes());
-  backward_tile_ = std::max(aligned(streams_ * width_ * kFloat), generator_.backward_tile_bytes(kRowBlock));
-  io.scratch_backward(dweights_bytes_ + generator_bytes_ + partial_bytes_ + slots_ * backward_tile_);
+  forward_tile_ = generator_.tile_bytes(kTile);
+  backward_tile_ = std::max(aligned(streams_ * width_ * kFloat), generator_.tile_bytes(kRowBlock));
+  io.scratch_forward(forward_scratch(nullptr).bytes);
+  io.scratch_backward(backward_scratch(nullptr, io.shards()).bytes);
   kernels_ = &choose(depth_mix_rows());
   sums_ = &choose(linear_rows());
+}
+
+DepthMix::Scratch DepthMix::forward_scratch(std::byte* base) const {
+  Pieces pieces(base);
+  Scratch s;
+  s.generator = generator_.forward_scratch(pieces);
+  s.tiles = pieces.bytes(slots_ * forward_tile_);
+  s.bytes = pieces.used();
+  return s;
+}
+
+DepthMix::Scratch DepthMix::backward_scratch(std::byte* base, const Shards& shards) const {
+  const int64_t count = streams_ * sources_;
+  const auto partials = [&](int64_t width) { return RowSums(shards, rows_, width).bytes() / kFloat; };
+  Pieces pieces(base);
+  Scratch s;
+  s.dweights = pieces.take<float>(rows_ * count);
+  s.generator = generator_.backward_scratch(shards, pieces);
+  if (wants_bias_) s.bias_partials = pieces.take<float>(partials(count));
+  for (int c = 0; c < normed_; ++c)
+    if (wants_gain_[c]) s.gain_partials[c] = pieces.take<float>(partials(width_));
+  s.tiles = pieces.bytes(slots_ * backward_tile_);
+  s.bytes = pieces.used();
+  return s;
 }
 
 std::unique_ptr<Node> make_depth_mix(const Attributes& a) { return std::make_unique<DepthMix>(a); }

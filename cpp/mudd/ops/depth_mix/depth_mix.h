@@ -74,12 +74,9 @@ struct DepthMixKernels {
                     const float* scale, float* dhidden, float* hidden, float* dscaled);
 };
 
-#define MUDD_KERNEL(name, level)                      \
-  namespace level {                                   \
-  MUDD_ROW_##level extern const DepthMixKernels name; \
-  }
-#include "mudd/ops/depth_mix/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS DepthMixKernels
+#define MUDD_KERNEL_LIST "mudd/ops/depth_mix/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<DepthMixKernels>> depth_mix_rows();
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "mudd/base/arena.h"
 #include "mudd/base/check.h"
 #include "mudd/graph/right_operand.h"
 #include "mudd/graph/sink_gradient.h"
@@ -13,13 +12,6 @@ namespace mudd {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-
-// Takes the next piece of scratch.
-std::byte* take(std::byte*& at, int64_t bytes) {
-  std::byte* piece = at;
-  at += aligned(bytes);
-  return piece;
-}
 
 // c[m, n] = a[m, k] b, a and c contiguous.
 GemmBlock product(DType compute, const float* a, int64_t k, const void* b, float* c, int64_t n, int64_t m) {
@@ -74,61 +66,64 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   norm_ = &choose(rms_norm_rows());
 }
 
-int64_t MixGenerator::forward_bytes() const {
-  return present() ? (packs_w1_ ? aligned(packed_bytes(width_, hidden_, compute_)) : 0) +
-                         (packs_w2_ ? aligned(packed_bytes(hidden_, count_, compute_)) : 0)
-                   : 0;
+MixGenerator::Scratch MixGenerator::forward_scratch(Pieces& pieces) const {
+  Scratch s;
+  if (!present()) return s;
+  if (packs_w1_) s.w1 = pieces.bytes(packed_bytes(width_, hidden_, compute_));
+  if (packs_w2_) s.w2 = pieces.bytes(packed_bytes(hidden_, count_, compute_));
+  return s;
 }
 
-int64_t MixGenerator::forward_tile_bytes(int64_t rows) const {
-  return present() ? aligned(rows * width_ * kFloat) + aligned(rows * hidden_ * kFloat) : 0;
+MixGenerator::Scratch MixGenerator::backward_scratch(const Shards& shards, Pieces& pieces) const {
+  Scratch s;
+  if (!present()) return s;
+  if (packs_w1_) s.w1 = pieces.bytes(packed_bytes(hidden_, width_, compute_));
+  if (packs_w2_) s.w2 = pieces.bytes(packed_bytes(count_, hidden_, compute_));
+  s.hidden = pieces.bytes(rows_ * hidden_ * size_of(compute_));
+  s.dscaled = pieces.bytes(rows_ * hidden_ * size_of(compute_));
+  if (has_gain_) s.u = pieces.bytes(rows_ * width_ * size_of(compute_));
+  if (wants_gain_) s.gain_partials = pieces.take<float>(RowSums(shards, rows_, width_).bytes() / kFloat);
+  s.product = pieces.take<float>(product_bytes_ / kFloat);
+  return s;
 }
 
-int64_t MixGenerator::backward_bytes(const Inference& io) const {
-  if (!present()) return 0;
-  return (packs_w1_ ? aligned(packed_bytes(hidden_, width_, compute_)) : 0) +
-         (packs_w2_ ? aligned(packed_bytes(count_, hidden_, compute_)) : 0) +
-         2 * aligned(rows_ * hidden_ * size_of(compute_)) +
-         (has_gain_ ? aligned(rows_ * width_ * size_of(compute_)) : 0) +
-         (wants_gain_ ? aligned(RowSums(io.shards(), rows_, width_).bytes()) : 0) + aligned(product_bytes_);
+MixGenerator::Tile MixGenerator::tile_of(float* base, int64_t rows) const {
+  Pieces pieces(reinterpret_cast<std::byte*>(base));
+  Tile tile;
+  tile.wide = pieces.take<float>(rows * width_);
+  tile.hidden = pieces.take<float>(rows * hidden_);
+  tile.bytes = pieces.used();
+  return tile;
 }
 
-int64_t MixGenerator::backward_tile_bytes(int64_t rows) const { return forward_tile_bytes(rows); }
+int64_t MixGenerator::tile_bytes(int64_t rows) const { return present() ? tile_of(nullptr, rows).bytes : 0; }
 
-void MixGenerator::pack(const Run& run, Pack how, std::byte*& scratch) {
-  const auto right = [&](int input, bool packs) {
-    const Tensor& w = run.in(input);
-    const bool plain = how == Pack::plain;
-    const int64_t bytes = packed_bytes(plain ? w.rows : w.cols, plain ? w.cols : w.rows, compute_);
-    return RightOperand("depth_mix", run, input, how, packs ? take(scratch, bytes) : nullptr);
-  };
-  const RightOperand w1 = right(kMixW1, packs_w1_), w2 = right(kMixW2, packs_w2_);
+void MixGenerator::pack(const Run& run, Pack how, const Scratch& scratch) {
+  const RightOperand w1("depth_mix", run, kMixW1, how, scratch.w1);
+  const RightOperand w2("depth_mix", run, kMixW2, how, scratch.w2);
   const std::array unpacked{w1.pack, w2.pack};
   pack_weights(unpacked, compute_);
   w1_ = w1.panels(), w2_ = w2.panels();
 }
 
-void MixGenerator::start_forward(const Run& run, std::byte* scratch) {
-  if (!present()) return;
-  pack(run, Pack::plain, scratch);
+void MixGenerator::start_forward(const Run& run, const Scratch& scratch) {
+  if (present()) pack(run, Pack::plain, scratch);
 }
 
-void MixGenerator::start_backward(const Run& run, std::byte* scratch) {
+void MixGenerator::start_backward(const Run& run, const Scratch& scratch) {
   if (!present()) return;
   pack(run, Pack::transposed, scratch);
-  hidden_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
-  dscaled_rows_ = operand(take(scratch, rows_ * hidden_ * size_of(compute_)), hidden_);
-  u_rows_ = has_gain_ ? operand(take(scratch, rows_ * width_ * size_of(compute_)), width_) : Tensor{};
-  gain_partials_ = nullptr;
-  if (wants_gain_)
-    gain_partials_ = reinterpret_cast<float*>(take(scratch, RowSums(run.shards(), rows_, width_).bytes()));
-  product_ = reinterpret_cast<float*>(scratch);
+  hidden_rows_ = operand(scratch.hidden, hidden_);
+  dscaled_rows_ = operand(scratch.dscaled, hidden_);
+  u_rows_ = has_gain_ ? operand(scratch.u, width_) : Tensor{};
+  gain_partials_ = scratch.gain_partials;
+  product_ = scratch.product;
 }
 
 void MixGenerator::forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const {
   const int64_t rows = end - begin;
   const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
-  float *u = tile, *hidden = tile + aligned(rows * width_ * kFloat) / kFloat;
+  const auto [u, hidden, bytes] = tile_of(tile, rows);
   const WideRows xs(x, begin, end);
   norm_->fwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, eps_, u, width_,
              run.saved_as<float>(kInverse) + begin);
@@ -149,7 +144,7 @@ void MixGenerator::backward(const Run& run, const Tensor& x, const float* dweigh
   const float* inverse = run.saved_as<float>(kInverse);
   const WideRows xs(x, begin, end);
   const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
-  float *du = tile, *dhidden = tile + aligned(rows * width_ * kFloat) / kFloat;
+  const auto [du, dhidden, bytes] = tile_of(tile, rows);
   const GemmKernels& gemm = gemm_kernels(compute_);
   gemm.multiply(product(compute_, dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
   // dw1 = u^T dpre. Without a gain u is x times the row's inverse rms, and that factor goes to dpre instead.

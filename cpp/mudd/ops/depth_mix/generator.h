@@ -2,6 +2,7 @@
 // Works on tiles of rows inside the node's tasks, so that a tile never leaves the cache between its steps.
 #pragma once
 
+#include "mudd/base/arena.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/ops/depth_mix/depth_mix.h"
@@ -30,16 +31,20 @@ class MixGenerator {
   void infer(Inference& io, int64_t rows, int64_t width, int64_t count);
   bool present() const { return hidden_ > 0; }
 
-  // Bytes of scratch: for the whole call (packed weights that no store keeps, rows between the steps of backward)
-  // and for a tile of `rows` rows.
-  int64_t forward_bytes() const;
-  int64_t forward_tile_bytes(int64_t rows) const;
-  int64_t backward_bytes(const Inference& io) const;
-  int64_t backward_tile_bytes(int64_t rows) const;
+  // Scratch of the whole call: packed weights that no store keeps, and rows between the steps of backward.
+  struct Scratch {
+    std::byte *w1 = nullptr, *w2 = nullptr;
+    std::byte *hidden = nullptr, *dscaled = nullptr, *u = nullptr;
+    float *gain_partials = nullptr, *product = nullptr;
+  };
+  Scratch forward_scratch(Pieces& pieces) const;
+  Scratch backward_scratch(const Shards& shards, Pieces& pieces) const;
+  // Bytes of the scratch of a tile of `rows` rows.
+  int64_t tile_bytes(int64_t rows) const;
 
-  // Once per call, before tiles; scratch holds forward_bytes / backward_bytes.
-  void start_forward(const Run& run, std::byte* scratch);
-  void start_backward(const Run& run, std::byte* scratch);
+  // Once per call, before tiles.
+  void start_forward(const Run& run, const Scratch& scratch);
+  void start_backward(const Run& run, const Scratch& scratch);
 
   // Weights of rows [begin, end) into saved memory; x: the newest state.
   void forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const;
@@ -54,7 +59,13 @@ class MixGenerator {
   static constexpr int kWeights = 1, kPre = 2, kInverse = 3;  // saved values; 0 is the node's own
 
  private:
-  void pack(const Run& run, Pack how, std::byte*& scratch);
+  // Rows of width D and of the hidden width; from null only the bytes.
+  struct Tile {
+    float *wide, *hidden;
+    int64_t bytes;
+  };
+  Tile tile_of(float* base, int64_t rows) const;
+  void pack(const Run& run, Pack how, const Scratch& scratch);
   // Rows of the operands of products that backward keeps.
   Tensor operand(std::byte* data, int64_t cols) const { return {data, rows_, cols, cols, compute_}; }
 

@@ -31,6 +31,16 @@ class DepthMix : public Node {
   void backward(const Run& run) override;
 
  private:
+  // What a pass works in; from null only the bytes.
+  struct Scratch {
+    float *dweights = nullptr, *bias_partials = nullptr, *gain_partials[kMaxStreams] = {};
+    MixGenerator::Scratch generator;
+    std::byte* tiles = nullptr;  // one for each worker
+    int64_t bytes = 0;
+  };
+  Scratch forward_scratch(std::byte* base) const;
+  Scratch backward_scratch(std::byte* base, const Shards& shards) const;
+
   static constexpr int64_t kFloat = sizeof(float);
   // Rows of a forward task: whole register tiles of the products (6, 12), in L2.
   static constexpr int64_t kTile = 48;
@@ -59,8 +69,8 @@ class DepthMix : public Node {
   int64_t rows_ = 0, width_ = 0;
   int streams_ = 0, sources_ = 0, normed_ = 0;
   bool newest_given_ = false, wants_gain_[kMaxStreams] = {}, wants_bias_ = false;
-  int64_t slots_ = 1;  // workers that scratch was booked for
-  int64_t forward_tile_ = 0, backward_tile_ = 0, dweights_bytes_ = 0, generator_bytes_ = 0, partial_bytes_ = 0;
+  int64_t slots_ = 1;                             // workers that scratch was booked for
+  int64_t forward_tile_ = 0, backward_tile_ = 0;  // bytes
   const DepthMixKernels* kernels_ = nullptr;
   const LinearKernels* sums_ = nullptr;
 };

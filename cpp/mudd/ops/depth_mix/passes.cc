@@ -1,7 +1,6 @@
 // Forward and backward of depth_mix, block of rows by block of rows.
 #include <algorithm>
 
-#include "mudd/base/arena.h"
 #include "mudd/base/row_tasks.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/kernels/convert/convert.h"
@@ -43,14 +42,15 @@ void DepthMix::forward(const Run& run) {
   DepthMixOutputs out;
   for (int c = 0; c < streams_; ++c) out.streams[c] = run.out(c).f32(), out.strides[c] = run.out(c).stride;
   const bool fp32 = all_fp32(run, false);
-  generator_.start_forward(run, run.scratch());
-  std::byte* tiles = run.scratch() + generator_.forward_bytes();
-  tasks_with_scratch((rows_ + kTile - 1) / kTile, slots_, tiles, forward_tile_, [&](int64_t task, float* tile) {
-    const int64_t begin = task * kTile, end = std::min(begin + kTile, rows_);
-    if (generator_.present()) generator_.forward(run, x, begin, end, tile);
-    if (fp32) kernels_->fwd(begin, end, mix, out);
-    else forward_pieces(run, begin, end);
-  });
+  const Scratch scratch = forward_scratch(run.scratch());
+  generator_.start_forward(run, scratch.generator);
+  tasks_with_scratch((rows_ + kTile - 1) / kTile, slots_, scratch.tiles, forward_tile_,
+                     [&](int64_t task, float* tile) {
+                       const int64_t begin = task * kTile, end = std::min(begin + kTile, rows_);
+                       if (generator_.present()) generator_.forward(run, x, begin, end, tile);
+                       if (fp32) kernels_->fwd(begin, end, mix, out);
+                       else forward_pieces(run, begin, end);
+                     });
 }
 
 // Whether all rows of one pass lie in fp32, as the kernels want them.
@@ -173,47 +173,38 @@ void DepthMix::backward_pieces(const Run& run, int64_t begin, int64_t end, const
 void DepthMix::backward(const Run& run) {
   StateTable table;
   const DepthMixRows mix = rows_of(run, table);
-  auto* dweights = run.scratch_as<float>();
+  const Scratch scratch = backward_scratch(run.scratch(), run.shards());
+  float* dweights = scratch.dweights;
   const DepthMixGradients whole = gradients_of(run, table, dweights);
-  std::byte* at = run.scratch() + dweights_bytes_;
-  generator_.start_backward(run, at);
-  at += generator_bytes_;
+  generator_.start_backward(run, scratch.generator);
   const int64_t count = streams_ * sources_;
   const RowSums bias_sums(run.shards(), rows_, count), gain_sums(run.shards(), rows_, width_);
-  float *bias_partials = nullptr, *gain_partials[kMaxStreams] = {};
-  std::byte* partials = at;
-  if (wants_bias_) bias_partials = reinterpret_cast<float*>(partials), partials += aligned(bias_sums.bytes());
-  for (int c = 0; c < normed_; ++c)
-    if (wants_gain_[c])
-      gain_partials[c] = reinterpret_cast<float*>(partials), partials += aligned(gain_sums.bytes());
   const Tensor& x = run.in(newest());
   const Tensor dx = run.wants(newest()) ? run.din(newest()) : Tensor{};
   // The mixing has written there before, unless newest comes apart and nothing is added directly.
   const bool adds = direct_ || adds_to_newest(run);
   const bool fp32 = all_fp32(run, true);
-  tasks_with_scratch(bias_sums.blocks(), slots_, at + partial_bytes_, backward_tile_,
-                     [&](int64_t task, float* tile) {
-                       int64_t begin = 0, end = 0;
-                       bias_sums.range(task, &begin, &end);
-                       DepthMixGradients grads = whole;
-                       for (int c = 0; c < normed_; ++c)
-                         if (gain_partials[c]) grads.gains[c] = gain_sums.partial(gain_partials[c], task);
-                       // Rounded once, after the mixing and the generator have added to it.
-                       const NarrowRows dnewest(dx, begin, end, dx && run.accumulate(newest()));
-                       const Tensor dwide{dnewest.base(), dx.rows, dx.cols, dnewest.stride()};
-                       if (fp32) kernels_->bwd(begin, end, mix, grads, tile);
-                       else backward_pieces(run, begin, end, grads, dwide, tile);
-                       if (bias_partials)
-                         sums_->bwd(begin, end, count, Activation::none, nullptr, false, dweights, count, nullptr,
-                                    bias_sums.partial(bias_partials, task));
-                       if (generator_.present())
-                         generator_.backward(run, x, dweights, begin, end, task, dwide, adds, tile);
-                       else if (newest_given_ && dx && !adds)
-                         for (int64_t r = begin; r < end; ++r) std::fill_n(dnewest.row(r), width_, 0.0f);
-                     });
-  if (wants_bias_) bias_sums.finish(bias_partials, run.sink(kMixBias));
+  tasks_with_scratch(bias_sums.blocks(), slots_, scratch.tiles, backward_tile_, [&](int64_t task, float* tile) {
+    int64_t begin = 0, end = 0;
+    bias_sums.range(task, &begin, &end);
+    DepthMixGradients grads = whole;
+    for (int c = 0; c < normed_; ++c)
+      if (wants_gain_[c]) grads.gains[c] = gain_sums.partial(scratch.gain_partials[c], task);
+    // Rounded once, after the mixing and the generator have added to it.
+    const NarrowRows dnewest(dx, begin, end, dx && run.accumulate(newest()));
+    const Tensor dwide{dnewest.base(), dx.rows, dx.cols, dnewest.stride()};
+    if (fp32) kernels_->bwd(begin, end, mix, grads, tile);
+    else backward_pieces(run, begin, end, grads, dwide, tile);
+    if (wants_bias_)
+      sums_->bwd(begin, end, count, Activation::none, nullptr, false, dweights, count, nullptr,
+                 bias_sums.partial(scratch.bias_partials, task));
+    if (generator_.present()) generator_.backward(run, x, dweights, begin, end, task, dwide, adds, tile);
+    else if (newest_given_ && dx && !adds)
+      for (int64_t r = begin; r < end; ++r) std::fill_n(dnewest.row(r), width_, 0.0f);
+  });
+  if (wants_bias_) bias_sums.finish(scratch.bias_partials, run.sink(kMixBias));
   for (int c = 0; c < normed_; ++c)
-    if (wants_gain_[c]) gain_sums.finish(gain_partials[c], run.sink(kMixGain + c));
+    if (wants_gain_[c]) gain_sums.finish(scratch.gain_partials[c], run.sink(kMixGain + c));
   if (generator_.present()) generator_.finish_backward(run, x, dweights);
 }
 

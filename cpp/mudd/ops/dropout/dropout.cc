@@ -9,9 +9,8 @@ namespace mudd {
 
 std::span<const KernelRow<DropoutKernels>> dropout_rows() {
   static const KernelRow<DropoutKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/dropout/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/dropout/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

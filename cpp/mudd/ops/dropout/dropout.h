@@ -30,12 +30,9 @@ struct DropoutKernels {
   void (*apply)(const Dropout& draws, const DropoutRows& rows);
 };
 
-#define MUDD_KERNEL(name, level)                     \
-  namespace level {                                  \
-  MUDD_ROW_##level extern const DropoutKernels name; \
-  }
-#include "mudd/ops/dropout/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS DropoutKernels
+#define MUDD_KERNEL_LIST "mudd/ops/dropout/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<DropoutKernels>> dropout_rows();
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "mudd/base/arena.h"
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
@@ -16,9 +17,8 @@ namespace mudd {
 
 std::span<const KernelRow<EmbeddingKernels>> embedding_rows() {
   static const KernelRow<EmbeddingKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/embedding/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/embedding/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }
@@ -29,21 +29,19 @@ enum Input { kIds, kTable, kResidual };
 constexpr int64_t kRowsPerTask = 64;
 constexpr int64_t kIdTasks = 256;  // the vocabulary is cut into about as many blocks
 
-// Scratch of both passes: ids without gaps; backward adds the sorted rows, the starts and the cuts.
+// Scratch of backward: the cuts of the shards, ids without gaps, the sorted rows and their starts.
 struct Scratch {
   int64_t* cuts;
   int32_t *ids, *order, *begin;
+  int64_t bytes;
 
-  Scratch(std::byte* p, int64_t rows, int64_t vocabulary, int shards) {
-    cuts = reinterpret_cast<int64_t*>(p);
-    ids = reinterpret_cast<int32_t*>(cuts + shards + 1);
-    order = ids + rows;
-    begin = order + rows;
-    end = reinterpret_cast<std::byte*>(begin + vocabulary + 1);
-  }
-  std::byte* end;
-  static int64_t bytes(int64_t rows, int64_t vocabulary, int shards) {
-    return Scratch(nullptr, rows, vocabulary, shards).end - static_cast<std::byte*>(nullptr);
+  Scratch(std::byte* base, int64_t rows, int64_t vocabulary, int shards) {
+    Pieces pieces(base);
+    cuts = pieces.take<int64_t>(shards + 1);
+    ids = pieces.take<int32_t>(rows);
+    order = pieces.take<int32_t>(rows);
+    begin = pieces.take<int32_t>(vocabulary + 1);
+    bytes = pieces.used();
   }
 };
 
@@ -115,7 +113,7 @@ class Embedding : public Node {
     io.scratch_forward(y.rows() * static_cast<int64_t>(sizeof(int32_t)));
     gradient_rows_ = std::min(table.rows(), positions_ ? positions_per_sample_ : y.rows());
     if (io.wants_gradient(kTable))
-      io.scratch_backward(Scratch::bytes(y.rows(), table.rows(), io.shards().count()));
+      io.scratch_backward(Scratch(nullptr, y.rows(), table.rows(), io.shards().count()).bytes);
     kernels_ = &choose(embedding_rows());
   }
 

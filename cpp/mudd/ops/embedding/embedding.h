@@ -47,12 +47,9 @@ struct EmbeddingKernels {
   void (*bwd)(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column);
 };
 
-#define MUDD_KERNEL(name, level)                       \
-  namespace level {                                    \
-  MUDD_ROW_##level extern const EmbeddingKernels name; \
-  }
-#include "mudd/ops/embedding/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS EmbeddingKernels
+#define MUDD_KERNEL_LIST "mudd/ops/embedding/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<EmbeddingKernels>> embedding_rows();
 

@@ -7,9 +7,8 @@ namespace mudd {
 
 std::span<const KernelRow<GluKernels>> glu_rows() {
   static const KernelRow<GluKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/glu/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/glu/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -31,12 +31,9 @@ struct GluKernels {
               GluGradient dup);
 };
 
-#define MUDD_KERNEL(name, level)                 \
-  namespace level {                              \
-  MUDD_ROW_##level extern const GluKernels name; \
-  }
-#include "mudd/ops/glu/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS GluKernels
+#define MUDD_KERNEL_LIST "mudd/ops/glu/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<GluKernels>> glu_rows();
 

@@ -9,9 +9,8 @@ namespace mudd {
 
 std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows() {
   static const KernelRow<GroupedGemmKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/grouped_gemm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/grouped_gemm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

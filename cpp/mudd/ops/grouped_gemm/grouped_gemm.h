@@ -44,12 +44,9 @@ struct GroupedGemmKernels {
   void (*combine)(int64_t width, const float* base, const float* const* rows, int64_t count, float* out);
 };
 
-#define MUDD_KERNEL(name, level)                         \
-  namespace level {                                      \
-  MUDD_ROW_##level extern const GroupedGemmKernels name; \
-  }
-#include "mudd/ops/grouped_gemm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS GroupedGemmKernels
+#define MUDD_KERNEL_LIST "mudd/ops/grouped_gemm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows();
 

@@ -12,9 +12,8 @@ namespace mudd {
 
 std::span<const KernelRow<LayerNormKernels>> layer_norm_rows() {
   static const KernelRow<LayerNormKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/layer_norm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/layer_norm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

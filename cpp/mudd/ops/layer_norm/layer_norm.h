@@ -31,12 +31,9 @@ struct LayerNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain, float* dbias);
 };
 
-#define MUDD_KERNEL(name, level)                       \
-  namespace level {                                    \
-  MUDD_ROW_##level extern const LayerNormKernels name; \
-  }
-#include "mudd/ops/layer_norm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS LayerNormKernels
+#define MUDD_KERNEL_LIST "mudd/ops/layer_norm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<LayerNormKernels>> layer_norm_rows();
 

@@ -16,9 +16,8 @@ namespace mudd {
 
 std::span<const KernelRow<LinearKernels>> linear_rows() {
   static const KernelRow<LinearKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/linear/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/linear/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -27,12 +27,9 @@ struct LinearKernels {
   void (*remake)(int64_t n, Activation activation, const float* pre, float* y, float* slope);
 };
 
-#define MUDD_KERNEL(name, level)                    \
-  namespace level {                                 \
-  MUDD_ROW_##level extern const LinearKernels name; \
-  }
-#include "mudd/ops/linear/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS LinearKernels
+#define MUDD_KERNEL_LIST "mudd/ops/linear/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<LinearKernels>> linear_rows();
 

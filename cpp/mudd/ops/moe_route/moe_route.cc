@@ -9,9 +9,8 @@ namespace mudd {
 
 std::span<const KernelRow<MoeRouteKernels>> moe_route_rows() {
   static const KernelRow<MoeRouteKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/moe_route/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/moe_route/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -61,12 +61,9 @@ struct MoeRouteKernels {
   void (*balance)(int64_t experts, const float* p, const float* G, float z_slope, float* dz);
 };
 
-#define MUDD_KERNEL(name, level)                      \
-  namespace level {                                   \
-  MUDD_ROW_##level extern const MoeRouteKernels name; \
-  }
-#include "mudd/ops/moe_route/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS MoeRouteKernels
+#define MUDD_KERNEL_LIST "mudd/ops/moe_route/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<MoeRouteKernels>> moe_route_rows();
 

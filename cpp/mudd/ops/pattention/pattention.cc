@@ -11,9 +11,8 @@ namespace mudd {
 
 std::span<const KernelRow<PattentionKernels>> pattention_rows() {
   static const KernelRow<PattentionKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/pattention/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/pattention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

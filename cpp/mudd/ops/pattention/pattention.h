@@ -51,12 +51,9 @@ struct PattentionKernels {
   void (*sum_rows)(int64_t rows, int64_t width, const float* x, int64_t stride, const float* factors, float* sum);
 };
 
-#define MUDD_KERNEL(name, level)                        \
-  namespace level {                                     \
-  MUDD_ROW_##level extern const PattentionKernels name; \
-  }
-#include "mudd/ops/pattention/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS PattentionKernels
+#define MUDD_KERNEL_LIST "mudd/ops/pattention/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<PattentionKernels>> pattention_rows();
 

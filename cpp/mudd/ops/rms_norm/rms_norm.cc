@@ -12,9 +12,8 @@ namespace mudd {
 
 std::span<const KernelRow<RmsNormKernels>> rms_norm_rows() {
   static const KernelRow<RmsNormKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/rms_norm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/rms_norm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -27,12 +27,9 @@ struct RmsNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain);
 };
 
-#define MUDD_KERNEL(name, level)                     \
-  namespace level {                                  \
-  MUDD_ROW_##level extern const RmsNormKernels name; \
-  }
-#include "mudd/ops/rms_norm/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS RmsNormKernels
+#define MUDD_KERNEL_LIST "mudd/ops/rms_norm/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<RmsNormKernels>> rms_norm_rows();
 

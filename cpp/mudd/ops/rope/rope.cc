@@ -17,9 +17,8 @@ namespace mudd {
 
 std::span<const KernelRow<RopeKernels>> rope_rows() {
   static const KernelRow<RopeKernels> rows[] = {
-#define MUDD_KERNEL(name, level) {#name, #level, &level::name},
-#include "mudd/ops/rope/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNEL_LIST "mudd/ops/rope/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
   };
   return rows;
 }

@@ -36,12 +36,9 @@ struct RopeKernels {
   void (*rotate)(const RopeBlock& block);
 };
 
-#define MUDD_KERNEL(name, level)                  \
-  namespace level {                               \
-  MUDD_ROW_##level extern const RopeKernels name; \
-  }
-#include "mudd/ops/rope/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS RopeKernels
+#define MUDD_KERNEL_LIST "mudd/ops/rope/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<RopeKernels>> rope_rows();
 

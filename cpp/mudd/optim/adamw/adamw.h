@@ -24,12 +24,9 @@
 
 namespace mudd {
 
-#define MUDD_KERNEL(name, level)                    \
-  namespace level {                                 \
-  MUDD_ROW_##level extern const UpdateKernels name; \
-  }
-#include "mudd/optim/adamw/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS UpdateKernels
+#define MUDD_KERNEL_LIST "mudd/optim/adamw/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> adamw_rows();
 std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings);

@@ -18,12 +18,9 @@
 
 namespace mudd {
 
-#define MUDD_KERNEL(name, level)                    \
-  namespace level {                                 \
-  MUDD_ROW_##level extern const UpdateKernels name; \
-  }
-#include "mudd/optim/lion/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS UpdateKernels
+#define MUDD_KERNEL_LIST "mudd/optim/lion/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> lion_rows();
 std::unique_ptr<Elementwise> lion_optimizer(const OptimizerSettings& settings);

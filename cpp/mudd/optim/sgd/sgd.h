@@ -16,12 +16,9 @@
 
 namespace mudd {
 
-#define MUDD_KERNEL(name, level)                    \
-  namespace level {                                 \
-  MUDD_ROW_##level extern const UpdateKernels name; \
-  }
-#include "mudd/optim/sgd/kernels.inc"
-#undef MUDD_KERNEL
+#define MUDD_KERNELS UpdateKernels
+#define MUDD_KERNEL_LIST "mudd/optim/sgd/kernels.inc"
+#include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> sgd_rows();
 std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings);
