@@ -66,5 +66,10 @@ def _order_fault(path: Path) -> str:
 
 
 FORMAT = Format(
-    "arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records, folder_endings=(".arrow",)
+    "arrow",
+    (".arrow",),
+    lambda head: head.startswith((_MAGIC, _STREAM)),
+    records,
+    folder_endings=(".arrow",),
+    by_number=ByNumber(_places, _reader, in_groups=True, fault=_order_fault),
 )
