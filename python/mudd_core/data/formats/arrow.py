@@ -10,7 +10,7 @@ from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import GroupReader, checked, damage_found, in_groups, records_of
-from mudd_core.data.formats.format import Columns, Format, Reader, Record
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 
 if TYPE_CHECKING:
     import pyarrow
