@@ -37,8 +37,7 @@ def parameters(spec: OpSpec, inputs: list[OpInput], array: str) -> str:
     some = " | None" if any(one.optional for one in spec.repeated) and "None" not in array else ""
     made.append(f"*{repeated_name(spec.repeated)}: {array}{some}" if spec.repeated else "*")
     for option in spec.options:
-        default = "" if option.required else f" = {option.default!r}"
-        made.append(f"{option.name}: {type(option.default).__name__}{default}")
+        made.append(f"{option.name}: {type(option.default).__name__} = {option.default!r}")
     return ", ".join(made if spec.options or spec.repeated else made[:-1])
 
 

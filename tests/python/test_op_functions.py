@@ -28,8 +28,7 @@ def test_signatures_name_all_inputs_and_options(op: str) -> None:
     assert list(parameters)[: len(spec.inputs)] == [one.name for one in spec.inputs]
     assert list(options) == [option.name for option in spec.options]
     for option in spec.options:
-        kept = inspect.Parameter.empty if option.required else option.default
-        assert options[option.name].default == kept
+        assert options[option.name].default == option.default
         assert f"{option.name}: {option.help}" in getattr(ops, op).__doc__
     back = list(inspect.signature(getattr(ops, f"{op}_backward")).parameters)
     assert back[0] == f"d{spec.outputs[0].name}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mudd_core import _core
@@ -14,9 +13,8 @@ IDS = [f"{op}-{option.name}" for op, option in OPTIONS]
 
 def refused(op: str, options: dict[str, bool | int | float | str], error: type[Exception], text: str) -> None:
     """A call with these options and no inputs fails before the inputs are looked at."""
-    required = {o.name: 1 for o in SPECS[op].options if o.required}
     with pytest.raises(error) as caught:
-        _core.Call(op, required | options, [], [])
+        _core.Call(op, options, [], [])
     assert type(caught.value) is error
     assert text in str(caught.value)
 
@@ -51,16 +49,8 @@ def test_an_unknown_option_lists_the_known_ones(op: str) -> None:
     refused(op, {"epsilon": 1}, ValueError, f"[{op}] option 'epsilon' is unknown; known: {known}")
 
 
-def test_a_required_option_is_asked_for() -> None:
-    for op, option in OPTIONS:
-        if option.required:
-            with pytest.raises(TypeError, match=rf"\[{op}\] {option.name}: expected a value, got none"):
-                _core.Call(op, {}, [np.ones((1, 1, 2), np.float32)] * 3, [False] * 3)
-
-
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
 def test_a_default_is_allowed_and_explained(op: str, option: _core.OpOption) -> None:
     assert len(option.help.split()) >= 2
     assert not option.choices or option.default in option.choices
-    if not option.required:
-        refused(op, {option.name: option.default, "zzz": 1}, ValueError, "'zzz' is unknown")
+    refused(op, {option.name: option.default, "zzz": 1}, ValueError, "'zzz' is unknown")

@@ -188,7 +188,9 @@ def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -
                 np.abs(i).astype(w) if isinstance(i, np.ndarray) and i.dtype.kind in "fiu" else i
                 for i, w in zip(inputs, wanted, strict=True)
             ]
-    options = {o.name: data.draw(NUMBERS) for o in spec.options if o.required or data.draw(st.booleans())}
+    options = {
+        o.name: data.draw(NUMBERS) for o in spec.options if o.name == "n_head" or data.draw(st.booleans())
+    }
     for long in ("max_positions", "sinusoids"):
         if isinstance(options.get(long), int) and 4096 < options[long] <= 2**24:
             options[long] = 4096  # a table of gigabytes is a value too, but a slow one

@@ -48,9 +48,6 @@ Attributes checked(const OpSpec& spec, const Attributes& given) {
     check(option != nullptr, spec.name, "option '", name, "' is unknown; known: ", name_list(spec));
     option->check_value(spec.name, value);
   }
-  for (const OpOption& option : spec.options)
-    if (option.required && !attributes.values.contains(option.name))
-      throw TypeMistake("[" + std::string(spec.name) + "] " + option.name + ": expected a value, got none");
   return attributes;
 }
 
@@ -106,12 +103,6 @@ OpOption number(std::string name, double fallback, Bounds bounds, std::string he
 
 OpOption integer(std::string name, int64_t fallback, Bounds bounds, std::string help) {
   return {.name = std::move(name), .fallback = fallback, .help = std::move(help), .bounds = bounds};
-}
-
-OpOption required_integer(std::string name, Bounds bounds, std::string help) {
-  OpOption made = integer(std::move(name), 0, bounds, std::move(help));
-  made.required = true;
-  return made;
 }
 
 OpOption flag(std::string name, bool fallback, std::string help) {

@@ -87,7 +87,6 @@ struct OpOption {
   std::string help;
   Bounds bounds{};                     // of numbers
   std::vector<std::string> choices{};  // of words; empty: any
-  bool required = false;
 
   // The allowed values in words: "a number in [0, 1)".
   std::string expected() const;
@@ -99,7 +98,6 @@ struct OpOption {
 namespace option {
 OpOption number(std::string name, double fallback, Bounds bounds, std::string help);
 OpOption integer(std::string name, int64_t fallback, Bounds bounds, std::string help);
-OpOption required_integer(std::string name, Bounds bounds, std::string help);
 OpOption flag(std::string name, bool fallback, std::string help);
 // `fallback` is one of the choices; without choices any word.
 OpOption word(std::string name, std::string fallback, std::vector<std::string> choices, std::string help);

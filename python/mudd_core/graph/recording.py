@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
 
 from mudd_core import _core
 from mudd_core.base.types import Array
@@ -35,10 +35,22 @@ class Value:
 Like: TypeAlias = "Value | Tensor | Array"
 
 
+class Declaration(TypedDict, total=False):
+    """What a parameter is besides its name and shape (contracts 10 and 11)."""
+
+    role: str
+    fan_in: int
+    fan_out: int
+    init: str
+    init_scale: float
+
+
 class Scope(Protocol):
     """What nn.py needs of the place a model function runs in."""
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value | Tensor:
+    def parameter(
+        self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]
+    ) -> Value | Tensor:
         """The parameter of this name as a value that ops take."""
 
     def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
@@ -69,11 +81,10 @@ class Recorder:
         """A value that is filled before every run (external: attached memory, such as a KV cache)."""
         return Value(self, self.graph.input(name, list(shape), dtype, external))
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value:
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Value:
         """The parameter of this name, declared on first sight."""
-        if name in self.stored:
-            declaration |= {"stored": self.stored[name], "trainable": False}
-        self.store.declare(name, list(shape), **declaration)
+        kept = {"stored": self.stored[name], "trainable": False} if name in self.stored else {}
+        self.store.declare(name, list(shape), **declaration, **kept)
         return Value(self, self.graph.parameter(self.store, name))
 
     def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
@@ -113,7 +124,7 @@ class Immediate:
         self.store = store
         self.leaves: dict[str, Tensor] = {}
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Tensor:
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Tensor:
         """The parameter of this name; one leaf however often it is used."""
         if name not in self.leaves:
             about = self.store.describe(name)

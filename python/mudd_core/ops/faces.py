@@ -70,9 +70,8 @@ def _parameters(op: Op, inputs: Sequence[OpInput]) -> list[Parameter]:
     if op.repeated:
         made.append(Parameter(repeated_name(op.repeated), Parameter.VAR_POSITIONAL))
     for option in op.options:
-        default = Parameter.empty if option.required else option.default
         kind = type(option.default)
-        made.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        made.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=kind))
     return made
 
 

@@ -136,7 +136,7 @@ const OpSpec& attention_op() {
                  {"k_cache", OpInput::kOptional | OpInput::kState},
                  {"v_cache", OpInput::kOptional | OpInput::kState}},
       .outputs = {{"o"}},
-      .options = {option::required_integer("n_head", at_least(1), "heads of q"),
+      .options = {option::integer("n_head", 0, at_least(0), "heads of q; 0: the third of its four axes"),
                   option::integer("n_kv_head", 0, at_least(0), "heads of k and v; 0: n_head"),
                   option::number("scale", 0, at_least(0), "factor of the scores; 0: 1 / sqrt(hd)"),
                   option::flag("causal", true, "no query sees a key after itself"),

@@ -151,7 +151,7 @@ const OpSpec& rope_op() {
       .name = "rope",
       .inputs = {{"x"}, {"positions", OpInput::kOptional | OpInput::kIndex}},
       .outputs = {{"y"}},
-      .options = {option::required_integer("n_head", at_least(1), "heads of x"),
+      .options = {option::integer("n_head", 0, at_least(0), "heads of x; 0: the third of its four axes"),
                   option::number("base", 10000, above(0), "wavelength of the slowest pair"),
                   option::number("fraction", 1, from_to(0, 1), "part of each head that is rotated"),
                   option::integer("max_positions", 0, from_to(0, kMostPositions), "largest position + 1; 0: T")},
