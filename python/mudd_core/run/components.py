@@ -21,7 +21,7 @@ from mudd_core.run.identity import seal_fact
 from mudd_core.run.peak import TRIES, Peak
 from mudd_core.run.protocols import validated_slots
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import DATA_FACT, Engine
+from mudd_core.run.records import DATA_FACT, LoopEngine
 from mudd_core.run.rows import (
     data_end_note,
     ended_by_data,
@@ -50,7 +50,7 @@ class Components:
 
     model: Any
     tokenizer: Any
-    engine: Engine
+    engine: LoopEngine
     facts: dict[str, Any]
     validated_slots: int
     bytes_per_target: float

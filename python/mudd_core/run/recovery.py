@@ -9,7 +9,7 @@ from mudd_core.config import TrainConfig
 from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.run.log import RunLog
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import Engine, StepReport
+from mudd_core.run.records import LoopEngine, StepReport
 from mudd_core.run.saved_state import reading_state
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.state import RunState
@@ -22,7 +22,7 @@ class Recovery:
     def __init__(
         self,
         train: TrainConfig,
-        engine: Engine,
+        engine: LoopEngine,
         store: RunStore | SharedStore | None,
         state: RunState,
         log: RunLog,

@@ -7,7 +7,7 @@ from mudd_core.run import data_place
 from mudd_core.run.components import Components, add_text
 from mudd_core.run.log import RunLog
 from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import DATA_FACT, Engine
+from mudd_core.run.records import DATA_FACT, LoopEngine
 from mudd_core.run.shared_store import SharedStore
 from mudd_core.run.state import RunState
 from mudd_core.run.store import RunStore
@@ -47,7 +47,7 @@ class Session:
         log.use(self._facts())
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> LoopEngine:
         """The engine that makes the updates."""
         return self.components.engine
 
