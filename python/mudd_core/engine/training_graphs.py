@@ -11,7 +11,7 @@ from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine.batch_part import BatchPart, cut_batch
 from mudd_core.engine.optimizer_groups import ParameterGroup, core_groups
-from mudd_core.engine.planned import Planned
+from mudd_core.engine.planned import ExecutorOptions, Planned
 from mudd_core.engine.trainable import choose_trained
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class TrainingGraphs:
         train, store = self._config.train, self._model.store
         choose_trained(self._model, train.trainable)  # a later engine of the model may have chosen others
         shared = self.comm.world > 1 and not check_finite
-        between_nodes = shared and self.comm.nodes > 1  # then whole tables of gradients are exchanged
+        # Nodes exchange the gradients of whole tables.
+        between_nodes: ExecutorOptions = {"gradient_rows": False} if shared and self.comm.nodes > 1 else {}
         store.share_packs(shared)
         planned = self._model.plan(
             "train",
@@ -63,7 +64,7 @@ class TrainingGraphs:
             recompute=train.recompute,
             check_finite=check_finite or train.debug_nonfinite,
             gradients=_core.NodeGradients(self.comm.core) if shared else None,
-            gradient_rows=not between_nodes,
+            **between_nodes,
         )
         store.share_packs(False)
         return planned
