@@ -51,20 +51,22 @@ class TrainingGraphs:
         train, store = self._config.train, self._model.store
         choose_trained(self._model, train.trainable)  # a later engine of the model may have chosen others
         shared = self.comm.world > 1 and not check_finite
-        # Nodes exchange the gradients of whole tables.
-        between_nodes: ExecutorOptions = {"gradient_rows": False} if shared and self.comm.nodes > 1 else {}
         store.share_packs(shared)
+        options = ExecutorOptions(
+            runs_per_step=self.runs,
+            recompute=train.recompute,
+            check_finite=check_finite or train.debug_nonfinite,
+            gradients=_core.NodeGradients(self.comm.core) if shared else None,
+        )
+        if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
+            options["gradient_rows"] = False
         planned = self._model.plan(
             "train",
             self.samples,
             train.seq_len,
             shards=self._shards,
             optional=optional,
-            runs_per_step=self.runs,
-            recompute=train.recompute,
-            check_finite=check_finite or train.debug_nonfinite,
-            gradients=_core.NodeGradients(self.comm.core) if shared else None,
-            **between_nodes,
+            **options,
         )
         store.share_packs(False)
         return planned
