@@ -9,7 +9,7 @@ import pytest
 
 from fake_engine import FakeEngine
 from mudd_core.engine.engine import Engine
-from mudd_core.run.records import LoopEngine
+from mudd_core.run.records.engine import LoopEngine
 
 
 def listed_calls() -> Iterator[str]:
