@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+<<<<<<< HEAD
 from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
+=======
+from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+>>>>>>> main
 
 from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.graph.tape import Tensor
+from mudd_core.graph.tape import NumpyFunction, Options, Tensor
 
 
 class Value:
@@ -35,14 +39,25 @@ class Value:
 Like: TypeAlias = "Value | Tensor | Array"
 
 
+<<<<<<< HEAD
 class Declaration(TypedDict, total=False):
     """What a parameter is besides its name and shape (contracts 10 and 11)."""
+=======
+class Declaration(TypedDict):
+    """What a model function says of a parameter beside its name and shape (contracts 11)."""
+>>>>>>> main
 
     role: str
     fan_in: int
     fan_out: int
     init: str
+<<<<<<< HEAD
     init_scale: float
+=======
+    init_scale: NotRequired[float]
+    trainable: NotRequired[bool]
+    stored: NotRequired[str]
+>>>>>>> main
 
 
 class Scope(Protocol):
@@ -62,7 +77,7 @@ class Recorder:
 
     def __init__(
         self,
-        store: Any,
+        store: _core.ParamStore,
         *,
         training: bool,
         samples: int,
@@ -83,8 +98,14 @@ class Recorder:
 
     def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Value:
         """The parameter of this name, declared on first sight."""
+<<<<<<< HEAD
         kept = {"stored": self.stored[name], "trainable": False} if name in self.stored else {}
         self.store.declare(name, list(shape), **declaration, **kept)
+=======
+        if name in self.stored:
+            declaration["stored"], declaration["trainable"] = self.stored[name], False
+        self.store.declare(name, list(shape), **declaration)
+>>>>>>> main
         return Value(self, self.graph.parameter(self.store, name))
 
     def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
@@ -93,14 +114,14 @@ class Recorder:
             made = value() if callable(value) else value
             self.sown[name] = recorded(made)
 
-    def apply(self, op: str, inputs: Sequence[Value | None], options: dict[str, Any]) -> Any:
+    def apply(self, op: str, inputs: Sequence[Value | None], options: Options) -> Value | tuple[Value, ...]:
         """Records one node; returns its output or a tuple of them."""
         numbers = self.graph.apply(op, options, self._numbers(op, inputs), prefix())
         return self._values(numbers)
 
     def custom(
-        self, forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Value]
-    ) -> Any:
+        self, forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Value]
+    ) -> Value | tuple[Value, ...]:
         """Records a pair of NumPy functions."""
         return self._values(self.graph.custom(forward, backward, self._numbers("custom", inputs), prefix()))
 
@@ -112,7 +133,7 @@ class Recorder:
                 )
         return [-1 if value is None else value.number for value in inputs]
 
-    def _values(self, numbers: list[int]) -> Any:
+    def _values(self, numbers: list[int]) -> Value | tuple[Value, ...]:
         values = tuple(Value(self, number) for number in numbers)
         return values[0] if len(values) == 1 else values
 
@@ -120,7 +141,7 @@ class Recorder:
 class Immediate:
     """Parameters of a store as leaves of the tape."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: _core.ParamStore) -> None:
         self.store = store
         self.leaves: dict[str, Tensor] = {}
 
