@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-<<<<<<< HEAD
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
-=======
 from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
->>>>>>> main
 
 from mudd_core import _core
 from mudd_core.base.types import Array
@@ -39,25 +35,16 @@ class Value:
 Like: TypeAlias = "Value | Tensor | Array"
 
 
-<<<<<<< HEAD
-class Declaration(TypedDict, total=False):
-    """What a parameter is besides its name and shape (contracts 10 and 11)."""
-=======
 class Declaration(TypedDict):
     """What a model function says of a parameter beside its name and shape (contracts 11)."""
->>>>>>> main
 
     role: str
     fan_in: int
     fan_out: int
     init: str
-<<<<<<< HEAD
-    init_scale: float
-=======
     init_scale: NotRequired[float]
     trainable: NotRequired[bool]
     stored: NotRequired[str]
->>>>>>> main
 
 
 class Scope(Protocol):
@@ -98,14 +85,9 @@ class Recorder:
 
     def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Value:
         """The parameter of this name, declared on first sight."""
-<<<<<<< HEAD
-        kept = {"stored": self.stored[name], "trainable": False} if name in self.stored else {}
-        self.store.declare(name, list(shape), **declaration, **kept)
-=======
         if name in self.stored:
             declaration["stored"], declaration["trainable"] = self.stored[name], False
         self.store.declare(name, list(shape), **declaration)
->>>>>>> main
         return Value(self, self.graph.parameter(self.store, name))
 
     def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
