@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
@@ -27,8 +27,12 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.data.access import Access
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.recipe import printable, recipe_note
-from mudd_core.run.start_tokenizer import TRAINED, SourceTokenizer, require_same_ids
+from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
+from mudd_core.run.store.resumed_config import TRAINED
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 def main(words: Sequence[str]) -> int:
@@ -217,7 +221,7 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
     """
     from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, set_weight
     from mudd_core.engine.model import Model
-    from mudd_core.run.stored_types import header_types
+    from mudd_core.run.build.stored_types import header_types
 
     if not config.train.trainable:
         return model
@@ -236,9 +240,9 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
     return result
 
 
-def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
+def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)
     store = RunStore(workdir)
