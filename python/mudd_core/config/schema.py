@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
-from mudd_core.config.families import ModelConfig, TransformerPPConfig
-from mudd_core.config.fields import opt
+from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
+from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.optim import OptimConfig
@@ -141,3 +141,11 @@ class Config:
     def schedule_steps(self) -> int:
         """Updates of warm-up and decay together."""
         return self.optim.schedule_steps or self.train.steps
+
+
+def fields_of_all() -> list[FieldInfo]:
+    """The fields of the configs of all families, each path once."""
+    found: dict[str, FieldInfo] = {}
+    for family in FAMILIES.values():
+        found |= {info.path: info for info in walk(Config(model=family()))}
+    return list(found.values())
