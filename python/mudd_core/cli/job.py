@@ -143,9 +143,11 @@ def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple
     for host in hosts:
         try:
             asked_of[host] = subprocess.Popen(
-                [*agent, host, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [*agent, host, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         except OSError as error:
             raise UserError(f"[launch] --hosts: {agent[0]}: {error.strerror}") from error
     return tuple(host for host, process in asked_of.items() if _succeeded(process))
