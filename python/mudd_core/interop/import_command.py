@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
@@ -27,8 +27,13 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.data.access import Access
 from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.interop.settings import Settings, with_fields
 from mudd_core.run.recipe import printable, recipe_note
 from mudd_core.run.start_tokenizer import TRAINED, SourceTokenizer, require_same_ids
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+    from mudd_core.interop.system import Original
 
 
 def main(words: Sequence[str]) -> int:
@@ -87,10 +92,8 @@ def _parser() -> ToolArguments:
         "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
     )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
-    p.add_argument(
-        "--system", choices=SYSTEMS, default="hf", metavar="NAME",
-        help=f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face",
-    )  # fmt: skip
+    whose = f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face"
+    p.add_argument("--system", choices=SYSTEMS, default="hf", metavar="NAME", help=whose)
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
     )
@@ -156,11 +159,8 @@ def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> N
     require_same_ids(str(source), theirs, own, name)
 
 
-def _config(system: str, model: object, workdir: Path, words: list[str]) -> Config:
+def _config(system: str, model: Original, workdir: Path, words: list[str]) -> Config:
     """The config of a run that goes on from these weights; data.tokenizer is empty unless the words set it."""
-    from mudd_core.interop.system import Original
-
-    assert isinstance(model, Original)
     config = Config(
         name=workdir.name or "imported",
         model=model.config,
@@ -184,7 +184,7 @@ _TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
 _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
 
 
-def _named(settings: Mapping[str, Any], names: Sequence[str], otherwise: str) -> str:
+def _named(settings: Settings, names: Sequence[str], otherwise: str) -> str:
     found = (settings.get(name) for name in names)
     return next((printable(name) for name in found if isinstance(name, str) and name), otherwise)
 
@@ -197,20 +197,19 @@ _MU_OPTIM = {
 }  # fmt: skip
 
 
-def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
+def _optim(system: str, settings: Settings) -> OptimConfig:
     """The optimizer of the original's program where our defaults differ from it."""
     if system == "mu_transformer":
         found = {ours: settings[name] for name, ours in _MU_OPTIM.items() if name in settings}
         mode = "independent" if settings.get("use_iwd") else "coupled"
-        return OptimConfig(
-            **{"rule": "mup", "weight_decay": 0.0, **found, "decay": "all", "decay_mode": mode}
-        )
+        defaults = OptimConfig(rule="mup", weight_decay=0.0)
+        return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
 
 
-def _stored(config: Config, model: Any, source: Path) -> Any:
+def _stored(config: Config, model: Model, source: Path) -> Model:
     """The model with its frozen matrices in the types of train.frozen_dtype.
 
     stored: in the 16-bit type of all the matrices in the files, where the converted values fit into it as they are.
@@ -236,7 +235,7 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
     return result
 
 
-def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
+def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
     from mudd_core.run.store import RunStore
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, TypeVar
+
+from mudd_core.base.types import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings: TypeAlias = Mapping[str, Json]
+C = TypeVar("C", bound="DataclassInstance")
 
 LARGEST = 2**31 - 1  # what sizes of the core can hold
 MOST_LAYERS = 10_000  # as model.n_layer of most families
@@ -16,7 +25,7 @@ class Reader:
     """The settings of one program; a setting that is absent or null has its default. ValueError names the setting."""
 
     system: str
-    config: Mapping[str, Any]
+    config: Settings
 
     def whole(self, name: str, default: int | None = None, *, low: int = 1, high: int = LARGEST) -> int:
         """A whole number; without a default the setting must be there."""
@@ -30,10 +39,10 @@ class Reader:
     def number(self, name: str, default: float) -> float:
         """A finite number; a string of one counts, since YAML reads 1e-5 as a string."""
         value = self._given(name, default)
-        try:
-            found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            found = math.nan
+        found = math.nan
+        if isinstance(value, str | SupportsFloat) and not isinstance(value, bool):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                found = float(value)
         if not math.isfinite(found):
             raise self.refusal(name, "a finite number", value)
         return found
@@ -61,18 +70,23 @@ class Reader:
             if given != size:
                 raise ValueError(f"[{self.system}] {name}: the weights have {size}, the settings say {given}")
 
-    def refusal(self, name: str, expected: str, value: object) -> ValueError:
+    def refusal(self, name: str, expected: str, value: Json) -> ValueError:
         """What is wrong with a setting, its value cut to a length that one reads."""
         huge = isinstance(value, int) and value.bit_length() > 256
         text = "a number of more than 256 bits" if huge else repr(value)
         text = text if len(text) <= 80 else f"{text[:77]}..."
         return ValueError(f"[{self.system}] {name}: expected {expected}, got {text}")
 
-    def _given(self, name: str, default: Any) -> Any:
+    def _given(self, name: str, default: Json) -> Json:
         value = self.config.get(name)
         if value is None and default is None:
             raise ValueError(f"[{self.system}] {name} is missing")
         return default if value is None else value
+
+
+def with_fields(config: C, fields: Mapping[str, Json]) -> C:
+    """A copy of a config with these fields; check_config or model_faults looks at their types."""
+    return replace(config, **fields)
 
 
 def sizes(system: str, shapes: Mapping[str, tuple[int, ...]], name: str, axes: int) -> tuple[int, ...]:

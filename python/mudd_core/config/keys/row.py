@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from mudd_core.base.types import Json
 from mudd_core.config.fields import Scalar
 
 Fate = Literal["mapped", "noted", "refused", "pending"]
-Value = Scalar | None | list[object] | dict[str, object]
+Value = Json
 Values = Mapping[str, Value]
 Convert = Callable[[Values], Mapping[str, Scalar]]
 Note = Callable[[Values], str]
