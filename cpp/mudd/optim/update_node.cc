@@ -1,6 +1,7 @@
 #include "mudd/optim/update_node.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "mudd/base/check.h"
 #include "mudd/base/row_tasks.h"
@@ -8,77 +9,100 @@
 namespace mudd {
 namespace {
 
-enum Input { kWeights, kGradient, kMoment };
-constexpr const char* kNames[] = {"w", "gradient", "moment"};
+enum Input { kWeights, kGradient, kFirst, kSecond };
 
-class UpdateNode : public Node {
+class UpdateNode final : public Node {
  public:
-  UpdateNode(const char* op, std::span<const KernelRow<UpdateKernels>> rows, const UpdateFactors& factors,
-             const UpdateSlopes& slopes)
-      : op_(op), rows_(rows), factors_(factors), slopes_(slopes) {}
+  explicit UpdateNode(UpdateNodeParts parts) : is_(std::move(parts)) {}
 
-  const char* op() const override { return op_; }
-  bool backward_reads_input(int) const override { return false; }
+  const char* op() const override { return is_.op; }
+  bool backward_reads_input(int) const override { return is_.backward_reads_inputs; }
 
   void infer(Inference& io) override {
     const TensorSpec& w = io.input(kWeights);
-    for (int i = 0; i < 3; ++i) {
-      check(io.has_input(i), op_, kNames[i], ": missing");
-      check(io.input(i).dtype == DType::f32 && io.input(i).shape == w.shape, op_, kNames[i],
+    for (int i = 0; i < inputs(); ++i) {
+      check(io.has_input(i), is_.op, name_of(i), ": missing");
+      check(io.input(i).dtype == DType::f32 && io.input(i).shape == w.shape, is_.op, name_of(i),
             ": expected float32 of the shape of w, ", w.text(), ", got ", io.input(i).text());
     }
-    io.output(w);
-    io.output(w);
-    kernels_ = &choose(rows_);
+    for (int i = 0; i < 1 + is_.moments; ++i) io.output(w);
+    kernels_ = &choose(is_.rows);
   }
 
   void forward(const Run& run) override {
-    const Tensor &w = run.in(kWeights), &g = run.in(kGradient), &m = run.in(kMoment);
-    const Tensor &new_w = run.out(0), &new_m = run.out(1);
+    const Tensor &w = run.in(kWeights), &gradient = run.in(kGradient);
     parallel_rows(w.rows, w.cols, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        float *to_w = new_w.f32() + r * new_w.stride, *to_m = new_m.f32() + r * new_m.stride;
-        std::copy_n(w.f32() + r * w.stride, w.cols, to_w);
-        std::copy_n(m.f32() + r * m.stride, m.cols, to_m);
-        const float* grads[1] = {g.f32() + r * g.stride};
-        kernels_->update(w.cols, to_w, to_m, nullptr, grads, 1, factors_);
+        float* to[1 + kMaxMoments] = {};  // w, then the moments: copied, then updated in place
+        for (int i = 0; i < 1 + is_.moments; ++i) {
+          const Tensor &from = run.in(i == 0 ? kWeights : kGradient + i), &out = run.out(i);
+          to[i] = out.f32() + r * out.stride;
+          std::copy_n(from.f32() + r * from.stride, w.cols, to[i]);
+        }
+        const float* grads[1] = {gradient.f32() + r * gradient.stride};
+        kernels_->update(w.cols, to[0], to[1], to[2], grads, 1, is_.factors);
       }
     });
   }
 
   void backward(const Run& run) override {
-    const float from_w[] = {slopes_.w, slopes_.gradient, slopes_.moment};
-    const float from_m[] = {0, slopes_.gradient_from_moment, slopes_.moment_from_moment};
-    for (int i = 0; i < 3; ++i)
-      if (run.wants(i)) put(run.dout(0), from_w[i], run.dout(1), from_m[i], run.din(i), run.accumulate(i));
-  }
-
- private:
-  // An absent gradient of an output is zero.
-  static void put(const Tensor& dw, float a, const Tensor& dm, float b, const Tensor& to, bool accumulate) {
-    parallel_rows(to.rows, to.cols, [&](int64_t begin, int64_t end) {
+    int wanted = 0;
+    while (wanted < inputs() && !run.wants(wanted)) ++wanted;
+    if (wanted == inputs()) return;
+    const Tensor& any = run.din(wanted);
+    parallel_rows(any.rows, any.cols, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        for (int64_t c = 0; c < to.cols; ++c) {
-          float& at = to.f32()[r * to.stride + c];
-          if (!accumulate) at = 0;
-          if (dw) at += a * dw.f32()[r * dw.stride + c];
-          if (dm) at += b * dm.f32()[r * dm.stride + c];
-        }
+        for (int64_t c = 0; c < any.cols; ++c) put(run, is_.backward(element(run, r, c)), r, c);
     });
   }
 
-  const char* op_;
-  std::span<const KernelRow<UpdateKernels>> rows_;
-  UpdateFactors factors_;
-  UpdateSlopes slopes_;
+ private:
+  int inputs() const { return 2 + is_.moments; }
+  const char* name_of(int input) const {
+    constexpr const char* kOne[] = {"w", "gradient", "moment"};
+    constexpr const char* kTwo[] = {"w", "gradient", "first", "second"};
+    return is_.moments == 1 ? kOne[input] : kTwo[input];
+  }
+
+  static float at(const Tensor& t, int64_t r, int64_t c) { return t ? t.f32()[r * t.stride + c] : 0; }
+
+  UpdateElement element(const Run& run, int64_t r, int64_t c) const {
+    const bool two = is_.moments > 1;
+    UpdateElement e{
+        .dw = at(run.dout(0), r, c), .dfirst = at(run.dout(1), r, c), .dsecond = two ? at(run.dout(2), r, c) : 0};
+    if (is_.backward_reads_inputs) {
+      e.gradient = at(run.in(kGradient), r, c);
+      e.first = at(run.in(kFirst), r, c);
+      if (two) e.second = at(run.in(kSecond), r, c);
+    }
+    return e;
+  }
+
+  void put(const Run& run, const UpdateGradients& gradients, int64_t r, int64_t c) const {
+    for (int i = 0; i < inputs(); ++i) {
+      if (!run.wants(i)) continue;
+      float& to = run.din(i).f32()[r * run.din(i).stride + c];
+      to = run.accumulate(i) ? to + gradients[i][0] : gradients[i][0];
+      to += gradients[i][1];
+    }
+  }
+
+  UpdateNodeParts is_;
   const UpdateKernels* kernels_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Node> make_update_node(const char* op, std::span<const KernelRow<UpdateKernels>> rows,
-                                       const UpdateFactors& factors, const UpdateSlopes& slopes) {
-  return std::make_unique<UpdateNode>(op, rows, factors, slopes);
+std::function<UpdateGradients(const UpdateElement&)> linear_backward(const UpdateSlopes& slopes) {
+  return [slopes](const UpdateElement& e) {
+    UpdateGradients gradients = {};
+    for (size_t i = 0; i < slopes.size(); ++i) gradients[i] = {slopes[i][0] * e.dw, slopes[i][1] * e.dfirst};
+    return gradients;
+  };
+}
+
+std::unique_ptr<Node> make_update_node(UpdateNodeParts parts) {
+  return std::make_unique<UpdateNode>(std::move(parts));
 }
 
 }  // namespace mudd

@@ -1,6 +1,8 @@
-// An optimizer with one moment as a node: one update on arrays, for notebooks and tests.
+// An elementwise optimizer as a node: one update on arrays, for notebooks and tests.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
 
 #include "mudd/base/kernel_table.h"
@@ -9,15 +11,30 @@
 
 namespace mudd {
 
-// What backward multiplies the gradients of the new weights (dy) and of the new moment (dm) with.
-struct UpdateSlopes {
-  float w = 1;                                   // dw = w dy
-  float gradient = 0, gradient_from_moment = 0;  // dgradient = gradient dy + gradient_from_moment dm
-  float moment = 0, moment_from_moment = 0;      // dmoment, the same
+// One element in backward: the inputs beside w, and the gradients of the outputs (0 where one is absent).
+struct UpdateElement {
+  float gradient = 0, first = 0, second = 0;
+  float dw = 0, dfirst = 0, dsecond = 0;
 };
 
-// Inputs w, gradient, moment (fp32, one shape); outputs new w, new moment.
-std::unique_ptr<Node> make_update_node(const char* op, std::span<const KernelRow<UpdateKernels>> rows,
-                                       const UpdateFactors& factors, const UpdateSlopes& slopes);
+// The gradients of w, gradient, first and second, each as two terms that are added in this order.
+using UpdateGradients = std::array<std::array<float, 2>, 2 + kMaxMoments>;
+
+// The gradients where the new w and moment are linear in the inputs: the factors of (dw, dfirst), by input.
+using UpdateSlopes = std::array<std::array<float, 2>, 3>;
+
+struct UpdateNodeParts {
+  const char* op = "";
+  std::span<const KernelRow<UpdateKernels>> rows = {};
+  int moments = 1;
+  UpdateFactors factors = {};
+  bool backward_reads_inputs = false;  // otherwise an UpdateElement has the gradients of the outputs alone
+  std::function<UpdateGradients(const UpdateElement&)> backward = {};
+};
+
+std::function<UpdateGradients(const UpdateElement&)> linear_backward(const UpdateSlopes& slopes);
+
+// Inputs w, gradient and the moments (fp32, one shape); outputs the new w and the new moments.
+std::unique_ptr<Node> make_update_node(UpdateNodeParts parts);
 
 }  // namespace mudd

@@ -5,9 +5,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
-#include "mudd/base/row_tasks.h"
-#include "mudd/graph/node.h"
-#include "mudd/optim/update.h"
+#include "mudd/optim/update_node.h"
 
 namespace mudd {
 
@@ -54,72 +52,18 @@ std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings) 
 
 namespace {
 
-enum Input { kWeights, kGradient, kFirst, kSecond };
-constexpr const char* kNames[] = {"w", "gradient", "first", "second"};
-
-// One update on arrays, for notebooks and tests.
-class AdamwNode final : public Node {
- public:
-  explicit AdamwNode(const UpdateFactors& factors) : f_(factors) {}
-  const char* op() const override { return "adamw"; }
-
-  void infer(Inference& io) override {
-    const TensorSpec& w = io.input(kWeights);
-    for (int i = 0; i < 4; ++i) {
-      check(io.has_input(i), "adamw", kNames[i], ": missing");
-      check(io.input(i).dtype == DType::f32 && io.input(i).shape == w.shape, "adamw", kNames[i],
-            ": expected float32 of the shape of w, ", w.text(), ", got ", io.input(i).text());
-    }
-    for (int i = 0; i < 3; ++i) io.output(w);
-  }
-
-  void forward(const Run& run) override {
-    const UpdateKernels& kernels = choose(adamw_rows());
-    const Tensor& w = run.in(kWeights);
-    constexpr int kFrom[] = {kWeights, kFirst, kSecond};
-    parallel_rows(w.rows, w.cols, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        float* to[3];
-        for (int i = 0; i < 3; ++i) {
-          to[i] = run.out(i).f32() + r * run.out(i).stride;
-          std::copy_n(run.in(kFrom[i]).f32() + r * run.in(kFrom[i]).stride, w.cols, to[i]);
-        }
-        const float* grads[1] = {run.in(kGradient).f32() + r * run.in(kGradient).stride};
-        kernels.update(w.cols, to[0], to[1], to[2], grads, 1, f_);
-      }
-    });
-  }
-
-  void backward(const Run& run) override {
-    const Tensor& g = run.in(kGradient);
-    parallel_rows(g.rows, g.cols, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        for (int64_t c = 0; c < g.cols; ++c) element(run, r, c);
-    });
-  }
-
- private:
-  static float at(const Tensor& t, int64_t r, int64_t c) { return t ? t.f32()[r * t.stride + c] : 0; }
-
-  void element(const Run& run, int64_t r, int64_t c) const {
-    const float g = at(run.in(kGradient), r, c), dw = at(run.dout(0), r, c);
-    const float m = f_.beta1 * at(run.in(kFirst), r, c) + f_.one_minus_beta1 * g;
-    const float v = f_.beta2 * at(run.in(kSecond), r, c) + f_.one_minus_beta2 * g * g;
-    const float root = std::sqrt(v), divisor = root * f_.root_scale + f_.eps;
-    const float dm = at(run.dout(1), r, c) - dw * f_.step_size / divisor;
-    const float slope = root > 0 ? f_.step_size * m / (divisor * divisor) * f_.root_scale / (2 * root) : 0;
-    const float dv = at(run.dout(2), r, c) + dw * slope;
-    const float gradients[] = {dw - f_.decay * dw, f_.one_minus_beta1 * dm + 2 * f_.one_minus_beta2 * g * dv,
-                               f_.beta1 * dm, f_.beta2 * dv};
-    for (int i = 0; i < 4; ++i) {
-      if (!run.wants(i)) continue;
-      float& to = run.din(i).f32()[r * run.din(i).stride + c];
-      to = run.accumulate(i) ? to + gradients[i] : gradients[i];
-    }
-  }
-
-  UpdateFactors f_;
-};
+// The formulas of adamw.h.
+UpdateGradients adamw_backward(const UpdateFactors& f, const UpdateElement& e) {
+  const float m = f.beta1 * e.first + f.one_minus_beta1 * e.gradient;
+  const float v = f.beta2 * e.second + f.one_minus_beta2 * e.gradient * e.gradient;
+  const float root = std::sqrt(v), divisor = root * f.root_scale + f.eps;
+  const float dm = e.dfirst - e.dw * f.step_size / divisor;
+  const float slope = root > 0 ? f.step_size * m / (divisor * divisor) * f.root_scale / (2 * root) : 0;
+  const float dv = e.dsecond + e.dw * slope;
+  const float dgradient = f.one_minus_beta1 * dm + 2 * f.one_minus_beta2 * e.gradient * dv;
+  // -0 as the second term leaves every first one as it is.
+  return {{{e.dw - f.decay * e.dw, -0.0f}, {dgradient, -0.0f}, {f.beta1 * dm, -0.0f}, {f.beta2 * dv, -0.0f}}};
+}
 
 }  // namespace
 
@@ -134,7 +78,13 @@ std::unique_ptr<Node> make_adamw(const Attributes& a) {
   s.beta2 = a.number("beta2", 0.95);
   check(std::isfinite(p.lr) && std::isfinite(p.decay) && std::isfinite(p.eps), "adamw",
         "lr, decay, eps: expected finite numbers");
-  return std::make_unique<AdamwNode>(adamw_optimizer(s)->factors(p, a.integer("step", 1), 1));
+  const UpdateFactors f = adamw_optimizer(s)->factors(p, a.integer("step", 1), 1);
+  return make_update_node({.op = "adamw",
+                           .rows = adamw_rows(),
+                           .moments = 2,
+                           .factors = f,
+                           .backward_reads_inputs = true,
+                           .backward = [f](const UpdateElement& e) { return adamw_backward(f, e); }});
 }
 
 }  // namespace mudd

@@ -48,9 +48,13 @@ std::unique_ptr<Node> make_lion(const Attributes& a) {
   check(std::isfinite(p.lr) && std::isfinite(p.decay), "lion", "lr, decay: expected finite numbers");
   check(s.beta1 >= 0 && s.beta1 < 1 && s.beta2 >= 0 && s.beta2 < 1, "lion",
         "beta1, beta2: expected numbers in [0, 1), got ", s.beta1, ", ", s.beta2);
-  return make_update_node(
-      "lion", lion_rows(), lion_optimizer(s)->factors(p, 1, 1),
-      {static_cast<float>(1 - p.decay), 0, static_cast<float>(1 - s.beta2), 0, static_cast<float>(s.beta2)});
+  const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
+                                {0, static_cast<float>(1 - s.beta2)},
+                                {0, static_cast<float>(s.beta2)}}};
+  return make_update_node({.op = "lion",
+                           .rows = lion_rows(),
+                           .factors = lion_optimizer(s)->factors(p, 1, 1),
+                           .backward = linear_backward(slopes)});
 }
 
 }  // namespace mudd

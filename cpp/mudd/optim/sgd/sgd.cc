@@ -44,9 +44,13 @@ std::unique_ptr<Node> make_sgd(const Attributes& a) {
   const double momentum = s.momentum = a.number("momentum", 0.9);
   check(std::isfinite(p.lr) && std::isfinite(p.decay), "sgd", "lr, decay: expected finite numbers");
   check(momentum >= 0 && momentum < 1, "sgd", "momentum: expected a number in [0, 1), got ", momentum);
-  return make_update_node("sgd", sgd_rows(), sgd_optimizer(s)->factors(p, 1, 1),
-                          {static_cast<float>(1 - p.decay), static_cast<float>(-p.lr * (1 + momentum)), 1,
-                           static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)});
+  const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
+                                {static_cast<float>(-p.lr * (1 + momentum)), 1},
+                                {static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)}}};
+  return make_update_node({.op = "sgd",
+                           .rows = sgd_rows(),
+                           .factors = sgd_optimizer(s)->factors(p, 1, 1),
+                           .backward = linear_backward(slopes)});
 }
 
 }  // namespace mudd
