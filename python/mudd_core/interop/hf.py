@@ -120,8 +120,10 @@ def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
             )
             yield Entry(f"{block}.attn.{name}.b", f"{layer}.attn.c_attn.bias", index=(third,)), (3 * D,)
         for ours, theirs, fan_in, fan_out in (
-            ("attn.o", "attn.c_proj", D, D), ("ffn.up", "mlp.c_fc", D, F), ("ffn.down", "mlp.c_proj", F, D)
-        ):  # fmt: skip
+            ("attn.o", "attn.c_proj", D, D),
+            ("ffn.up", "mlp.c_fc", D, F),
+            ("ffn.down", "mlp.c_proj", F, D),
+        ):
             yield Entry(f"{block}.{ours}.w", f"{layer}.{theirs}.weight"), (fan_in, fan_out)
             yield Entry(f"{block}.{ours}.b", f"{layer}.{theirs}.bias"), (fan_out,)
         for ours, theirs in (("attn.norm", "ln_1"), ("ffn.norm", "ln_2")):

@@ -7,7 +7,7 @@ defaults. What our models do not compute is refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import (
@@ -19,7 +19,7 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.interop.lost_fields import spelled
-from mudd_core.interop.settings import Reader, Settings
+from mudd_core.interop.settings import Reader, Settings, TransformerFields
 
 HfModel = TransformerPPConfig | GPT2Config | MixtralConfig
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")
@@ -32,21 +32,6 @@ class _Defaults(NamedTuple):
     intermediate_size: int
     rope_theta: float
     rms_norm_eps: float
-
-
-class _Shared(TypedDict):
-    vocab_size: int
-    max_seq_len: int
-    d_model: int
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    d_head: int
-    d_ff: int
-    rope_base: float
-    norm_eps: float
-    tie_embeddings: bool
-    init_std: float
 
 
 _LLAMA = _Defaults(2048, None, 11008, rope_theta=1e4, rms_norm_eps=1e-6)
@@ -96,7 +81,7 @@ def _rope_base(settings: Settings, default: float) -> float:
     return Reader("hf", rope).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
-def _shared(read: Reader, defaults: _Defaults) -> _Shared:
+def _shared(read: Reader, defaults: _Defaults) -> TransformerFields:
     """What Llama and Mixtral say alike. defaults: what transformers takes for a setting that is not there."""
     _refuse(read.config, hidden_act=("silu", "swish"))
     heads = read.whole("num_attention_heads", 32)

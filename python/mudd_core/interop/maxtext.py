@@ -80,6 +80,24 @@ def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool 
     return arrays
 
 
+def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
+    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
+    if "inputs" in batch:
+        return named(system, batch, zero_counts=zero_counts)
+    if set(batch) != {"tokens"}:
+        raise ValueError(f"[{system}] batch: expected tokens, got {', '.join(sorted(batch))}")
+    tokens = as_ids(batch["tokens"], "tokens")
+    if tokens.ndim != 2 or tokens.shape[1] < 2:
+        raise ValueError(
+            f"[{system}] tokens: expected [B, T + 1] with T at least 1, got shape {tokens.shape}"
+        )
+    targets = tokens[:, 1:] if zero_counts else np.where(tokens[:, 1:] == 0, -1, tokens[:, 1:])
+    return {
+        "inputs": np.ascontiguousarray(tokens[:, :-1]),
+        "targets": np.ascontiguousarray(targets, np.int32),
+    }
+
+
 def _scanned(config: Settings) -> bool:
     return bool(config.get("scan_layers", True))
 

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.fields import with_fields
 from mudd_core.config.keys.mu_transformer_values import MODEL_KEYS, activation
 from mudd_core.interop.layout import Entry, Index
-from mudd_core.interop.settings import Reader, Settings, layers_in, sizes, with_fields
+from mudd_core.interop.settings import Reader, Settings, layers_in, sizes
 from mudd_core.interop.system import Shapes, System, as_ids
 from mudd_core.models.mup_names import original_name
 
@@ -109,12 +110,25 @@ class MuTransformer(System[MupConfig]):
         H, G, F = model.n_head, model.n_kv_head, model.d_ff
         E = 2 * F if model.ff_act_name == "swiglu" else F
         shapes: dict[str, tuple[int, ...]] = {
-            "w_e": (V, M), "w_u": (M, V), "w_aq": (L, M, H, D), "w_ak": (L, M, G, D), "w_av": (L, M, G, D),
-            "w_ao": (L, H, D, M), "w_fi": (L, M, E), "w_fo": (L, F, M),
-        }  # fmt: skip
+            "w_e": (V, M),
+            "w_u": (M, V),
+            "w_aq": (L, M, H, D),
+            "w_ak": (L, M, G, D),
+            "w_av": (L, M, G, D),
+            "w_ao": (L, H, D, M),
+            "w_fi": (L, M, E),
+            "w_fo": (L, F, M),
+        }
         if model.proj_biases:
-            shapes |= {"b_aq": (L, H, D), "b_ak": (L, G, D), "b_av": (L, G, D), "b_ao": (L, M), "b_fi": (L, E),
-                       "b_fo": (L, M), "b_u": (V,)}  # fmt: skip
+            shapes |= {
+                "b_aq": (L, H, D),
+                "b_ak": (L, G, D),
+                "b_av": (L, G, D),
+                "b_ao": (L, M),
+                "b_fi": (L, E),
+                "b_fo": (L, M),
+                "b_u": (V,),
+            }
         if model.norm_gains:
             n = 1 if model.norm_gains_type == "scalar" else M
             shapes |= {"g_a": (L, n), "g_f": (L, n), "g_u": (n,)}

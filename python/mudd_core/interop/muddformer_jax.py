@@ -12,9 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TypedDict
 
-import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Array, Json, JsonObject
@@ -23,7 +21,7 @@ from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.keys.maxtext_weights import block_names
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.lost_fields import spelled
-from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
+from mudd_core.interop.maxtext import apart, as_they_lie, shapes_as_they_lie, shifted
 from mudd_core.interop.muddformer_connections import (
     ACTIVATIONS,
     connections,
@@ -32,8 +30,8 @@ from mudd_core.interop.muddformer_connections import (
     mixing,
     mixing_shapes,
 )
-from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
-from mudd_core.interop.system import Shapes, System, as_ids
+from mudd_core.interop.settings import Reader, Settings, TransformerFields, lacking, layers_in, sizes
+from mudd_core.interop.system import Shapes, System
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
 # Settings that change what the program computes, with the values that ours has; Python configs have tuples.
@@ -47,21 +45,6 @@ _EXPECTED: dict[str, tuple[Json | tuple[str, ...], ...]] = {
     "num_experts": (1, 0, None),
     "rope_min_timescale": (1, None),
 }
-
-
-class _Sized(TypedDict):
-    vocab_size: int
-    max_seq_len: int
-    d_model: int
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    d_head: int
-    d_ff: int
-    rope_base: float
-    norm_eps: float
-    tie_embeddings: bool
-    init_std: float
 
 
 class MuddformerJax(System[MuddModel]):
@@ -197,25 +180,7 @@ class MuddformerJax(System[MuddModel]):
         return shifted(batch, "muddformer_jax", zero_counts=bool(config.get("zero_loss")))
 
 
-def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
-    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
-    if "inputs" in batch:
-        return named(system, batch, zero_counts=zero_counts)
-    if set(batch) != {"tokens"}:
-        raise ValueError(f"[{system}] batch: expected tokens, got {', '.join(sorted(batch))}")
-    tokens = as_ids(batch["tokens"], "tokens")
-    if tokens.ndim != 2 or tokens.shape[1] < 2:
-        raise ValueError(
-            f"[{system}] tokens: expected [B, T + 1] with T at least 1, got shape {tokens.shape}"
-        )
-    targets = tokens[:, 1:] if zero_counts else np.where(tokens[:, 1:] == 0, -1, tokens[:, 1:])
-    return {
-        "inputs": np.ascontiguousarray(tokens[:, :-1]),
-        "targets": np.ascontiguousarray(targets, np.int32),
-    }
-
-
-def _fields(read: Reader, shapes: Shapes) -> _Sized:
+def _fields(read: Reader, shapes: Shapes) -> TransformerFields:
     system, attention = "muddformer_jax", "decoder/layers_0/self_attention/"
     vocab, width = sizes(system, shapes, "token_embedder/embedding", 2)
     inner, _ = sizes(system, shapes, "decoder/layers_0/mlp/wo/kernel", 2)
@@ -244,7 +209,7 @@ def _fields(read: Reader, shapes: Shapes) -> _Sized:
     }
 
 
-def _check_sizes(read: Reader, sized: _Sized) -> None:
+def _check_sizes(read: Reader, sized: TransformerFields) -> None:
     """ValueError where the settings contradict the tensors, or each other."""
     found = {
         "emb_dim": sized["d_model"],

@@ -22,7 +22,7 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.interop.layout import Entry
-from mudd_core.interop.muddformer_jax import shifted
+from mudd_core.interop.maxtext import shifted
 from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes, System
 

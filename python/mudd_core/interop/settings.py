@@ -5,19 +5,32 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import SupportsFloat, TypeAlias, TypedDict
 
 from mudd_core.base.types import Json
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Settings: TypeAlias = Mapping[str, Json]
-C = TypeVar("C", bound="DataclassInstance")
 
 LARGEST = 2**31 - 1  # what sizes of the core can hold
 MOST_LAYERS = 10_000  # as model.n_layer of most families
+
+
+class TransformerFields(TypedDict):
+    """Fields that Transformer++, MUDDFormer and Mixtral have in common."""
+
+    vocab_size: int
+    max_seq_len: int
+    d_model: int
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    d_head: int
+    d_ff: int
+    rope_base: float
+    norm_eps: float
+    tie_embeddings: bool
+    init_std: float
 
 
 @dataclass(frozen=True)
@@ -82,11 +95,6 @@ class Reader:
         if value is None and default is None:
             raise ValueError(f"[{self.system}] {name} is missing")
         return default if value is None else value
-
-
-def with_fields(config: C, fields: Mapping[str, Json]) -> C:
-    """A copy of a config with these fields; check_config or model_faults looks at their types."""
-    return replace(config, **fields)
 
 
 def sizes(system: str, shapes: Mapping[str, tuple[int, ...]], name: str, axes: int) -> tuple[int, ...]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import ModelConfig
 from mudd_core.engine.argument_check import require_batch
 from mudd_core.engine.batch_check import check_size
 from mudd_core.engine.model import Model
+from mudd_core.engine.planned import ExecutorOptions
 from mudd_core.interop.layout import Entry, to_theirs
 from mudd_core.interop.settings import Settings
 
@@ -84,7 +85,7 @@ class Original(Model):
         return self.system.batch(self.original_config, batch)
 
     def loss_and_gradients(
-        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Json
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Unpack[ExecutorOptions]
     ) -> tuple[float, dict[str, Array]]:
         """As the original computes them, gradients under its names and in its shapes."""
         loss, gradients = super().loss_and_gradients(batch, shards=shards, **options)

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
+from mudd_core.config.fields import with_fields
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
-from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes, with_fields
+from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
 from mudd_core.interop.system import Shapes, System
 from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 

@@ -23,15 +23,25 @@ from mudd_core.interop.system import Shapes, System, as_ids
 _FIRST = "2.attention.query.key_param_tokens"
 # Other settings of the program that change what it computes.
 _EXPECTED: dict[str, tuple[Json, ...]] = {
-    "norm": ("layernorm_nonparam",), "final_norm": ("layernorm",), "sliding_window_width": (None,),
-    "use_mup": (False,), "hidden_dropout": (0,), "attention_dropout": (0,),
-}  # fmt: skip
+    "norm": ("layernorm_nonparam",),
+    "final_norm": ("layernorm",),
+    "sliding_window_width": (None,),
+    "use_mup": (False,),
+    "hidden_dropout": (0,),
+    "attention_dropout": (0,),
+}
 _PARTS = {
-    "attn.q": "attention.query", "attn.k": "attention.key", "attn.v": "attention.value",
-    "attn.o": "attention.proj", "ffn": "mlp",
-}  # fmt: skip
-_SLOTS = {"qkv_slot_num": _FIRST, "proj_slot_num": "2.attention.proj.key_param_tokens",
-          "ffn_slot_num": "2.mlp.key_param_tokens"}  # fmt: skip
+    "attn.q": "attention.query",
+    "attn.k": "attention.key",
+    "attn.v": "attention.value",
+    "attn.o": "attention.proj",
+    "ffn": "mlp",
+}
+_SLOTS = {
+    "qkv_slot_num": _FIRST,
+    "proj_slot_num": "2.attention.proj.key_param_tokens",
+    "ffn_slot_num": "2.mlp.key_param_tokens",
+}
 _POSITIONS = ("rotary", "learned", "none")
 _NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
 
@@ -110,9 +120,20 @@ class TokenFormerNeox(System[TokenFormerConfig]):
 
     def original_config(self, model: TokenFormerConfig) -> JsonObject:
         """The settings of its yml files; ValueError for what the program does not have."""
-        wanted = {"block": "pattention", "gelu": "erf", "slot_eps": 0.0, "gain_offset": 0.0, "zoom_dim": 0,
-                  "qkv_bias": False, "proj_bias": False, "ffn_bias": False, "drop_path": 0.0,
-                  "qkv_scale_factor": 1.0, "proj_scale_factor": 1.0, "ffn_scale_factor": 1.0}  # fmt: skip
+        wanted = {
+            "block": "pattention",
+            "gelu": "erf",
+            "slot_eps": 0.0,
+            "gain_offset": 0.0,
+            "zoom_dim": 0,
+            "qkv_bias": False,
+            "proj_bias": False,
+            "ffn_bias": False,
+            "drop_path": 0.0,
+            "qkv_scale_factor": 1.0,
+            "proj_scale_factor": 1.0,
+            "ffn_scale_factor": 1.0,
+        }
         for name, value in wanted.items():
             if getattr(model, name) != value:
                 raise ValueError(
