@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from mudd_core.config.values import number
 
 # Every optimizer of the core, with the settings below one that a group may give it.
 _BELOW_ONE = {
@@ -62,12 +63,4 @@ def _setting(optimizer: str, key: str, text: str) -> float:
     known = ("lr_factor", "weight_decay", *_BELOW_ONE[optimizer])
     if key not in known:
         raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    below = 1.0 if key in _BELOW_ONE[optimizer] else math.inf
-    if not 0 <= value < below:
-        wanted = "a number in [0, 1)" if below == 1 else "a finite number of at least 0"
-        raise ValueError(f"expected {wanted} for {key}, got '{text}'")
-    return value
+    return number(key, text, 0, below=1 if key in _BELOW_ONE[optimizer] else None)
