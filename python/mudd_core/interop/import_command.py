@@ -27,7 +27,7 @@ from mudd_core.config.fields import replace_path, with_fields
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
 from mudd_core.interop.settings import Settings
-from mudd_core.run.recipe import printable, recipe_note
+from mudd_core.run.build.recipe import printable, recipe_note
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -178,7 +178,7 @@ def _stored(config: Config, model: Model, source: Path) -> Model:
     """
     from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, set_weight
     from mudd_core.engine.model import Model
-    from mudd_core.run.stored_types import header_types
+    from mudd_core.run.build.stored_types import header_types
 
     if not config.train.trainable:
         return model
@@ -199,7 +199,7 @@ def _stored(config: Config, model: Model, source: Path) -> Model:
 
 def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)
     store = RunStore(workdir)

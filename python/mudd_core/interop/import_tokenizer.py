@@ -9,7 +9,8 @@ from mudd_core.base.paths import local
 from mudd_core.config import Config
 from mudd_core.data.access import Access
 from mudd_core.data.tokenizer_source import find_tokenizer, read_tokenizer_json
-from mudd_core.run.start_tokenizer import TRAINED, SourceTokenizer, require_same_ids
+from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
+from mudd_core.run.store.resumed_config import TRAINED
 
 
 def given_tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
