@@ -109,7 +109,7 @@ def test_multirun_runs_every_combination(words: list[str], capsys: pytest.Captur
 
 def test_multirun_ends_with_the_first_failure(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*without(words, "max_steps"), "-m", "max_steps=1,0,2"]) == 2
-    assert "max_steps: expected at least 1, got 0" in capsys.readouterr().err
+    assert "max_steps: expected a whole number of at least 1, got 0" in capsys.readouterr().err
     assert sorted(path.name for path in Path("out/small").iterdir()) == ["0"]
 
 
@@ -124,12 +124,12 @@ def test_a_work_directory_of_ones_own(words: list[str]) -> None:
         ("max_stepz=1", "did you mean 'max_steps'?"),
         ("nothing_like_it=1", "there is no key 'nothing_like_it'\n"),
         ("sched.warmup_steps=3", "; +sched.warmup_steps=... adds it"),
-        ("max_length=0", "[hydra] max_length: expected at least 1, got 0"),
+        ("max_length=0", "[hydra] max_length: expected a whole number of at least 1, got 0"),
         ("+warmup=1", "there is no key 'warmup' in this grammar"),
         ("+warmup_ratio=1", "did you mean 'sched.warmup_ratio'?"),
         ("sched=CosineAnneal", "did you mean 'CosineAnnealing'?"),
         ("lr=1,2", "several values are for --multirun"),
-        ("lr=fast", "lr: expected a finite number, got 'fast'"),
+        ("lr=fast", "lr: expected a number, got 'fast'"),
         ("optimizer=Adagrad", "expected ADAMW_TORCH_XLA, AdamW or SGD"),
         ("tensor_parallelism=2", "tensor_parallelism=2: not supported"),
         ("pad_token_id=0", "pad_token_id=0: not supported"),

@@ -15,6 +15,7 @@ from typing import TextIO
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import duration
 from mudd_core.config import Config, apply_overrides, split_words
+from mudd_core.config.arguments import argument
 from mudd_core.config.keys.jax_lm import PREPROCESS
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.access import Access
@@ -63,8 +64,10 @@ def main(words: Sequence[str]) -> int:
 
 def _dashed(word: str) -> str:
     """The argument with dashes in the name of its option; a field of the config, which has a dot, as it is."""
-    name, equals, value = word.partition("=")
-    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") and "." not in name else word
+    item = argument(word)
+    if item.mark != "--" or "." in item.key:
+        return word
+    return f"--{item.key.replace('_', '-')}{word.removeprefix(item.option)}"
 
 
 def _access(words: Sequence[str]) -> Access:
