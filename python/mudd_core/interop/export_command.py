@@ -126,7 +126,8 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
         found = checkpoint.load_step(workdir / "checkpoints", step, **weights_only)
     if found is None:
         raise UserError(f"[export] {workdir} has no checkpoint yet")
-    vocab_size = facts.get("vocab_size") or config.model.vocab_size
+    saved = facts.get("vocab_size")
+    vocab_size = saved if isinstance(saved, int) and saved else config.model.vocab_size
     if vocab_size < 1:
         raise FormatError(str(workdir / "run.json"), 0, "member 'vocab_size': expected 1 or more, got none")
     model = Model(resolved_model(config, vocab_size), initialize=False)
