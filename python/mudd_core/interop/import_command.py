@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
@@ -31,6 +31,9 @@ from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.build.recipe import printable, recipe_note
 from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
 from mudd_core.run.store.resumed_config import TRAINED
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 def main(words: Sequence[str]) -> int:
@@ -238,7 +241,7 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
     return result
 
 
-def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
+def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
     from mudd_core.run.store.run_store import RunStore
 

@@ -10,7 +10,7 @@ from mudd_core.run.build.stored_types import StoredTypes, stored_in
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
-    from mudd_core.engine.engine import Engine as RealEngine
+    from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
 
@@ -23,14 +23,14 @@ def book(
     only: bool = False,
     comm: Comm | None = None,
     stored: StoredTypes | None = None,
-) -> tuple[Model, RealEngine, dict[str, int]]:
+) -> tuple[Model, Engine, dict[str, int]]:
     """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
 
     model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
     ranks that train it; all make this call. stored: types of the frozen weights; None: found from the config.
     """
     from mudd_core.data.pipelines import parts_of
-    from mudd_core.engine.engine import Engine as RealEngine
+    from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
     parts = parts_of(config.data)
@@ -43,7 +43,7 @@ def book(
             comm=comm,
             stored=(stored or stored_in(config)).of(shape, config),
         )
-    engine = RealEngine(config, model, batcher, parts)
+    engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}

@@ -31,7 +31,7 @@ from mudd_core.run.build.rows import (
 from mudd_core.run.build.shared_memory import fit_node
 from mudd_core.run.build.stored_types import require_types, stored_in, types_note
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.records.peak import TRIES, Peak
 from mudd_core.run.store.identity import seal_fact
@@ -55,7 +55,7 @@ class Components:
 
     model: Model
     tokenizer: Tokenizer | None
-    engine: Engine
+    engine: LoopEngine
     facts: JsonObject
     validated_slots: int
     bytes_per_target: float

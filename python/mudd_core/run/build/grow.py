@@ -19,7 +19,7 @@ from mudd_core.checkpoint import dtypes, whole_parts
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path
-from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.engine import LoopEngine
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -103,7 +103,7 @@ def take_start(config: Config, model: Model, source: Source) -> str:
     return text
 
 
-def start_from(config: Config, engine: Engine, model: Model) -> tuple[str, Source]:
+def start_from(config: Config, engine: LoopEngine, model: Model) -> tuple[str, Source]:
     """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
     start = config.start
     source = read_source(start_path(config), state=start.keep_optimizer)
@@ -122,7 +122,7 @@ def start_from(config: Config, engine: Engine, model: Model) -> tuple[str, Sourc
     return f"{text}, on from step {source.step}", source
 
 
-def _state(engine: Engine, model: ModelConfig, source: Source, slot_number: int) -> dict[str, Array]:
+def _state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> dict[str, Array]:
     """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
     state = {}
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
