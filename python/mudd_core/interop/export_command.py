@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import member
 from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config, apply_overrides, check_config, split_words
@@ -119,7 +120,7 @@ def _load(config: Config, workdir: Path, step: int | None) -> Model:
     from mudd_core.run.store.saved_state import take_weights
 
     facts = read_facts(workdir)
-    run, steps = facts["run_id"], workdir / "checkpoints"
+    run, steps = member(facts, "run_id", str, workdir / "run.json"), workdir / "checkpoints"
 
     def is_weight(name: str) -> bool:
         return "/" not in name
