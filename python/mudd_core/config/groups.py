@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Every optimizer of the core, with the settings below one that a group may give it.
-_BELOW_ONE = {
-    "adamw": ("beta1", "beta2"),
-    "adam_pax": ("beta1", "beta2"),
-    "lion": ("beta1", "beta2"),
-    "sgd": ("momentum",),
-    "muon": ("momentum",),
-}
-OPTIMIZERS = tuple(_BELOW_ONE)
-ROLES = ("embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix")
+from mudd_core import _core
+
+# By name and alias.
+SPECS = {name: spec for spec in _core.optimizer_specs() for name in (spec.name, *spec.aliases)}
+OPTIMIZERS = tuple(SPECS)
+_ROLES = tuple(role.name for role in _core.roles())
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,8 @@ def _parse_group(part: str) -> GroupSpec:
         if not equals:
             selectors.append(word)
         elif key.removeprefix("!").strip() == "role":
-            if value not in ROLES:
-                raise ValueError(f"expected a role of {', '.join(ROLES)}, got '{word}'")
+            if value not in _ROLES:
+                raise ValueError(f"expected a role of {', '.join(_ROLES)}, got '{word}'")
             selectors.append(f"{'!' if key.startswith('!') else ''}role={value}")
         elif key in settings:
             raise ValueError(f"expected {key} once in the group '{part.strip()}'")
@@ -59,15 +55,18 @@ def _parse_group(part: str) -> GroupSpec:
 
 
 def _setting(optimizer: str, key: str, text: str) -> float:
-    known = ("lr_factor", "weight_decay", *_BELOW_ONE[optimizer])
+    own = {setting.name: setting for setting in SPECS[optimizer].settings if setting.in_groups}
+    known = ("lr_factor", "weight_decay", *own)
     if key not in known:
         raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    below = 1.0 if key in _BELOW_ONE[optimizer] else math.inf
-    if not 0 <= value < below:
-        wanted = "a number in [0, 1)" if below == 1 else "a finite number of at least 0"
+    low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
+    if not low <= value < high:
+        wanted = (
+            f"a finite number of at least {low:g}" if math.isinf(high) else f"a number in [{low:g}, {high:g})"
+        )
         raise ValueError(f"expected {wanted} for {key}, got '{text}'")
     return value
