@@ -141,7 +141,7 @@ def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:
     """A function that reads batch k, as training does, and returns its tokens; all caches are built."""
     from mudd_core.config import load_config
     from mudd_core.data.pipelines import RowShape, prepare
-    from mudd_core.data.pipelines.pipeline import filled
+    from mudd_core.data.rows import filled
 
     pipeline, path, words = corpus
     config = load_config(

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from mudd_core.config import Config, load_config
-from mudd_core.data.pipelines import RowShape, blocks, document_rows, prepare
-from mudd_core.data.pipelines.pipeline import Rows
+from mudd_core.data.pipelines import RowShape, blocks, prepare
+from mudd_core.data.pipelines import rows as document_rows
+from mudd_core.data.rows import Rows
 from mudd_core.data.streaming import in_order
 from text_settings import quiet
 

@@ -15,7 +15,9 @@ from mudd_core import data as mudd_data
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, load_config
 from mudd_core.data.cache import fingerprint_of
-from mudd_core.data.pipelines import RowShape, documents, documents_build, own, parts_of, prepare
+from mudd_core.data.documents import build
+from mudd_core.data.documents import source as documents_source
+from mudd_core.data.pipelines import RowShape, own, parts_of, prepare
 from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
@@ -147,10 +149,10 @@ def test_names_of_special_tokens_are_those_tokens_but_not_in_runs_of_before(
 def test_a_killed_build_goes_on_behind_its_last_file(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     whole = prepare(_config("pack", texts, f"data.cache_dir={tmp_path}/a"), progress=quiet)
     read: list[int] = []
-    encode = documents_build.framed
+    encode = build.framed
 
     def killed(*args: Any) -> Any:
         read.append(1)
@@ -158,7 +160,7 @@ def test_a_killed_build_goes_on_behind_its_last_file(
             raise KeyboardInterrupt
         return encode(*args)
 
-    monkeypatch.setattr(documents_build, "framed", killed)
+    monkeypatch.setattr(build, "framed", killed)
     config = _config("pack", texts, f"data.cache_dir={tmp_path}/b")
     with pytest.raises(KeyboardInterrupt):
         prepare(config, progress=quiet)
@@ -174,7 +176,7 @@ def test_a_build_that_data_refuse_leaves_nothing_half_made(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What mends the data changes the name of their cache, so nobody would go on with the finished parts."""
-    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "0.jsonl").write_bytes((texts / "0.jsonl").read_bytes())
@@ -226,7 +228,7 @@ def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_t
 def test_an_edit_while_a_cache_is_built_ends_the_build(
     kind: str, long_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = documents_build.framed
+    encode = build.framed
 
     def edited(*args: Any) -> Any:
         if not edits:
@@ -234,7 +236,7 @@ def test_an_edit_while_a_cache_is_built_ends_the_build(
         return encode(*args)
 
     edits: list[None] = []
-    monkeypatch.setattr(documents_build, "framed", edited)
+    monkeypatch.setattr(build, "framed", edited)
     with pytest.raises(FormatError, match="has been edited"):
         prepare(_config(kind, long_text), progress=quiet)
     assert {path.suffix for path in long_text.with_name("long-cache").iterdir()} == {".lock"}

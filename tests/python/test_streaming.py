@@ -18,8 +18,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.framing import framed as framed_record
 from mudd_core.base.packages import needed
 from mudd_core.config import Config
+from mudd_core.data.documents import source as documents_source
 from mudd_core.data.formats.example import encoded
-from mudd_core.data.pipelines import RowShape, documents, prepare
+from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.streaming import choose
 from mudd_core.data.streaming import data as stream_data
 from mudd_core.data.streaming.messages import Message
@@ -309,7 +310,7 @@ def test_documents_held_out_are_found_group_by_group(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build that is killed goes on behind its last group; no process stays."""
-    monkeypatch.setattr(documents, "GROUP_BYTES", 1)
+    monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     told: list[tuple[str, int, int]] = []
 
     def stopped(phase: str, done: int, total: int) -> None:

@@ -213,10 +213,10 @@ def test_a_run_that_is_killed_goes_on_with_the_same_batches(kind: str, texts: Pa
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from streaming_cases import config_of
-from mudd_core.data.pipelines import blocks, document_rows
+from mudd_core.data.pipelines import blocks, rows
 from mudd_core.run.trainer import Trainer
 from pathlib import Path
-blocks.CHUNK_DOCUMENTS, document_rows.HELD_BATCHES = 31, 5
+blocks.CHUNK_DOCUMENTS, rows.HELD_BATCHES = 31, 5
 with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {str(tmp_path / "run")!r}) as trainer:
     for step in range(int(sys.argv[1])):
         record = trainer.step()

@@ -14,8 +14,8 @@ from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
-from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.describe import listing
+from mudd_core.config.pipelines import spec_of
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.metrics import Row
 from mudd_core.run.progress import duration
@@ -163,7 +163,7 @@ def report(request: Request) -> int:
     without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
     text_bytes = _text_bytes_per_target(request, config, path) if without_bits else 0.0
     # Rows of cut documents, and of a reader, which is not run here, may be text.
-    unknown = "no text" if config.data.pipeline in IDS_ALONE else "unknown"
+    unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:

@@ -12,6 +12,7 @@ from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
+from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.schema import Config
 from mudd_core.config.streaming import asked_stream_faults
@@ -121,8 +122,8 @@ def _train_faults(config: Config) -> list[str]:
             f"optim.schedule_steps: expected 0 or at least optim.warmup_steps ({optim.warmup_steps}), "
             f"got {optim.schedule_steps}"
         )
-    if train.epochs and config.data.pipeline == "synthetic":
-        faults.append("train.epochs: data.pipeline=synthetic has no end; set train.steps")
+    if train.epochs and spec_of(config.data.pipeline).endless:
+        faults.append(f"train.epochs: data.pipeline={config.data.pipeline} has no end; set train.steps")
     if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
         faults.append(
             "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.fields import opt
+from mudd_core.config.pipelines import PIPELINES, listed
 
 _SEEDS = 2**63 - 1
+_SHUFFLED = listed((one for one in PIPELINES.values() if one.shuffles), "and")
 
-PIPELINES = ("text", "pile", "megatron", "pack", "rows", "features", "blocks", "synthetic")
-IDS_ALONE = ("pile", "megatron", "features", "synthetic")  # pipelines that need no tokenizer
-FORMATS = ("auto", "text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
+# Formats of files: data/formats/<name>.py reads each. The order decides which one first takes a file of any ending.
+FORMATS = ("text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,14 @@ class DataConfig:
     recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)
     recipe_tokenizer: str = opt("", "tokenizer that the recipe names; a run without it says so", free=True)
     pipeline: str = opt(
-        "text", f"how documents or records become rows: {', '.join(PIPELINES)}, or FILE.py:NAME, a reader of your own",
+        "text",
+        f"how documents or records become rows: {', '.join(PIPELINES)}, or FILE.py:NAME, a reader of your own",
         later=True,
-    )  # fmt: skip
+    )
     format: str = opt(
         "auto",
         "format of the files; auto = by their ending, then their first bytes",
-        choices=FORMATS,
+        choices=("auto", *FORMATS),
         later=True,
     )
     eval_path: str = opt(
@@ -56,32 +58,46 @@ class DataConfig:
     column: str = opt("text", "column or member that holds the text", later=True)
     seed: int = opt(-1, "seed of the data order; -1 = train.seed", low=-1, high=_SEEDS, later=True)
     shuffle: str = opt(
-        "auto", "whether rows are shuffled; auto = on for text, megatron, pack and blocks",
-        choices=("auto", "on", "off"), later=True,
-    )  # fmt: skip
+        "auto",
+        f"whether rows are shuffled; auto = on for {_SHUFFLED}",
+        choices=("auto", "on", "off"),
+        later=True,
+    )
     buffer: int = opt(
         0, "rows or blocks that a shuffle holds; 0 = the pipeline's own number", "rows", low=0, later=True
     )
     held_batch: int = opt(
-        0, "rows: documents of a batch where 100 batches validate and 100 test; 0 = train.batch_size", "documents",
-        low=0, later=True,
-    )  # fmt: skip
+        0,
+        "rows: documents of a batch where 100 batches validate and 100 test; 0 = train.batch_size",
+        "documents",
+        low=0,
+        later=True,
+    )
     workers: int = opt(
-        1, "streams that the order interleaves (pack); processes that tokenize for data.cache=stream", "workers",
-        low=0, high=256, later=True,
-    )  # fmt: skip
+        1,
+        "streams that the order interleaves (pack); processes that tokenize for data.cache=stream",
+        "workers",
+        low=0,
+        high=256,
+        later=True,
+    )
     files_per_group: int = opt(0, "files that are read as one group; 0 = all", "files", low=0, later=True)
     epochs: int = opt(0, "passes over the data; 0 = without end", "epochs", low=0, later=True)
     zero_loss: bool = opt(False, "pile: id 0 is a target like others", later=True)
     repeat_batch: bool = opt(False, "give the first batch at every step", later=True)
     retries: int = opt(
-        5, "times that a batch is read again after its file was lost, before the run saves and exits with 74", "times",
-        low=0, free=True,
-    )  # fmt: skip
+        5,
+        "times that a batch is read again after its file was lost, before the run saves and exits with 74",
+        "times",
+        low=0,
+        free=True,
+    )
     cache: str = opt(
-        "auto", "full: tokenize everything first; stream: tokenize ahead of the training; auto = stream above 2 GiB",
-        choices=("auto", "full", "stream"), free=True,
-    )  # fmt: skip
+        "auto",
+        "full: tokenize everything first; stream: tokenize ahead of the training; auto = stream above 2 GiB",
+        choices=("auto", "full", "stream"),
+        free=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,7 @@ class StorageConfig:
     """Buckets."""
 
     map: str = opt(
-        "", "prefixes of URLs and the folders they are mounted at: gs://bucket=/mnt/bucket; several with commas",
+        "",
+        "prefixes of URLs and the folders they are mounted at: gs://bucket=/mnt/bucket; several with commas",
         free=True,
-    )  # fmt: skip
+    )

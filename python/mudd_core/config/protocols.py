@@ -1,28 +1,50 @@
-"""The evaluation protocol of each pipeline: which rows are validated, and what their mean is over."""
+"""The evaluation protocols of `eval.protocol`: which rows are validated, and what their mean is over."""
 
 from __future__ import annotations
 
-from mudd_core.config.schema import Config
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-# By pipeline, what `auto` meant in earlier versions: their runs keep it, and eval.protocol still names it.
-EARLIER = {"features": "features", "pile": "pile"}
+from mudd_core.config.pipelines import spec_of
+
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
+
+
+@dataclass(frozen=True)
+class EvalProtocol:
+    """One protocol.
+
+    mean: over all targets, of batches over their slots, or the same with the mean of weights below it. last: what a
+    batch is that the rows do not fill. counts: what eval.documents counts: rows, ends of documents inside rows, or
+    documents before they are cut. validates_all: the command `validate` ignores eval.max_batches.
+    """
+
+    name: str
+    mean: Literal["targets", "slots", "weights"] = "targets"
+    last: Literal["padded", "dropped", "never full"] = "padded"
+    counts: Literal["rows", "ends", "documents"] = "rows"
+    validates_all: bool = False
+
+
 WHOLE_BATCHES = "whole_batches"  # of each group of files, as MUDDFormer's program takes them
-_PROTOCOLS = {
-    "text": "text",
-    "pile": WHOLE_BATCHES,
-    "megatron": "pile",
-    "pack": "pack",
-    "rows": "rows",
-    "features": "counted",
-    "blocks": "blocks",
-    "synthetic": "pile",
-}
+_ALL = (
+    EvalProtocol("text", counts="ends"),
+    EvalProtocol(WHOLE_BATCHES),
+    EvalProtocol("pile"),
+    EvalProtocol("pack", last="never full"),
+    EvalProtocol("rows", mean="weights", validates_all=True),
+    EvalProtocol("counted", last="dropped"),
+    EvalProtocol("features", mean="slots", last="dropped"),
+    EvalProtocol("blocks", counts="documents"),
+)
+PROTOCOLS = {one.name: one for one in _ALL}
 
 
 def protocol_of(config: Config) -> str:
-    """The protocol in force: what eval.protocol names, else that of data.pipeline; pile for a reader of the user's."""
+    """The protocol in force: what eval.protocol names, else that of data.pipeline."""
     asked = config.eval.protocol
-    return _PROTOCOLS.get(config.data.pipeline, "pile") if asked == "auto" else asked
+    return spec_of(config.data.pipeline).protocol if asked == "auto" else asked
 
 
 def validation_batch(config: Config) -> int:
@@ -33,7 +55,8 @@ def validation_batch(config: Config) -> int:
 def protocol_faults(config: Config) -> list[str]:
     """A message if eval.protocol is that of another pipeline."""
     pipeline, asked = config.data.pipeline, config.eval.protocol
-    known = ["auto", _PROTOCOLS.get(pipeline, "pile"), *([EARLIER[pipeline]] if pipeline in EARLIER else [])]
+    spec = spec_of(pipeline)
+    known = [name for name in ("auto", spec.protocol, spec.earlier_protocol) if name]
     if asked in known:
         return []
     names = f"{', '.join(known[:-1])} or {known[-1]}"

@@ -12,7 +12,8 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.config.protocols import EARLIER, protocol_of
+from mudd_core.config.pipelines import spec_of
+from mudd_core.config.protocols import protocol_of
 from mudd_core.config.schema import Config
 from mudd_core.config.sections import section_of
 
@@ -20,7 +21,7 @@ from mudd_core.config.sections import section_of
 def to_dict(config: Config) -> dict[str, Any]:
     """Nested plain values; `model` carries its family, and a protocol that `auto` chose differently once its name."""
     values = dataclasses.asdict(config)
-    if config.data.pipeline in EARLIER:
+    if spec_of(config.data.pipeline).earlier_protocol:
         values["eval"]["protocol"] = protocol_of(config)
     return values
 
@@ -38,7 +39,7 @@ def config_hash(config: Config) -> str:
     kept = {info.path: info.value for info in walk(config) if info.hashed}
     # 1 and 1.0 are the same number to a float field
     kinds = {info.path: info.kind for info in walk(config)}
-    if config.data.pipeline in EARLIER:  # what `auto` means changed, and decides no training
+    if spec_of(config.data.pipeline).earlier_protocol:  # what `auto` means changed, and decides no training
         kept.pop("eval.protocol", None)
     plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -66,7 +67,7 @@ def from_dict(raw: Any) -> Config:
     """
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
-    earlier = EARLIER.get(config.data.pipeline)
+    earlier = spec_of(config.data.pipeline).earlier_protocol
     if earlier and config.eval.protocol == "auto":
         return dataclasses.replace(config, eval=dataclasses.replace(config.eval, protocol=earlier))
     return config

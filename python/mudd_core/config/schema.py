@@ -12,6 +12,7 @@ from mudd_core.config.fields import opt
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.optim import OptimConfig
+from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
 from mudd_core.config.train import TrainConfig
 
@@ -40,7 +41,7 @@ class EvalConfig:
     )
     protocol: str = opt(
         "auto", "which rows are validated, and what their mean is over; auto = that of data.pipeline",
-        choices=("auto", "text", "whole_batches", "pile", "pack", "rows", "counted", "features", "blocks"), later=True,
+        choices=("auto", *PROTOCOLS), later=True,
     )  # fmt: skip
     documents: int = opt(0, "validate the first documents only; 0 = all", "documents", low=0, later=True)
     at_start: bool = opt(False, "validate before the first update too", free=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from mudd_core.config.pipelines import PIPELINES, listed, spec_of
 from mudd_core.config.schema import Config
-
-STREAMED = ("pack", "rows", "blocks")
 
 
 def stream_faults(config: Config) -> list[str]:
     """Why the data of a config cannot be streamed, each with the way out."""
     data, faults = config.data, []
-    if data.pipeline not in STREAMED:
-        faults.append(
-            f"stream: expected data.pipeline={', '.join(STREAMED[:-1])} or {STREAMED[-1]}, got {data.pipeline}; take "
-            "data.cache=full"
-        )
+    if not spec_of(data.pipeline).streams:
+        streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
+        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; take data.cache=full")
     if data.tokenizer == "bpe":
         faults.append(
             "stream: expected a tokenizer that is there, got data.tokenizer=bpe, which is trained on all the text "

@@ -12,6 +12,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
 from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access
 from mudd_core.data.hub_names import hub_cache, without_token
 
@@ -51,7 +52,11 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
         raise UserError(f"[data.dataset] expected data.path or data.dataset, got both: {settings.path!r}")
     folder = Path(settings.dataset).expanduser()
     found = _of_folder(folder, settings) if folder.is_dir() else _of_hub(settings, access)
-    valid = found.get("validation", "") if set(found) == _SPLITS and settings.pipeline != "text" else ""
+    valid = (
+        found.get("validation", "")
+        if set(found) == _SPLITS and not spec_of(settings.pipeline).plain_text
+        else ""
+    )
     if settings.split not in found:
         raise UserError(
             f"[data.split] expected a split of {settings.dataset} ({', '.join(sorted(found))}), got '{settings.split}'"

@@ -7,6 +7,7 @@ import dataclasses
 from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.hub_datasets import with_dataset
 
@@ -25,7 +26,7 @@ def within_reach(config: Config, fingerprint: str | None = None) -> Config:
     if not data.dataset and not any("://" in getattr(data, name) for name in _FIELDS):
         return config
     access = Access.of(config, again=fingerprint is not None)
-    if data.pipeline == "text" and fingerprint is not None and (access.root / fingerprint).is_dir():
+    if spec_of(data.pipeline).plain_text and fingerprint is not None and (access.root / fingerprint).is_dir():
         return config
     data = with_dataset(data, access)
     path, eval_path, tokenizer = (access.local(getattr(data, name), f"[data.{name}]") for name in _FIELDS)

@@ -8,7 +8,8 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 from mudd_core.config import Config
-from mudd_core.config.data import IDS_ALONE, DataConfig
+from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.corpus import require_text, scan_listing
 from mudd_core.data.formats import documents, format_of
 from mudd_core.data.listing import Listing, data_files, list_files
@@ -24,7 +25,7 @@ def check_sources(config: Config) -> None:
         path = mapped(getattr(data, name), config.storage.map)
         if is_url(path):
             _look_at(path, f"[data.{name}]")
-        elif name == "path" and data.pipeline == "text" and not in_records(data):
+        elif name == "path" and spec_of(data.pipeline).plain_text and not in_records(data):
             _read_text(list_files(path))
         elif path:
             _read_first(data_files(path, f"data.{name}"), data)
@@ -41,9 +42,9 @@ def _read_text(listing: Listing) -> None:
 def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
     """UserError or FormatError where the first document of the files cannot be read."""
     one = format_of(files[0], settings.format)
-    if settings.pipeline in IDS_ALONE or one.name in ("megatron", "tokens"):
+    if spec_of(settings.pipeline).ids_alone or one.holds == "ids":
         return
-    if one.name == "text" and len(files) == 1:
+    if one.holds == "text" and len(files) == 1:
         require_text(files[0], _READ_BYTES)
     else:
         next(documents(files[0], settings.column, settings.format), None)

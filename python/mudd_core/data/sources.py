@@ -9,12 +9,11 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
 from mudd_core.data.listing import data_files
-
-MAY_LACK_VALIDATION = ("pile",)  # pipelines that train without validation where no file is for it
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,11 @@ def sources_of(settings: DataConfig) -> Sources:
     """The files of `data.path`, `data.eval_path` and `data.eval_match`. UserError where one of them names none."""
     if not settings.path:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
+    spec = spec_of(settings.pipeline)
     train = data_files(settings.path)
     valid: tuple[Path, ...] = ()
     warnings: list[str] = []
-    if settings.pipeline == "pile" and _is_folder(settings.path):
+    if spec.folder == "tfrecord" and _is_folder(settings.path):
         train, warnings = _of_pile(settings, train)
     if settings.eval_match:
         valid = tuple(path for path in train if settings.eval_match in str(path))
@@ -54,11 +54,11 @@ def sources_of(settings: DataConfig) -> Sources:
                 f"[data.eval_match] {settings.eval_match!r} leaves no files for training: it is in the path of each, "
                 f"{valid[0]} for one; give a text that names validation files alone"
             )
-        if not valid and not settings.eval_path and settings.pipeline not in MAY_LACK_VALIDATION:
+        if not valid and not settings.eval_path and spec.needs_validation:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
     if settings.eval_path:
         valid = data_files(settings.eval_path, "data.eval_path")
-    if settings.pipeline == "blocks":
+    if spec.folder == "c4":
         train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
     one = only((*train, *valid), settings.format)

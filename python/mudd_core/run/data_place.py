@@ -10,7 +10,7 @@ MEMBER = "data"
 
 def place_of(rows: Any, batch: int) -> dict[str, Any]:
     """The member of a checkpoint's state that has the place of a batch; none where its number says enough."""
-    from mudd_core.data.pipelines.pipeline import Cursored
+    from mudd_core.data.rows import Cursored
 
     cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
     return {} if cursor is None else {MEMBER: dict(cursor)}
@@ -18,7 +18,7 @@ def place_of(rows: Any, batch: int) -> dict[str, Any]:
 
 def go_on(rows: Any, state: Mapping[str, Any]) -> None:
     """Give rows the place of a checkpoint's state."""
-    from mudd_core.data.pipelines.pipeline import Cursored
+    from mudd_core.data.rows import Cursored
 
     if MEMBER in state and isinstance(rows, Cursored):
         rows.go_on(state[MEMBER])

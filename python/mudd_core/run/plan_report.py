@@ -104,10 +104,8 @@ def _disk_lines(config: Config, checkpoints: Path, each: int, steps: int | None)
 
 
 def _maps_line(config: Config) -> str:
-    """The line on the maps of data.pipeline=megatron; empty for other pipelines."""
-    if config.data.pipeline != "megatron":
-        return ""
-    from mudd_core.data.pipelines.megatron import plan_note
+    """The line on the files that a start writes for data.pipeline; empty if it writes none."""
+    from mudd_core.data.pipelines import plan_note
 
     return plan_note(config, row_shape(config))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
+from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
@@ -43,9 +43,10 @@ def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
     """
     if not sums:
         return math.nan
-    if protocol == "features":
+    kind = PROTOCOLS[protocol].mean
+    if kind == "slots":
         return sum(one[0] / slots for one in sums) / len(sums)
-    if protocol == "rows":
+    if kind == "weights":
         loss, weight = (sum(one[i] / slots for one in sums) / len(sums) for i in (0, 1))
         return loss / weight if weight else math.nan
     return token_mean(sums)
@@ -53,7 +54,7 @@ def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
 
 def whole_split(config: Config) -> Config:
     """The config with which the command `validate` reads: the protocol rows takes the whole split there."""
-    if protocol_of(config) != "rows":
+    if not PROTOCOLS[protocol_of(config)].validates_all:
         return config
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
 
@@ -74,7 +75,7 @@ def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Itera
     )
     if limit and _row_is_document(protocol):
         return _first_rows(batches, limit)
-    if limit and protocol == "text" and tokenizer is not None:
+    if limit and PROTOCOLS[protocol].counts == "ends" and tokenizer is not None:
         return _first_documents(batches, limit, tokenizer.eos_id)
     return batches
 
@@ -87,22 +88,23 @@ def validated_slots(config: Config, rows: int, documents: int) -> int:
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if limit and _row_is_document(protocol):
         rows = min(rows, limit)
-    elif limit and protocol == "text" and documents:
+    elif limit and PROTOCOLS[protocol].counts == "ends" and documents:
         rows = min(rows, math.ceil(rows * limit / documents))
     count = _batches(protocol, rows, size)
     return min(count, config.eval.max_batches or count) * size * config.train.seq_len
 
 
 def _row_is_document(protocol: str) -> bool:
-    return protocol in (WHOLE_BATCHES, "pile", "pack", "rows", "counted", "features")
+    return PROTOCOLS[protocol].counts == "rows"
 
 
 def _batches(protocol: str, rows: int, size: int) -> int:
     """Batches of a validation, at least one."""
     whole = -(-rows // size)
-    if protocol == "pack":  # batches k with k B < N - B, as TokenFormer's program stops
+    last = PROTOCOLS[protocol].last
+    if last == "never full":  # batches k with k B < N - B, as TokenFormer's program stops
         whole = -(-(rows - size) // size)
-    elif protocol in ("counted", "features"):  # the last part-batch is dropped
+    elif last == "dropped":
         whole = rows // size
     return max(1, whole)
 

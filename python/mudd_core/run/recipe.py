@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
-from mudd_core.config.data import IDS_ALONE
+from mudd_core.config.pipelines import spec_of
 
 
 def recipe_note(config: Config) -> str:
@@ -19,7 +19,7 @@ def recipe_note(config: Config) -> str:
         used.append("the sources of Python's standard library")
         why.append("another text is easier or harder to predict")
         give.append("data.path=FOLDER")
-    if data.recipe_tokenizer and data.tokenizer in ("bpe", "bytes") and data.pipeline not in IDS_ALONE:
+    if data.recipe_tokenizer and data.tokenizer in ("bpe", "bytes") and not spec_of(data.pipeline).ids_alone:
         named.append(f"the tokenizer {data.recipe_tokenizer}")
         trained = f"a BPE vocabulary of {data.vocab_size:,} trained on the run's text"
         used.append("raw bytes" if data.tokenizer == "bytes" else trained)

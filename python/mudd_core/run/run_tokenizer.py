@@ -69,11 +69,11 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
 
 def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
-    from mudd_core.config.data import IDS_ALONE
+    from mudd_core.config.pipelines import spec_of
     from mudd_core.data.pipelines import own
 
     data = config.data
-    if data.pipeline in IDS_ALONE:
+    if spec_of(data.pipeline).ids_alone:
         return False
     reader = own.find_reader(data.pipeline)
     return reader is None or own.gives_text(data, reader)

@@ -12,8 +12,8 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError, write_error
 from mudd_core.base.storage import is_bucket, readable
 from mudd_core.config import Config
-from mudd_core.config.data import IDS_ALONE
 from mudd_core.config.fields import replace_path
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data import pipelines
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.cache import open_cache
@@ -49,7 +49,7 @@ def with_source_tokenizer(config: Config, folder: Path | None) -> tuple[Config, 
     it). folder: the new run's, for a copy of a tokenizer that only a cache has; None names it where it is.
     """
     data = config.data
-    if not config.start.load_parameters_path or config.start.force or data.pipeline in IDS_ALONE:
+    if not config.start.load_parameters_path or config.start.force or spec_of(data.pipeline).ids_alone:
         return config, "", ""
     source = tokenizer_of(config)
     if data.tokenizer != TRAINED:
@@ -164,7 +164,7 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if not (run / "config.json").is_file():
         return None
     saved = read_saved_config(run)
-    if saved.data.pipeline in IDS_ALONE:
+    if spec_of(saved.data.pipeline).ids_alone:
         return None
     facts = read_facts(run) if (run / "run.json").is_file() else {}
     fingerprint, name = facts.get(DATA_FACT), saved.data.tokenizer

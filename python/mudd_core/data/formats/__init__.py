@@ -1,4 +1,4 @@
-"""Formats of the files that data come in, one module each.
+"""Formats of the files that data come in, one module each; config/data.py lists their names.
 
 `format_of` recognises a file, `documents` reads the texts of files, `rows` their ids.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -13,17 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.formats import arrayrecord, arrow, jsonl, megatron, parquet, text, tfrecord, tokens
+from mudd_core.config.data import FORMATS as NAMES
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Format, Record, ids_of, text_of
 
 __all__ = ["FORMATS", "Format", "Record", "documents", "format_of", "only", "rows"]
 
-_ALL: tuple[Format, ...] = (
-    text.FORMAT, jsonl.FORMAT, parquet.FORMAT, arrow.FORMAT, tfrecord.FORMAT, arrayrecord.FORMAT, megatron.FORMAT,
-    tokens.FORMAT,
-)  # fmt: skip
-FORMATS = {one.name: one for one in _ALL}
+FORMATS: dict[str, Format] = {name: import_module(f"{__name__}.{name}").FORMAT for name in NAMES}
+_TEXT = FORMATS["text"]  # of every file that has no other format
 _HEAD = 1 << 16
 
 
@@ -37,13 +35,13 @@ def format_of(path: Path, named: str = "auto") -> Format:
             return one
     with BoundedFile(path) as file:
         head = file.read(0, min(file.size, _HEAD), "the head")
-    return next((one for one in FORMATS.values() if one.is_start(head)), FORMATS["text"])
+    return next((one for one in FORMATS.values() if one.is_start(head)), _TEXT)
 
 
 def documents(path: Path, column: str = "text", named: str = "auto", first: int = 0) -> Iterator[str]:
     """The texts of a file from record number `first` on. UserError if it has no such column."""
     one = format_of(path, named)
-    wanted = "text" if one.name == "text" else column
+    wanted = "text" if one.holds == "text" else column
     for number, record in islice(enumerate(one.records(path, (wanted,))), first, None):
         yield text_of(record.get(wanted), path, number, wanted)
 
@@ -53,7 +51,7 @@ def rows(
 ) -> Iterator[npt.NDArray[np.int64]]:
     """The lists of ids of a file from record number `first` on. UserError if it has no such column."""
     one = format_of(path, named)
-    if one.name == "text":
+    if one.holds == "text":
         raise UserError(f"[data.path] expected a file of ids, got the text {path}; name another pipeline")
     for number, record in islice(enumerate(one.records(path, (column,))), first, None):
         yield ids_of(record.get(column), path, number, column)

@@ -94,4 +94,10 @@ def _damaged(path: Path, error: Exception) -> FormatError:
     return FormatError(str(path), int(place[1]) if place else 0, reason)
 
 
-FORMAT = Format("arrayrecord", (".arrayrecord",), lambda head: head.startswith(_SIGNATURE), records)
+FORMAT = Format(
+    "arrayrecord",
+    (".arrayrecord",),
+    lambda head: head.startswith(_SIGNATURE),
+    records,
+    folder_endings=(".arrayrecord",),
+)

@@ -43,4 +43,6 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda reader, _: batches(reader, path))
 
 
-FORMAT = Format("arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records)
+FORMAT = Format(
+    "arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records, folder_endings=(".arrow",)
+)

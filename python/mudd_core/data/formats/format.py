@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,17 @@ class Format:
     """One format of files.
 
     endings: of names, in lower case. is_start: whether these are the first bytes of such a file. records: reads a file
-    from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage.
+    from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage. holds: one
+    text a file, records with columns, or ids alone. folder_endings: where all files of a folder have one of these, the
+    pipeline `text` reads their records; it reads other folders as plain text.
     """
 
     name: str
     endings: tuple[str, ...]
     is_start: Callable[[bytes], bool]
     records: Callable[[Path, Columns], Iterator[Record]]
+    holds: Literal["text", "records", "ids"] = "records"
+    folder_endings: tuple[str, ...] = ()
 
 
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:

@@ -101,4 +101,4 @@ def _is_start(head: bytes) -> bool:
 
 _PLAIN = (".jsonl", ".ndjson")
 ENDINGS = (*_PLAIN, *(name + packed for name in (*_PLAIN, ".json") for packed in (".gz", ".zst")))
-FORMAT = Format("jsonl", ENDINGS, _is_start, records)
+FORMAT = Format("jsonl", ENDINGS, _is_start, records, folder_endings=(".jsonl", ".jsonl.gz", ".jsonl.zst"))

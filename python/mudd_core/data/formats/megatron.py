@@ -117,4 +117,4 @@ def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
     return MAGIC + numbers + counts + b"".join(array.tobytes() for array in arrays)
 
 
-FORMAT = Format("megatron", (".idx", ".bin"), lambda head: head.startswith(MAGIC), records)
+FORMAT = Format("megatron", (".idx", ".bin"), lambda head: head.startswith(MAGIC), records, holds="ids")

@@ -147,4 +147,10 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda file, stream: batches(file, stream, columns, path))
 
 
-FORMAT = Format("parquet", (".parquet", ".pq"), lambda head: head.startswith(_MAGIC), records)
+FORMAT = Format(
+    "parquet",
+    (".parquet", ".pq"),
+    lambda head: head.startswith(_MAGIC),
+    records,
+    folder_endings=(".parquet",),
+)

@@ -17,4 +17,4 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     yield {"text": text_of(data, path, 0, "text")}
 
 
-FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, records)
+FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, records, holds="text")

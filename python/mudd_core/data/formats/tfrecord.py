@@ -85,4 +85,4 @@ def _is_start(head: bytes) -> bool:
     return len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
-FORMAT = Format("tfrecord", (".tfrecord", ".tfrecords"), _is_start, records)
+FORMAT = Format("tfrecord", (".tfrecord", ".tfrecords"), _is_start, records, folder_endings=(".tfrecord",))

@@ -37,4 +37,4 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     yield {"input_ids": np.frombuffer(data, kind).astype(np.int64)}
 
 
-FORMAT = Format("tokens", (".u16", ".u32", ".npy"), lambda head: head.startswith(MAGIC), records)
+FORMAT = Format("tokens", (".u16", ".u32", ".npy"), lambda head: head.startswith(MAGIC), records, holds="ids")

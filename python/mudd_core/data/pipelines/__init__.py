@@ -1,36 +1,30 @@
 """Pipelines: how documents or records become rows. `data.pipeline` names one; each is a module here.
 
-`prepare` gives the data of a run, `parts_of` the inputs that its rows have beside inputs and targets.
+config/pipelines.py lists them; a module is imported when its pipeline is first used. `prepare` gives the data of a run,
+`parts_of` the inputs that its rows have beside inputs and targets.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable
-from types import ModuleType
+from importlib import import_module
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.data import IDS_ALONE, DataConfig
+from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
 from mudd_core.data.hub_datasets import with_test
-from mudd_core.data.pipelines import (
-    blocks,
-    document_rows,
-    features,
-    megatron,
-    own,
-    pack,
-    pile,
-    synthetic,
-    text,
-)
-from mudd_core.data.pipelines.documents_data import Preparation
+from mudd_core.data.pipelines import own
+from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.pipelines.own import register
-from mudd_core.data.pipelines.pipeline import PARTS, Prepared, Rows, RowShape, Tested
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
 from mudd_core.data.reach import within_reach
+from mudd_core.data.rows import PARTS, Prepared, Rows, RowShape, Tested
 
 __all__ = [
     "PARTS",
@@ -38,38 +32,41 @@ __all__ = [
     "RowShape",
     "Rows",
     "parts_of",
+    "pipeline_named",
+    "plan_note",
     "prepare",
     "reads_ids",
     "register",
     "test_rows",
 ]
 
-# Each module has PARTS, of its rows, and prepare(config, how).
-_PIPELINES: dict[str, ModuleType] = {
-    "text": text,
-    "pile": pile,
-    "megatron": megatron,
-    "pack": pack,
-    "rows": document_rows,
-    "features": features,
-    "blocks": blocks,
-    "synthetic": synthetic,
-}
+
+@functools.cache
+def pipeline_named(name: str) -> Pipeline | None:
+    """Return the pipeline of mudd_core of this name; None for others, which readers of users may have."""
+    if name not in PIPELINES:
+        return None
+    found: Pipeline = import_module(f"{__name__}.{name}").PIPELINE
+    return found
 
 
 def parts_of(settings: DataConfig) -> tuple[str, ...]:
     """The parts of the rows of a pipeline; of a reader of the user's, which its first item decides."""
-    if settings.pipeline in _PIPELINES:
-        parts: tuple[str, ...] = _PIPELINES[settings.pipeline].PARTS
-        return parts
-    return pack.PARTS if own.gives_text(settings, _reader(settings)) else ()
+    one = pipeline_named(settings.pipeline)
+    return own.parts_of(settings, _reader(settings)) if one is None else one.parts
 
 
 def reads_ids(settings: DataConfig) -> bool:
     """Whether a pipeline gives ready ids, so that the model's vocabulary may be of any size from 2 on."""
-    if settings.pipeline in _PIPELINES:
-        return settings.pipeline in IDS_ALONE
+    if settings.pipeline in PIPELINES:
+        return PIPELINES[settings.pipeline].ids_alone
     return not own.gives_text(settings, _reader(settings))
+
+
+def plan_note(config: Config, shape: RowShape) -> str:
+    """Return the line of a plan on the files that a start writes for its pipeline; empty if it writes none."""
+    one = pipeline_named(config.data.pipeline)
+    return "" if one is None else one.plan_note(config, shape)
 
 
 def prepare(
@@ -86,10 +83,8 @@ def prepare(
     """
     config = within_reach(config, fingerprint)
     how = Preparation(fingerprint, progress, before_build)
-    if config.data.pipeline in _PIPELINES:
-        made: Prepared = _PIPELINES[config.data.pipeline].prepare(config, how)
-        return made
-    return own.prepare(config, how, _reader(config.data))
+    one = pipeline_named(config.data.pipeline)
+    return own.prepare(config, how, _reader(config.data)) if one is None else one.prepare(config, how)
 
 
 def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
@@ -103,7 +98,7 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     if given is None:
         return text.test_rows(shape)
     if given.tokenizer == "bpe":
-        assert isinstance(text, document_rows.RowsData)
+        assert isinstance(text, Cached)
         given = dataclasses.replace(given, tokenizer=str(text.cache.path / "tokenizer.json"))
     given = dataclasses.replace(given, cache="stream")  # so that the training files are not tokenized for it
     train = dataclasses.replace(config.train, epochs=0)
@@ -113,10 +108,10 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
 def _reader(settings: DataConfig) -> own.Reader:
     reader = own.find_reader(settings.pipeline)
     if reader is None:
-        near = difflib.get_close_matches(settings.pipeline, _PIPELINES, 1)
+        near = difflib.get_close_matches(settings.pipeline, PIPELINES, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(
-            f"[data.pipeline] expected {', '.join(_PIPELINES)}, FILE.py:NAME or a registered name, got "
+            f"[data.pipeline] expected {', '.join(PIPELINES)}, FILE.py:NAME or a registered name, got "
             f"{settings.pipeline!r}{hint}"
         )
     return reader

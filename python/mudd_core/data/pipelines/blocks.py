@@ -15,10 +15,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
+from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
-from mudd_core.data.pipelines.documents import Frame
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import Int32, RowShape
 from mudd_core.data.streaming.blocks_stream import BlockStream
 from mudd_core.data.streaming.cursor import Cursor
 from mudd_core.data.streaming.data import StreamData
@@ -142,3 +143,6 @@ def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents without ends, tokenized once."""
     return whole_or_streamed(config, how, BlocksData, BlocksStreamed)
+
+
+PIPELINE = Pipeline("blocks", PARTS, prepare)

@@ -8,7 +8,7 @@ from typing import Any
 from mudd_core.base.errors import FormatError
 from mudd_core.data.cache import TokenCache, way_out
 from mudd_core.data.corpus import Split
-from mudd_core.data.pipelines.pipeline import Int32, RowShape, filled
+from mudd_core.data.rows import Int32, RowShape, filled
 from mudd_core.data.streaming.cursor import Cursor, made
 
 

@@ -24,7 +24,6 @@ from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Format, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
 from mudd_core.data.listing import data_files
-from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     fingerprint_of,
@@ -32,7 +31,8 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import Int32, RowShape
 from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
 from mudd_core.data.sources import Sources, sources_of
 
@@ -209,3 +209,6 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
     )
     tokens = counts[0] * config.train.seq_len
     return FeatureData(config, fingerprint, tokens, (counts[0], counts[1]), lines, folder=folder)
+
+
+PIPELINE = Pipeline("features", PARTS, prepare)

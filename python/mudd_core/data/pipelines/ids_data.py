@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.data.documents.source import file_digest
 from mudd_core.data.loader import changed
-from mudd_core.data.pipelines.documents import file_digest
-from mudd_core.data.pipelines.pipeline import Int32, Rows, RowShape
+from mudd_core.data.rows import Int32, Rows, RowShape
 from mudd_core.data.tokenize import Tokenizer
 
 Int64 = npt.NDArray[np.int64]

@@ -22,7 +22,6 @@ from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.megatron import Index, pair_of, read_index
 from mudd_core.data.pipelines import megatron_maps as maps
-from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     IdRows,
@@ -32,11 +31,11 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
 from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.rows import RowShape
 from mudd_core.data.sources import sources_of
 
-PARTS: tuple[str, ...] = ()
 _PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default of documents for training, validation and test
 
 
@@ -251,3 +250,6 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
         samples=samples,
         progress=how.progress,
     )
+
+
+PIPELINE = Pipeline("megatron", (), prepare, plan_note)

@@ -18,14 +18,16 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.config.data import PIPELINES, DataConfig
+from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data.corpus import Split
+from mudd_core.data.documents.build import IdsAlone
+from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
-from mudd_core.data.pipelines.documents import DocumentSource, Frame, file_digest
-from mudd_core.data.pipelines.documents_build import IdsAlone
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, cached
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.document_data import DocumentData, cached
+from mudd_core.data.pipelines.pipeline import Preparation
+from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import Tokenizer
 
 Item = str | bytes | list[int] | npt.NDArray[Any]
@@ -129,6 +131,11 @@ def gives_text(settings: DataConfig, reader: Reader) -> bool:
     raise UserError(
         f"[data.pipeline] {settings.pipeline}: the reader gave nothing for data.path={settings.path!r}"
     )
+
+
+def parts_of(settings: DataConfig, reader: Reader) -> tuple[str, ...]:
+    """The parts of the rows of a reader."""
+    return pack.PARTS if gives_text(settings, reader) else ()
 
 
 class ReaderIds(DocumentData):

@@ -13,10 +13,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
+from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, PackedRows, token_file
-from mudd_core.data.pipelines.documents import Frame
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Int32, Rows, RowShape
+from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import Int32, Rows, RowShape
 from mudd_core.data.streaming.cursor import Cursor
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
@@ -102,3 +103,6 @@ def _require_length(shape: RowShape) -> None:
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents with bos and eos, tokenized once."""
     return whole_or_streamed(config, how, PackData, PackStreamed)
+
+
+PIPELINE = Pipeline("pack", PARTS, prepare)

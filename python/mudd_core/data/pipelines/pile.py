@@ -24,7 +24,6 @@ from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, payload_at
-from mudd_core.data.pipelines.documents_data import Preparation
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     IdRows,
@@ -34,11 +33,11 @@ from mudd_core.data.pipelines.ids_data import (
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pile_order import Groups
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
 from mudd_core.data.pipelines.record_index import record_offsets
+from mudd_core.data.rows import RowShape
 from mudd_core.data.sources import sources_of
 
-PARTS: tuple[str, ...] = ()
 _NUMBER = re.compile(r"pile\.tfrecord\.b(\d+)")
 _OPEN_FILES = 16
 
@@ -194,3 +193,6 @@ def prepare(config: Config, how: Preparation) -> PileData:
     )
     tokens = counts[0] * config.train.seq_len
     return PileData(config, fingerprint, tokens, counts, lines, train=train, valid=valid)
+
+
+PIPELINE = Pipeline("pile", (), prepare)

@@ -1,111 +1,37 @@
-"""What a pipeline gives a run: rows of ids for training and validation, each a pure function of its number."""
+"""What a pipeline is: one object that its module gives to the registry as PIPELINE."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
-from mudd_core.data.corpus import Split
-from mudd_core.data.tokenize import Tokenizer
-
-Int32 = npt.NDArray[np.int32]
-PARTS = ("positions", "segments", "key_mask")  # that a pipeline may give beside inputs and targets
+from mudd_core.config import Config
+from mudd_core.data.corpus import Progress
+from mudd_core.data.rows import Prepared, RowShape
 
 
 @dataclass(frozen=True)
-class RowShape:
-    """What decides the rows of a run besides its data: ids of a row, rows of a batch, seed of the order."""
+class Preparation:
+    """How data are prepared: see pipelines.prepare."""
 
-    seq_len: int
-    batch_size: int
-    seed: int
-
-
-class Rows(Protocol):
-    """Rows of a split by global sample number, from 0. Training goes on for ever; validation ends with `rows`."""
-
-    @property
-    def core(self) -> Any:
-        """The source of the core (cpp/mudd/data/batch_source.h); None if `arrays` makes the rows in Python."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of an epoch, 0 where only its end tells; for validation in all."""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Names of what the rows have beside inputs and targets, in the order of PARTS."""
-
-    def batches(self, epochs: int) -> int | None:
-        """Whole batches in so many epochs of training; None where only their end tells."""
-
-    def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
-        """New arrays [n_samples, T] by name. A target of -1 does not count; validation ends with rows of these."""
+    fingerprint: str | None = None
+    progress: Progress | None = None
+    before_build: Callable[[], None] | None = None
 
 
-@runtime_checkable
-class Cursored(Protocol):
-    """Rows that keep their place in a checkpoint, so that a run that goes on finds it at once."""
-
-    def cursor(self, batch: int) -> Mapping[str, Any] | None:
-        """Members of JSON: the place of this batch, or of one before it."""
-
-    def go_on(self, cursor: object) -> None:
-        """Take a place out of a checkpoint; what cannot be used is passed over."""
+def _no_note(config: Config, shape: RowShape) -> str:
+    return ""
 
 
-@runtime_checkable
-class Tested(Protocol):
-    """Data that have rows for a test beside those for validation."""
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline; settings see its PipelineSpec of the same name.
 
-    def test_rows(self, shape: RowShape) -> Rows:
-        """Those rows, as of the split `valid`; UserError if there are none or too few."""
-
-
-class Prepared(Protocol):
-    """Data that are ready to be read.
-
-    fingerprint: names the content; a resumed run asks for it. seal: of everything that numbers of a run depend on, None
-    if unknown. tokenizer: None for data that are ids alone.
+    parts: what its rows have beside inputs and targets, in the order of data.rows.PARTS. prepare: gives the data of a
+    config. plan_note: a line of a plan on the files that a start writes to the cache folder; empty if it writes none.
     """
 
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def seal(self) -> str | None: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def tokenizer(self) -> Tokenizer | None: ...
-
-    @property
-    def valid_bytes_per_target(self) -> float:
-        """Bytes of validation text over its targets; 0 where that is unknown, as with ids alone."""
-
-    @property
-    def train_tokens(self) -> int:
-        """Ids of the training split; 0 where that is unknown or without end."""
-
-    @property
-    def documents(self) -> tuple[int, int]:
-        """Documents or records of training and of validation; zeros where they are not counted."""
-
-    def rows(self, split: Split, shape: RowShape) -> Rows:
-        """The rows of a split; UserError if it has too few."""
-
-    def describe(self) -> list[str]:
-        """Lines for the user: what the data are."""
-
-
-def filled(
-    core: Any, parts: tuple[str, ...], seq_len: int, first_sample: int, n_samples: int
-) -> dict[str, Int32]:
-    """New arrays by name from a source of the core."""
-    names = ("inputs", "targets", *parts)
-    arrays = {name: np.empty((n_samples, seq_len), np.int32) for name in names}
-    core.fill(first_sample, arrays["inputs"], arrays["targets"], {name: arrays[name] for name in parts})
-    return arrays
+    name: str
+    parts: tuple[str, ...]
+    prepare: Callable[[Config, Preparation], Prepared]
+    plan_note: Callable[[Config, RowShape], str] = _no_note

@@ -10,8 +10,8 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.data.corpus import Split
-from mudd_core.data.pipelines.documents_data import Preparation
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import Int32, RowShape
 from mudd_core.data.tokenize import Tokenizer
 
 PARTS: tuple[str, ...] = ()
@@ -81,3 +81,6 @@ def prepare(config: Config, how: Preparation) -> SyntheticData:
             f"{config.model.vocab_size}"
         )
     return SyntheticData(config.model.vocab_size)
+
+
+PIPELINE = Pipeline("synthetic", PARTS, prepare)

@@ -10,21 +10,21 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
-from mudd_core.data.formats import format_of
+from mudd_core.data.formats import FORMATS, format_of
 from mudd_core.data.listing import data_files
 from mudd_core.data.loader import bytes_to_build
 from mudd_core.data.loader import prepare as prepare_text
 from mudd_core.data.pipelines.cached import Cached
-from mudd_core.data.pipelines.documents_data import Preparation, documents_of
-from mudd_core.data.pipelines.pipeline import RowShape
+from mudd_core.data.pipelines.document_data import documents_of
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import RowShape
 
-PARTS: tuple[str, ...] = ()
-# Of files that are records in a folder too; a folder of other files is text, as far as they are UTF-8.
-_RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".tfrecord", ".arrayrecord")
+_RECORD_ENDINGS = tuple(ending for one in FORMATS.values() for ending in one.folder_endings)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def cache_to_build(config: Config) -> tuple[int, Path]:
     """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none."""
     root = cache_root(config)
     settings = dataclasses.replace(config.data, cache_dir=str(root))
-    known = settings.pipeline == "text" and not settings.dataset and not is_url(settings.path)
+    known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer) or in_records(settings):
         return 0, root
     try:
@@ -106,7 +106,7 @@ def in_records(settings: DataConfig) -> bool:
     if not path.exists():
         return "*" in settings.path or "," in settings.path
     if path.is_file():
-        return format_of(path).name != "text" and path.suffix.lower() != ".json"
+        return format_of(path).holds != "text" and path.suffix.lower() != ".json"
     try:
         files = data_files(settings.path)
         return bool(files) and all(_is_record_file(file) for file in files)
@@ -116,3 +116,6 @@ def in_records(settings: DataConfig) -> bool:
 
 def _is_record_file(path: Path) -> bool:
     return path.name.lower().endswith(_RECORD_ENDINGS)
+
+
+PIPELINE = Pipeline("text", (), prepare)

@@ -17,11 +17,11 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.framing import HEADER_BYTES
 from mudd_core.base.regular_files import open_binary
 from mudd_core.data.corpus import cut
+from mudd_core.data.documents.source import TextFiles
 from mudd_core.data.formats import arrayrecord, arrow, jsonl, parquet, text, tfrecord
 from mudd_core.data.formats.bounded import BoundedFile, CappedFile
 from mudd_core.data.formats.columnar import rows
 from mudd_core.data.formats.format import Value
-from mudd_core.data.pipelines.documents import TextFiles
 
 Int64 = npt.NDArray[np.int64]
 _BLOCK = 8 << 20

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.config.pipelines import spec_of
 from mudd_core.config.streaming import stream_faults
+from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.formats import arrow
 from mudd_core.data.formats.packed import is_packed
-from mudd_core.data.pipelines.documents import DocumentSource, TextFiles
 
 AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
 
@@ -29,12 +30,12 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
     texts = source.train
     if not isinstance(texts, TextFiles):
         return ["stream: expected files of documents, got a reader; take data.cache=full"]
-    if config.data.pipeline != "pack":
+    if not spec_of(config.data.pipeline).by_number:
         return []
     if fault := _order_fault(texts):
         return [
-            f"stream: {fault}, and data.pipeline=pack reads them in an order of its own; unpack it, convert it "
-            "(launch.py data convert), or take data.cache=full"
+            f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in an order of its own; unpack it, "
+            "convert it (launch.py data convert), or take data.cache=full"
         ]
     if asked == "auto" and config.data.shuffle != "off" and texts.named in ("parquet", "arrow"):
         return ["stream: a shuffled order would read a whole row group for each document"]

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mudd_core.base.errors import DataEndError
-from mudd_core.data.pipelines.pipeline import Int32
+from mudd_core.config.pipelines import spec_of
+from mudd_core.data.rows import Int32
 
 VERSION = 1
-_MEMBERS = {
-    "pack": {"batch", "places"},
-    "rows": {"batch", "epoch", "file", "number", "held", "taken"},
-    "blocks": {"batch", "epoch", "draws", "read", "ended", "slots", "origin"},
-}
 Cursor = Mapping[str, Any]
 
 
@@ -41,7 +37,7 @@ def known(cursor: object, pipeline: str) -> Cursor | None:
     """The cursor where this version of this pipeline can go on from there; others find the place from the beginning."""
     if not isinstance(cursor, Mapping) or cursor.get("version") != VERSION:
         return None
-    fits = cursor.get("pipeline") == pipeline and cursor.keys() >= _MEMBERS[pipeline]
+    fits = cursor.get("pipeline") == pipeline and cursor.keys() >= spec_of(pipeline).cursor_members
     return cursor if fits and _whole(dict(cursor)) else None
 
 

@@ -13,11 +13,12 @@ from typing import ClassVar
 
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Progress, Split
-from mudd_core.data.pipelines.documents import DocumentSource, TextFiles
-from mudd_core.data.pipelines.pipeline import Rows, RowShape
+from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.streaming.cursor import BatchStream, Cursor
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Kept, Recipe
@@ -132,7 +133,7 @@ def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> No
     texts = source.train
     size = f"{len(texts.files):,} file{'s' * (len(texts.files) != 1)}, {bytes_text(source.bytes())}"
     print(f"data: {size}, tokenized ahead of the training (data.cache)", file=sys.stderr)
-    if pipeline == "pack" and isinstance(texts, TextFiles) and texts.named in ("parquet", "arrow"):
+    if spec_of(pipeline).by_number and isinstance(texts, TextFiles) and texts.named in ("parquet", "arrow"):
         print(
             f"warning: [data.cache] stream: each document of a shuffled order reads a row group of {texts.named}; "
             "ArrayRecord, TFRecord or plain jsonl files are faster (launch.py data convert)",

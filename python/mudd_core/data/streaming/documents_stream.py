@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.pipelines.pipeline import Int32
+from mudd_core.data.rows import Int32
 from mudd_core.data.streaming.cursor import Cursor, data_end, made
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.data.pipelines.pipeline import Int32, filled
+from mudd_core.data.rows import Int32, filled
 
 if TYPE_CHECKING:
     from mudd_core import _core

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mudd_core.data.pipelines.pipeline import Int32
+from mudd_core.data.rows import Int32
 from mudd_core.data.streaming.cursor import Cursor, data_end, made
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.data.corpus import is_held_out
-from mudd_core.data.pipelines.documents import Frame, TextFiles, framed
+from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.streaming.messages import Message
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 
 from mudd_core.base.errors import StopRequestedError
 from mudd_core.data.corpus import Progress
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.rows import Int32, RowShape
 from mudd_core.data.streaming.cursor import BatchStream, Cursor, known
 
 KEPT_BATCHES = 2  # that may be asked for again, as a step that lost its source does

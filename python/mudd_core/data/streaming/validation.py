@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from mudd_core.data.cache import SplitPlace, TokenCache
 from mudd_core.data.corpus import Progress, Split
-from mudd_core.data.pipelines.documents import DocumentSource, Frame, TextFiles
-from mudd_core.data.pipelines.documents_build import documents_cache
+from mudd_core.data.documents.build import documents_cache
+from mudd_core.data.documents.source import DocumentSource, Frame, TextFiles
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.tokenizer_source import TokenizerSource

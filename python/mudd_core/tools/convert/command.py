@@ -18,7 +18,7 @@ from pathlib import Path
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
 from mudd_core.data.access import Access
-from mudd_core.data.formats import only
+from mudd_core.data.formats import FORMATS, only
 from mudd_core.data.listing import data_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
@@ -41,9 +41,9 @@ def main(words: Sequence[str]) -> int:
     files = data_files(asked.source, "data convert --from")
     source = only(files).name
     target = asked.format or _DEFAULT.get(source, "tfrecord")
-    if source in ("megatron", "tokens") and target not in ("tfrecord", "arrayrecord"):
+    if FORMATS[source].holds == "ids" and target not in ("tfrecord", "arrayrecord"):
         raise UserError(f"[data convert] --format: expected tfrecord or arrayrecord for ids, got {target}")
-    if source in ("megatron", "tokens") and asked.split_valid:
+    if FORMATS[source].holds == "ids" and asked.split_valid:
         raise UserError(
             "[data convert] --split-valid: expected documents, got ids; hold out in the step before"
         )
@@ -180,7 +180,7 @@ class Conversion:
             return "c4-validation_24567exp.json" if valid else f"c4-train.{at:05d}-of-{of:05d}.json"
         if target == "megatron":
             return f"{split}_text_document_{at:05d}.bin"
-        if self.how.source in ("megatron", "tokens"):
+        if FORMATS[self.how.source].holds == "ids":
             ending = "" if target == "tfrecord" else ".arrayrecord"
             return f"pile.tfrecord.{'valid' if valid else 'b'}{at}{ending}"
         if self.how.source == "tfrecord" and not self.shards and not self.how.valid:

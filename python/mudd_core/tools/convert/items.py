@@ -12,7 +12,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.corpus import cut
-from mudd_core.data.formats import documents, rows
+from mudd_core.data.formats import FORMATS, documents, rows
 from mudd_core.data.formats.bounded import BoundedFile, opened
 from mudd_core.data.formats.example import encoded
 from mudd_core.data.formats.tfrecord import offsets, payload_at
@@ -40,7 +40,7 @@ def is_held_out(text: bytes, fraction: float) -> bool:
 
 def items(path: Path, how: Reading) -> Iterator[tuple[bool, Any]]:
     """(held out, item for the writer) of a file."""
-    if how.source in ("megatron", "tokens"):
+    if FORMATS[how.source].holds == "ids":
         made = _windows(path, how.length)
         return ((False, encoded({"input_ids": ids})) for ids in made)
     if (how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid:

@@ -16,28 +16,21 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access
 from mudd_core.data.cache import TokenCache, open_cache, way_out
-from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.corpus import Split
+from mudd_core.data.documents.build import Vocabulary, cache_name, documents_cache
+from mudd_core.data.documents.source import DocumentSource, Frame, document_source
 from mudd_core.data.loader import changed, check_name
 from mudd_core.data.pipelines.cached import Cached
-from mudd_core.data.pipelines.documents import DocumentSource, Frame, document_source
-from mudd_core.data.pipelines.documents_build import Vocabulary, cache_name, documents_cache
-from mudd_core.data.pipelines.pipeline import Rows, RowShape
+from mudd_core.data.pipelines.pipeline import Preparation
 from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.source_notes import require_unchanged
 from mudd_core.data.streaming.choose import is_streamed
 from mudd_core.data.streaming.data import StreamData, require_readable, tell
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How data are prepared: see pipelines.prepare."""
-
-    fingerprint: str | None = None
-    progress: Progress | None = None
-    before_build: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +163,11 @@ def _located(
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
     earlier = cache_name(source, found)  # before pipelines read names of special tokens
-    if settings.pipeline != "text" and isinstance(found, TokenizerSource) and how.fingerprint != earlier:
+    if (
+        not spec_of(settings.pipeline).plain_text
+        and isinstance(found, TokenizerSource)
+        and how.fingerprint != earlier
+    ):
         found = found.reading_names()
     name = cache_name(source, found)
     if how.fingerprint is not None and name != how.fingerprint:

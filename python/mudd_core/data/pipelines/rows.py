@@ -16,10 +16,11 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
+from mudd_core.data.documents.source import Frame, tail_of
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
-from mudd_core.data.pipelines.documents import Frame, tail_of
-from mudd_core.data.pipelines.documents_data import DocumentData, Preparation, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Int32, RowShape
+from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
+from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.rows import Int32, RowShape
 from mudd_core.data.streaming.cursor import Cursor, made
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.documents_stream import DocumentStream
@@ -190,3 +191,6 @@ def _rule(tokenizer: Tokenizer) -> _core.RowRule:
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
     """Documents as the tokenizer's template has them, tokenized once."""
     return whole_or_streamed(config, how, RowsData, RowsStreamed)
+
+
+PIPELINE = Pipeline("rows", PARTS, prepare)

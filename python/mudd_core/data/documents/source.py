@@ -124,14 +124,14 @@ def file_digest(path: Path) -> list[str | int]:
 def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> DocumentSource:
     """The documents that a config names; UserError where a name leads nowhere or the files hold no texts."""
     found: Sources = sources_of(settings)
-    if found.format.name in ("megatron", "tokens"):
+    if found.format.holds == "ids":
         raise UserError(
             f"[data.path] expected texts for data.pipeline={settings.pipeline}, got {found.format.name} files of ids; "
             "take data.pipeline=megatron or features"
         )
 
     def texts_of(split: Split, files: tuple[Path, ...]) -> TextFiles:
-        alone = found.format.name == "text" and len(files) == 1
+        alone = found.format.holds == "text" and len(files) == 1
         return TextFiles(split, files, found.format.name, settings.column, alone)
 
     train, valid = texts_of("train", found.train), texts_of("valid", found.valid)

@@ -22,7 +22,7 @@ from mudd_core.data.cache import FORMAT, SPLITS, TokenCache, fingerprint_of, ope
 from mudd_core.data.cache_build import ENCODE_BYTES, Spool, unwritten, write_h5, write_synced
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.corpus import Progress, Split, is_held_out
-from mudd_core.data.pipelines.documents import DocumentSource, Texts, framed
+from mudd_core.data.documents.source import DocumentSource, Texts, framed
 from mudd_core.data.source_notes import SourceNote, drop_notes, keep_notes, note_of, require_unchanged
 from mudd_core.data.tokenize import ByteTokenizer, Tokenizer, train_bpe
 from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer

@@ -1,0 +1,88 @@
+"""The list of the pipelines of `data.pipeline`, with the facts that help, choices and checks of settings need.
+
+The list is here because config may not import what reads data. data/pipelines/<name>.py holds the code of a pipeline;
+the registry there imports the modules by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """One pipeline, as settings see it.
+
+    protocol: of its validation, a name of config.protocols. earlier_protocol: what `auto` meant in earlier versions;
+    their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
+    a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
+    order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
+    folder: which files of a folder are taken.
+    """
+
+    name: str
+    protocol: str = "pile"
+    earlier_protocol: str = ""
+    ids_alone: bool = False
+    shuffles: bool = False
+    cursor_members: frozenset[str] = frozenset()
+    by_number: bool = False
+    endless: bool = False
+    plain_text: bool = False
+    needs_validation: bool = True
+    folder: Literal["all", "tfrecord", "c4"] = "all"
+
+    @property
+    def streams(self) -> bool:
+        """Whether documents can be tokenized ahead of the training."""
+        return bool(self.cursor_members)
+
+
+_ALL = (
+    PipelineSpec("text", protocol="text", shuffles=True, plain_text=True),
+    PipelineSpec(
+        "pile",
+        protocol="whole_batches",
+        earlier_protocol="pile",
+        ids_alone=True,
+        needs_validation=False,
+        folder="tfrecord",
+    ),
+    PipelineSpec("megatron", ids_alone=True, shuffles=True),
+    PipelineSpec(
+        "pack",
+        protocol="pack",
+        shuffles=True,
+        cursor_members=frozenset({"batch", "places"}),
+        by_number=True,
+    ),
+    PipelineSpec(
+        "rows",
+        protocol="rows",
+        cursor_members=frozenset({"batch", "epoch", "file", "number", "held", "taken"}),
+    ),
+    PipelineSpec("features", protocol="counted", earlier_protocol="features", ids_alone=True),
+    PipelineSpec(
+        "blocks",
+        protocol="blocks",
+        shuffles=True,
+        cursor_members=frozenset({"batch", "epoch", "draws", "read", "ended", "slots", "origin"}),
+        folder="c4",
+    ),
+    PipelineSpec("synthetic", ids_alone=True, endless=True),
+)
+PIPELINES = {one.name: one for one in _ALL}
+_OF_USER = PipelineSpec("")
+
+
+def spec_of(name: str) -> PipelineSpec:
+    """Return the facts of a pipeline, and of a reader of the user's for any other name."""
+    return PIPELINES.get(name, _OF_USER)
+
+
+def listed(specs: Iterable[PipelineSpec], last: str) -> str:
+    """Return the names in a sentence: `a, b and c`. last: the word before the last name."""
+    names = [one.name for one in specs]
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
