@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'optimizer_specs', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -466,6 +466,11 @@ class OptimizerSetting:
     @property
     def name(self) -> str:
         ...
+    @property
+    def unit(self) -> str:
+        """
+        What a whole number counts.
+        """
 class OptimizerSpec:
     """
     What an optimizer says of itself.
@@ -640,6 +645,10 @@ def isa() -> str:
     """
     Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
     """
+def isa_levels() -> list[str]:
+    """
+    All instruction-set levels, the lowest first.
+    """
 def join_ranks(transport: typing.Any, debug: bool, hang_timeout: float, chunk_bytes: int, facts: str, join_timeout: float) -> tuple[Comm, str]:
     """
     The Comm over a transport, which all ranks make together, and a warning or ''. facts: lines 'name=value' that all ranks must give alike within join_timeout seconds: RuntimeError on rank 0 if not, PeerError on the others.
@@ -679,6 +688,10 @@ def peak_gflops(threads: int, tries: int = 20) -> float:
 def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
     """
     Image of an index under the keyed permutation of [0, n).
+    """
+def phases() -> list[str]:
+    """
+    What a rank can say that it does, in the order of a step.
     """
 def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
