@@ -1,5 +1,7 @@
 """The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
 
+A name of a C++ type in a header is defined once, so that a reader who sees the name knows the type.
+
     python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
     python tests/architecture.py --write    draw the picture in docs/architecture.md again, as ./run docs does
 
@@ -35,6 +37,10 @@ CPP_LAYERS = (
     "base",
 )
 LAZY = ROOT / "tests" / "lazy_imports.txt"
+CPP_TYPE = re.compile(
+    r"^( *)(?:template <[^\n]*>\s)?(?:class|struct|union|enum|enum class) (\w+)(?: final)?(?: : [^;{\n]*)?\s*\{",
+    re.MULTILINE,
+)
 
 
 class Edge(NamedTuple):
@@ -61,6 +67,34 @@ def cpp_edges() -> Iterator[Edge]:
         for used in re.findall(r'#include "mudd/(\w+)/', file.read_text()):
             if used != user:
                 yield Edge(name, user, used)
+
+
+def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
+    """(name, whether other files can use it unqualified) for each type that a C++ file defines."""
+    for indent, name in CPP_TYPE.findall(text):
+        yield name, not indent and file.endswith(".h")
+
+
+def repeated_types(files: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each type of a header whose name another file defines too, nested or local as well."""
+    found: dict[str, dict[str, bool]] = {}
+    for file, text in files:
+        for name, shared in type_names(file, text):
+            uses = found.setdefault(name, {})
+            uses[file] = uses.get(file, False) or shared
+    return [
+        f"{', '.join(sorted(uses))}: each defines a type {name}; give them names that say what each is"
+        for name, uses in sorted(found.items())
+        if len(uses) > 1 and any(uses.values())
+    ]
+
+
+def cpp_files() -> Iterator[tuple[str, str]]:
+    """Name and text of the C++ files, but for those that are compiled again for each ISA with types of its own."""
+    for file in sorted((ROOT / "cpp").rglob("*")):
+        name = file.relative_to(ROOT).as_posix()
+        if file.suffix in (".h", ".cc") and not name.endswith("-inl.h") and "/base/simd/" not in name:
+            yield name, file.read_text()
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -153,6 +187,7 @@ def drawn() -> str:
 def faults() -> list[str]:
     """Everything that is wrong with the layers."""
     found = upward(python_edges(), python_layers()) + upward(cpp_edges(), CPP_LAYERS)
+    found += repeated_types(cpp_files())
     now, listed = set(lazy_imports()), set(listed_imports())
     found += [
         f"{line}: an import inside a function that tests/lazy_imports.txt does not list"

@@ -50,6 +50,14 @@ def test_no_file_lists_protocols_again() -> None:
     assert _files_that_list(set(PROTOCOLS)) - OF_OTHERS == set()
 
 
+def test_no_file_lists_formats_again() -> None:
+    writers = {
+        "tools/convert/command.py",
+        "tools/convert/items.py",
+    }  # which formats can be written, and from which
+    assert _files_that_list(set(FORMATS)) - writers == {"config/data.py"}
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_each_pipeline_is_one_object_of_its_module(name: str) -> None:
     found = pipelines.pipeline_named(name)

@@ -134,7 +134,7 @@ def test_several_settings_may_be_anything(data: st.DataObject) -> None:
         ("llama", "hidden_size", 2**30, "the weights have 8"),
         ("llama", "intermediate_size", 2**31 - 1, r"'model.layers.0.mlp.gate_proj.weight' has shape \(8, 8\)"),
         ("llama", "num_key_value_heads", "two", "expected a whole number .* got 'two'"),
-        ("llama", "rms_norm_eps", "small", "expected a finite number, got 'small'"),
+        ("llama", "rms_norm_eps", "small", "expected a number, got 'small'"),
         ("llama", "tie_word_embeddings", "false", "expected true or false, got 'false'"),
         ("mixtral", "num_local_experts", 2**31 - 1, "the weights have 3"),
         ("gpt2", "n_head", 3, r"expected a multiple of model.n_head \(3\)"),

@@ -171,7 +171,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("steps",), "expected key=value"),
         (("steps=5", "steps=6"), "given twice: steps=5 and steps=6"),
         (("steps=5", "train.steps=6"), "given twice: steps=5 and train.steps=6"),
-        (("steps=x",), "steps: expected a number"),
+        (("steps=x",), "steps: expected a whole number, got 'x'"),
         (("steps=1.5",), "steps: expected a whole number"),
         (("scan_layers=maybe",), "expected true or false"),
         (("per_device_batch_size=0.5",), "from 1, got 0.5"),

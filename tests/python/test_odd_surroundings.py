@@ -60,7 +60,6 @@ def test_memory_is_known_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path:
     known = memory.resident_bytes()
     monkeypatch.setattr(memory, "PROC", tmp_path)
     assert memory.resident_bytes() >= known // 2 and memory.file_bytes() == 0
-    assert memory.peak_resident_bytes() > 16 * memory.MIB
     assert memory.available_bytes()[0] > 0
 
 

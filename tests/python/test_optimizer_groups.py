@@ -71,8 +71,8 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
             "expected settings of lr_factor, weight_decay, beta1, beta2 for lion, got 'lr=1'",
         ),
         ("sgd: head, beta1=0.5", "lr_factor, weight_decay, momentum for sgd, got 'beta1=0.5'"),
-        ("sgd: head, momentum=1", r"expected a number in \[0, 1\) for momentum, got '1'"),
-        ("sgd: head, lr_factor=nan", "expected a finite number of at least 0 for lr_factor, got 'nan'"),
+        ("sgd: head, momentum=1", "momentum: expected a number from 0 to below 1, got '1'"),
+        ("sgd: head, lr_factor=nan", "lr_factor: expected a number of at least 0, got 'nan'"),
         ("sgd: head, lr_factor=1, lr_factor=2", "expected lr_factor once"),
     ],
 )

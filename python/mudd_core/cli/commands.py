@@ -16,6 +16,7 @@ from mudd_core.cli.training import say_notes, train, write_now
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
+from mudd_core.config.values import whole
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.metrics import Row
 from mudd_core.run.progress import duration
@@ -93,13 +94,7 @@ def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     config, path = _saved_run(request)
     step = request.options.get("--step")
-    return config, *load_run(config, path, None if step is None else _step_number(step))
-
-
-def _step_number(text: str) -> int:
-    if not text.isdecimal():
-        raise UserError(f"[arguments] --step: expected a whole number, got '{text}'")
-    return int(text)
+    return config, *load_run(config, path, None if step is None else whole("[arguments] --step", step, 0))
 
 
 def sample(request: Request) -> int:

@@ -21,6 +21,7 @@ from mudd_core.cli.job_check import cause, require_files, require_hosts, require
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.config.values import whole
 from mudd_core.dist.siblings import children
 
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
@@ -64,18 +65,12 @@ def asked(words: Sequence[str]) -> Asked:
         raise UserError(
             f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'"
         )
-    ranks = _whole("--ranks", found["--ranks"], 1, 1024)
+    ranks = whole("[arguments] --ranks", found["--ranks"], 1, 1024)
     if len(hosts) > ranks:
         raise UserError(f"[arguments] --hosts: expected at most {ranks} (--ranks), got {len(hosts)}")
     job = Job(ranks, hosts, _threads(rest), known_hosts(os.environ))
-    restarts = _whole("--max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
+    restarts = whole("[arguments] --max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
     return Asked(job, tuple(rest), restarts)
-
-
-def _whole(name: str, text: str, low: int, high: int) -> int:
-    if not (text.isdecimal() and text.isascii() and len(text) < 10 and low <= int(text) <= high):
-        raise UserError(f"[arguments] {name}: expected a whole number from {low} to {high}, got '{text}'")
-    return int(text)
 
 
 def _threads(words: Sequence[str]) -> int:
@@ -84,7 +79,9 @@ def _threads(words: Sequence[str]) -> int:
     for i, word in enumerate(words):
         if found := _THREADS.fullmatch(word):
             value = found[1] if found[1] is not None else "".join(words[i + 1 : i + 2])
-    return int(value) if value.isdecimal() and int(value) <= 256 else 0
+    with contextlib.suppress(UserError):  # the ranks name the mistake
+        return whole("", value, 0, 256)
+    return 0
 
 
 def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -> int:

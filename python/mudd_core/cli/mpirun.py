@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import build_with_mpi
-from mudd_core.base.surroundings import ENVIRONMENT
+from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
 from mudd_core.run.cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
@@ -61,8 +61,7 @@ def known_hosts(environment: Mapping[str, str]) -> int:
     try:
         lines = Path(environment[_HOSTFILE]).read_text(encoding="utf-8").splitlines()
     except (KeyError, OSError):
-        nodes = environment.get("SLURM_JOB_NUM_NODES", "")
-        return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else 1
+        return max(1, launcher_number(environment.get("SLURM_JOB_NUM_NODES", "")))
     return max(1, sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines))
 
 

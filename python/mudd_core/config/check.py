@@ -18,6 +18,7 @@ from mudd_core.config.schema import Config
 from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window
+from mudd_core.config.values import KINDS
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
@@ -38,12 +39,9 @@ def mesh_of(config: Config, world: int) -> Mesh:
     return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
 
 
-_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-
-
 def type_fault(info: FieldInfo) -> str | None:
     """What is wrong with the type of a field's value, if anything is."""
-    value, wanted = info.value, _WANTED[info.kind]
+    value, wanted = info.value, KINDS[info.kind]
     if info.kind is float:
         right = isinstance(value, int | float) and not isinstance(value, bool)
     else:

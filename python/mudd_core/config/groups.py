@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mudd_core import _core
+from mudd_core.config.values import number
 
 # By name and alias.
 SPECS = {name: spec for spec in _core.optimizer_specs() for name in (spec.name, *spec.aliases)}
@@ -59,14 +60,5 @@ def _setting(optimizer: str, key: str, text: str) -> float:
     known = ("lr_factor", "weight_decay", *own)
     if key not in known:
         raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
     low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
-    if not low <= value < high:
-        wanted = (
-            f"a finite number of at least {low:g}" if math.isinf(high) else f"a number in [{low:g}, {high:g})"
-        )
-        raise ValueError(f"expected {wanted} for {key}, got '{text}'")
-    return value
+    return number(key, text, low, below=high if math.isfinite(high) else None)

@@ -7,7 +7,6 @@ Four grammars give one list: `--config.train.steps=100` (also with a blank), `tr
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +16,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
+from mudd_core.config.values import flag, number, whole
 
-_TRUE = {"true", "1", "yes", "on"}
-_FALSE = {"false", "0", "no", "off"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 _SECTIONS = (
@@ -58,35 +56,13 @@ def typed_names(overrides: Sequence[Override]) -> dict[str, str]:
 
 def parse_value(info: FieldInfo, text: str) -> Scalar:
     """The text as the field's type; UserError names field, rule and text."""
-
-    def refuse(wanted: str) -> UserError:
-        return UserError(f"[config] {info.path}: expected {wanted}, got '{text}'")
-
+    name = f"[config] {info.path}"
     if info.kind is bool:
-        word = text.strip().lower()
-        if word not in _TRUE | _FALSE:
-            raise refuse("true or false")
-        return word in _TRUE
+        return flag(name, text)
     if info.kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            pass
-        try:  # 1e6 is a whole number too
-            number = float(text)
-        except ValueError:
-            raise refuse("a whole number") from None
-        if not (math.isfinite(number) and number == int(number)):
-            raise refuse("a whole number")
-        return int(number)
+        return whole(name, text)
     if info.kind is float:
-        try:
-            number = float(text)
-        except ValueError:
-            raise refuse("a number") from None
-        if not math.isfinite(number):
-            raise refuse("a finite number")
-        return number
+        return number(name, text)
     quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "'\""
     return text[1:-1] if quoted else text
 

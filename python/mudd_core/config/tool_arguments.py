@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from functools import partial
+from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import program
@@ -13,10 +14,10 @@ from mudd_core.config import FAMILIES, Config
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.overrides import field_path
 from mudd_core.config.suggest import nearest_option
+from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whole
 
 WIDTH = 96  # columns of all help texts
-_LARGEST = 2**62  # of numbers: the core counts in 64 bits
-_SHOWN = 60  # characters of a refused value
+Number = TypeVar("Number", int, float)
 
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
@@ -32,55 +33,30 @@ def folded(text: str, width: int = WIDTH) -> str:
 
 def whole_number(low: int | None = None, high: int | None = None) -> Callable[[str], int]:
     """An argparse type: a whole number, 1e3 and 1_000 included, within these bounds."""
-    wanted = f"a whole number{_bounds(low, high)}"
 
     def read(text: str) -> int:
-        value = _value(text, wanted)
-        if value != int(value) or (low is not None and value < low) or (high is not None and value > high):
-            raise _refusal(wanted, text)
-        return int(value)
+        found = whole("", text, low, high)
+        if abs(found) > LARGEST_COUNT:
+            raise mismatch("", f"{KINDS[int]} of at most {LARGEST_COUNT}", text)
+        return found
 
-    return read
-
-
-def positive_number(text: str) -> float:
-    """An argparse type: a finite number above 0."""
-    value = _value(text, "a number above 0")
-    if value <= 0:
-        raise _refusal("a number above 0", text)
-    return float(value)
+    return _argument(read)
 
 
-def fraction(text: str) -> float:
-    """An argparse type: a number from 0 to below 1."""
-    value = _value(text, "a number from 0 to below 1")
-    if not 0 <= value < 1:
-        raise _refusal("a number from 0 to below 1", text)
-    return float(value)
+def _argument(read: Callable[[str], Number]) -> Callable[[str], Number]:
+    """The reader as an argparse type, whose error gets the option's name from argparse."""
 
-
-def _bounds(low: int | None, high: int | None) -> str:
-    if low is None:
-        return "" if high is None else f" of at most {high}"
-    return f" of at least {low}" if high is None else f" from {low} to {high}"
-
-
-def _value(text: str, wanted: str) -> int | float:
-    try:
-        value: int | float = int(text)
-    except ValueError:
+    def typed(text: str) -> Number:
         try:
-            value = float(text)
-        except ValueError:
-            raise _refusal(wanted, text) from None
-    if not -_LARGEST <= value <= _LARGEST:  # also NaN
-        raise _refusal(wanted, text)
-    return value
+            return read(text)
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return typed
 
 
-def _refusal(wanted: str, text: str) -> argparse.ArgumentTypeError:
-    given = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return argparse.ArgumentTypeError(f"expected {wanted}, got '{given}'")
+positive_number = _argument(partial(number, "", above=0))
+fraction = _argument(partial(number, "", low=0, below=1))
 
 
 class ToolArguments(argparse.ArgumentParser):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, Int32
+from mudd_core.config import ModelConfig
 from mudd_core.engine.argument_check import require_batch
 from mudd_core.engine.memory import available_bytes
-
-Array = npt.NDArray[Any]
 
 _INT32 = np.iinfo(np.int32)
 OPTIONAL = ("positions", "segments", "key_mask")
@@ -34,7 +33,7 @@ def _array(given: npt.ArrayLike, name: str) -> Array:
         ) from error
 
 
-def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
+def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
     """Ids [B, T] or [T] as int32 [B, T]; ValueError or TypeError for what a model of this config cannot take.
 
     name: as the error calls them; those of `targets` may be negative.
@@ -63,7 +62,7 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: Any) -> Array:
     return np.ascontiguousarray(ids, dtype=np.int32)
 
 
-def _checked_optional(given: npt.ArrayLike, name: str) -> Array:
+def _checked_optional(given: npt.ArrayLike, name: str) -> Int32:
     """positions, segments or key_mask as int32 [B, T]; a key_mask may be of booleans."""
     array = np.atleast_2d(_array(given, name))
     if array.dtype.kind not in ("iub" if name == "key_mask" else "iu"):
@@ -76,8 +75,8 @@ def _checked_optional(given: npt.ArrayLike, name: str) -> Array:
 
 
 def checked_batch(
-    batch: Mapping[str, npt.ArrayLike], config: Any
-) -> tuple[dict[str, Array], tuple[str, ...]]:
+    batch: Mapping[str, npt.ArrayLike], config: ModelConfig
+) -> tuple[dict[str, Int32], tuple[str, ...]]:
     """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
     require_batch(batch)
     unknown = set(batch) - {"inputs", "targets", *OPTIONAL}

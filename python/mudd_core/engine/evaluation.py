@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig, mixture_of
 from mudd_core.engine.planned import Planned
-
-Array = npt.NDArray[Any]
 
 _MOST = 1024  # logical shards that a graph can have: here each sequence is one
 _FILLING = {"targets": -1}  # of the sequences behind the last one; other arrays take zeros
 
 
-def piece_size(config: Any, rows: int, at_most: int) -> tuple[int, int]:
+def piece_size(config: ModelConfig, rows: int, at_most: int) -> tuple[int, int]:
     """(sequences, logical shards) of the graph that evaluates batches of `rows` sequences of a model.
 
     Each sequence is a shard of its own, and the sums of sequences are added in order: the size of a piece changes no
     bits. at_most: sequences of a run of the training graph; 0: any number. A mixture whose capacity is that of a
     shard needs the whole batch.
     """
-    if getattr(config, "capacity_factor", 0.0) > 0 and config.capacity_scope == "shard":
+    mixture = mixture_of(config)
+    if mixture is not None and mixture.capacity_factor > 0 and mixture.capacity_scope == "shard":
         return rows, 1
     most = min(rows, at_most or rows, _MOST)
     size = 1 << (most.bit_length() - 1)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.config.families import head_width, kv_heads
+from mudd_core.config.families import ModelConfig, head_width, kv_heads
 from mudd_core.config.fields import LONGEST
-from mudd_core.graph.recording import Recorder, running
+from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, Cache, model_function
 
 Caches = dict[str, npt.NDArray[np.float32]]  # name of the graph's input to [1, heads, max_seq_len, width]
@@ -22,7 +21,7 @@ Caches = dict[str, npt.NDArray[np.float32]]  # name of the graph's input to [1, 
 _PIECES = (64, 8, 1)  # a prompt is cut into these lengths: exact, nothing padded
 
 
-def ring_positions(config: Any, needed: int, window: str) -> int:
+def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
     """Positions of a Generator for so many tokens in all, rounded up so that calls share it; 0: no ring is needed.
 
     ValueError where the model's positions end.
@@ -31,7 +30,7 @@ def ring_positions(config: Any, needed: int, window: str) -> int:
         raise ValueError(f"[generate] window: expected stop or ring, got {window!r}")
     if window == "stop" or needed <= config.max_seq_len:
         return 0
-    if config.family == "gpt2" or getattr(config, "positions", "rotary") != "rotary":
+    if config.positions_end:
         raise ValueError(
             f"[generate] window=ring: needs rotary positions; those of this {config.family} end at {config.max_seq_len}"
         )
@@ -63,13 +62,15 @@ class Generator:
     have in all, in a ring of the model's max_seq_len.
     """
 
-    def __init__(self, config: Any, store: Any, in_use: InUse, positions: int = 0) -> None:
+    def __init__(
+        self, config: ModelConfig, store: _core.ParamStore, in_use: InUse, positions: int = 0
+    ) -> None:
         self.config = config
         self.positions = positions
         self.store = store
         self.in_use = in_use
         self._spare: Caches | None = None
-        self._plans: dict[int, tuple[Any, int]] = {}
+        self._plans: dict[int, tuple[_core.Executor, int]] = {}
         self._attached: dict[int, Caches] = {}  # per piece length
 
     @alone
@@ -82,7 +83,7 @@ class Generator:
         names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(self.config.n_layer))
         return {name: np.zeros(shape, np.float32) for name in names}
 
-    def _plan(self, length: int, caches: Caches) -> tuple[Any, int]:
+    def _plan(self, length: int, caches: Caches) -> tuple[_core.Executor, int]:
         if length not in self._plans:
             recorder = Recorder(self.store, training=False, samples=1, shards=1)
             inputs = recorder.input("inputs", (1, length))
@@ -96,8 +97,9 @@ class Generator:
             batch = Batch(inputs, known_positions=self.positions)
             with running(recorder):
                 logits = model_function(self.config)(self.config, batch, cache).logits()
-            executor = _core.Executor(recorder.graph, self.store, losses=[], keep=[logits.number])
-            self._plans[length] = (executor, logits.number)
+            number = recorded(logits).number
+            executor = _core.Executor(recorder.graph, self.store, losses=[], keep=[number])
+            self._plans[length] = (executor, number)
         executor, number = self._plans[length]
         if self._attached.get(length) is not caches:
             for name, array in caches.items():

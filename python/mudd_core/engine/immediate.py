@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig
 from mudd_core.engine.planned import tree_sum
 from mudd_core.graph import scopes, tape
-from mudd_core.graph.recording import Immediate, running
+from mudd_core.graph.recording import Immediate, running, taped
 from mudd_core.models import Batch, model_function
-
-Array = npt.NDArray[Any]
 
 
 def sums_and_gradients(
-    config: Any, store: _core.ParamStore, arrays: Mapping[str, Array], shards: int, precision: str
+    config: ModelConfig, store: _core.ParamStore, arrays: Mapping[str, Array], shards: int, precision: str
 ) -> tuple[float, float, dict[str, Array]]:
     """(loss in nats summed over targets, counted targets, gradients of that sum by name) of a checked batch.
 
@@ -26,9 +23,9 @@ def sums_and_gradients(
     scope = Immediate(store)
     cuts = scopes.shards(arrays["inputs"].shape[0], shards)
     with running(scope), cuts, scopes.precision(precision):
-        hidden = model_function(config)(config, Batch(**arrays), None)
-        loss, count, _ = hidden.loss(arrays["targets"])
-        aux = [hidden.aux.loss(arrays["targets"])] if hidden.aux else []
+        hidden = model_function(config)(config, Batch.of(arrays), None)
+        loss, count = (taped(one) for one in hidden.loss(arrays["targets"])[:2])
+        aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
         tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
     total = tree_sum(loss.data)
     for further in aux:

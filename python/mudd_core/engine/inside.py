@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.config import MUDDFormerConfig
 from mudd_core.engine.batch_check import OPTIONAL
-from mudd_core.graph.recording import Recorder, running
+from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, muddformer
+from mudd_core.models.dense_connections import captured_weights
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -33,17 +35,20 @@ class Inside:
     def __init__(self, model: Model, length: int, arrays: Collection[str]) -> None:
         """length: tokens of a sequence. arrays: names of those in a batch."""
         self._model, self._inputs = model, ("inputs", *(name for name in OPTIONAL if name in arrays))
-        recorder = Recorder(model.store, training=False, samples=1, shards=1)
-        recorder.sown = {}
-        with running(recorder), muddformer.watching() as watched:
+        config = model.config
+        if not isinstance(config, MUDDFormerConfig):
+            raise TypeError(f"[log] weights: expected a MUDDFormer, got a {config.family}")
+        recorder = Recorder(model.store, training=False, samples=1, shards=1, capture=True)
+        with running(recorder):
             inputs = {name: recorder.input(name, (1, length)) for name in self._inputs}
-            hidden = muddformer.model(model.config, Batch(**inputs), None)
-        layers = range(model.config.n_layer)
+            hidden = muddformer.model(config, Batch.of(inputs), None)
+        watched = captured_weights(config, recorder.sown)
+        layers = range(config.n_layer)
         self._values = {f"{_WEIGHTS}/{layer:03d}": value.number for layer, value in watched.items()}
         self._values |= {
             f"{_OUTPUT}/{layer:03d}": recorder.sown[f"blocks.{layer}.out"].number for layer in layers
         }
-        keep = sorted({*self._values.values(), hidden.h.number})
+        keep = sorted({*self._values.values(), recorded(hidden.h).number})
         self._executor = _core.Executor(recorder.graph, model.store, losses=[], keep=keep)
 
     def read(self, batch: Mapping[str, Array]) -> Found:
@@ -101,9 +106,8 @@ def _moments(value: Array) -> Moments:
 def _power(value: Array) -> Moments:
     """The moments about zero of values whose norm alone is asked for."""
     flat = value.reshape(-1)
-    return {
-        "count": float(flat.size), "mean": 0.0, "squares": float(np.dot(flat, flat)), "max": 0.0, "min": 0.0
-    }  # fmt: skip
+    squares = float(np.dot(flat, flat))
+    return {"count": float(flat.size), "mean": 0.0, "squares": squares, "max": 0.0, "min": 0.0}
 
 
 def _both(one: Moments, other: Moments) -> Moments:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import checked_weight, require_model_config
@@ -19,10 +21,8 @@ from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, check_sampling, ring_positions
-from mudd_core.engine.planned import Planned, declare_parameters, plan_graph
+from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
-
-Array = npt.NDArray[Any]
 
 
 class Model:
@@ -37,7 +37,7 @@ class Model:
 
     def __init__(
         self,
-        config: Any,
+        config: ModelConfig,
         *,
         seed: int = 0,
         initialize: bool = True,
@@ -58,7 +58,7 @@ class Model:
         self.precision = precision
         self.evaluated_at_once = 0  # most sequences in a run of the evaluation graph; 0: a whole batch
         self.store = _core.ParamStore(scopes.COMPUTE[precision])
-        self._plans: dict[tuple[Any, ...], Planned] = {}
+        self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
         declare_parameters(config, self.store, stored)
         names = self.store.names()
@@ -118,7 +118,7 @@ class Model:
         *,
         shards: int = 1,
         optional: tuple[str, ...] = (),
-        **options: Any,
+        **options: Unpack[ExecutorOptions],
     ) -> Planned:
         """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
 
@@ -189,7 +189,12 @@ class Model:
 
     @alone
     def loss_and_gradients(
-        self, /, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
+        self,
+        /,
+        batch: Mapping[str, npt.ArrayLike],
+        *,
+        shards: int = 1,
+        **options: Unpack[ExecutorOptions],
     ) -> tuple[float, dict[str, Array]]:
         """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
 
@@ -262,8 +267,7 @@ class Model:
         positions = ring_positions(self.config, ids.size + max_tokens, window)
         if self._generator is None or self._generator.positions != positions:
             self._generator = Generator(self.config, self.store, self.in_use, positions)
-            note = getattr(self.config, "decoding_note", "")
-            if note:
+            if note := self.config.decoding_note:
                 warnings.warn(f"[generate] {note}", stacklevel=3)
         return self._generator.run(
             ids[0],

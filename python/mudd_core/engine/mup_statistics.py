@@ -25,9 +25,9 @@ _BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # begin the names that the original sp
 class MupStatistics:
     """Reads the activations before an update and compares the weights after it with those before."""
 
-    def __init__(self, config: Config, model: Model) -> None:
-        """config: of a run of the family mup."""
-        self._log, self._model = config.log, model
+    def __init__(self, config: Config, model: Model, shape: MupConfig) -> None:
+        """config: of a run. shape: of the model."""
+        self._log, self._model, self._shape = config.log, model, shape
         self._length = config.train.seq_len
         self._probes: dict[int, Probe] = {}
         self._before: dict[str, Array] = {}
@@ -48,7 +48,7 @@ class MupStatistics:
 
     def _activations(self, inputs: Ids) -> dict[str, float]:
         """Means of |z| by `<statistic>_l1_<layer>`, over the whole batch."""
-        shape: MupConfig = self._model.config
+        shape = self._shape
         samples = _samples(shape, *inputs.shape)
         if samples not in self._probes:
             self._probes[samples] = Probe(self._model, samples, inputs.shape[1], logits=False)
@@ -91,7 +91,12 @@ def _samples(shape: MupConfig, batch: int, length: int) -> int:
 
 def statistics_of(config: Config, model: Model) -> MupStatistics | None:
     """The statistics that the config asks for; None where it asks for none, and for other families."""
-    return MupStatistics(config, model) if has_statistics(config) else None
+    shape = model.config
+    return (
+        MupStatistics(config, model, shape)
+        if isinstance(shape, MupConfig) and has_statistics(config)
+        else None
+    )
 
 
 def has_statistics(config: Config) -> bool:

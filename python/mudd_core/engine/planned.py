@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy.typing as npt
+from typing import TypedDict
 
 from mudd_core import _core
-from mudd_core.graph.recording import Recorder, running
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig
+from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, model_function
 
-Array = npt.NDArray[Any]
+
+class ExecutorOptions(TypedDict, total=False):
+    """Options of the executor of a graph, as _core.Executor takes them."""
+
+    runs_per_step: int
+    reuse: bool
+    recompute: bool
+    shift: int
+    poison: bool
+    check_finite: bool
+    gradient_rows: bool
+    gradients: _core.NodeGradients | None
 
 
 class Planned:
@@ -19,12 +30,12 @@ class Planned:
 
     def __init__(
         self,
-        executor: Any,
+        executor: _core.Executor,
         inputs: tuple[str, ...],
         outputs: tuple[int, ...],
         aux: int = -1,
         metrics: tuple[int, ...] = (),
-        gradients: Any = None,
+        gradients: _core.NodeGradients | None = None,
         shape: tuple[int, int] = (0, 0),
     ) -> None:
         self.executor = executor
@@ -45,7 +56,9 @@ class Planned:
         return loss + (tree_sum(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
 
-def declare_parameters(config: Any, store: Any, stored: Mapping[str, str] | None) -> None:
+def declare_parameters(
+    config: ModelConfig, store: _core.ParamStore, stored: Mapping[str, str] | None
+) -> None:
     """Have a model declare its parameters in a store; stored: the 16-bit type of each that is kept so.
 
     KeyError for a name in `stored` that the model does not have.
@@ -58,13 +71,13 @@ def declare_parameters(config: Any, store: Any, stored: Mapping[str, str] | None
 
 
 def plan_graph(
-    config: Any,
-    store: Any,
+    config: ModelConfig,
+    store: _core.ParamStore,
     mode: str,
     shape: tuple[int, int],
     shards: int,
     optional: tuple[str, ...],
-    options: Mapping[str, Any],
+    options: ExecutorOptions,
 ) -> Planned:
     """The graph of a mode (train, evaluate, logits) of a model for ids of `shape` [samples, length].
 
@@ -72,14 +85,14 @@ def plan_graph(
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
-    batch = Batch(**{name: recorder.input(name, shape) for name in names})
+    inputs = {name: recorder.input(name, shape) for name in names}
     with running(recorder):
-        hidden = model_function(config)(config, batch, None)
-        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(batch.targets)
+        hidden = model_function(config)(config, Batch.of(inputs), None)
+        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(inputs["targets"])
         further = hidden.aux if mode != "logits" else None
-        aux = further.loss(batch.targets).number if further else -1
-    numbers = tuple(value.number for value in outputs)
-    metrics = tuple(value.number for value in further.metrics) if further else ()
+        aux = recorded(further.loss(inputs["targets"])).number if further else -1
+    numbers = tuple(recorded(value).number for value in outputs)
+    metrics = tuple(recorded(value).number for value in further.metrics) if further else ()
     kept = [*numbers, *([aux] if further else []), *metrics]
     losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
     executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)

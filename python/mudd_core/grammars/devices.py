@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import PROCESS_COUNTS
+from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_number
+from mudd_core.config.values import whole
 
 OPTION = "--devices"
 GRAMMARS = ("maxtext", "hydra")  # that have sizes of one device
@@ -15,10 +16,7 @@ _MOST = 65_536
 
 def devices_of(options: Mapping[str, str]) -> int:
     """The devices typed, 1 if none were; UserError for what is no number of devices."""
-    text = options.get(OPTION, "1")
-    if not (text.isdecimal() and text.isascii() and len(text) < 6 and 1 <= int(text) <= _MOST):
-        raise UserError(f"[arguments] {OPTION}: expected a whole number from 1 to {_MOST}, got '{text}'")
-    return int(text)
+    return whole(f"[arguments] {OPTION}", options.get(OPTION, "1"), 1, _MOST)
 
 
 def refuse_devices(grammar: str, options: Mapping[str, str]) -> None:
@@ -33,7 +31,7 @@ def refuse_devices(grammar: str, options: Mapping[str, str]) -> None:
 def ranks_of(options: Mapping[str, str], environment: Mapping[str, str]) -> int:
     """Ranks that the command asks for or that a launcher has started; 1 for a single process."""
     counts = (options.get("--ranks", ""), *(environment.get(name, "") for name in reversed(PROCESS_COUNTS)))
-    return max((int(text) for text in counts if text.isdecimal() and text.isascii()), default=1)
+    return max(1, *map(launcher_number, counts))
 
 
 def whole_batch(name: str, of_a_device: float, devices: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.config.keys import Row, Value
 from mudd_core.config.suggest import nearest
+from mudd_core.config.values import flag, number, whole
 from mudd_core.grammars.detect import fields_of_all
 
 Typed = dict[str, tuple[str, str]]  # argument as typed, and its value, by key
@@ -49,14 +50,9 @@ def _behind(grammar: str, word: str, row: Row, rest: list[str]) -> str:
 
 def value_of(grammar: str, name: str, like: Value, text: str) -> Value:
     """The text as a value of the type of another one."""
+    place = f"[{grammar}] {name}"
     if isinstance(like, bool):
-        if text.lower() not in ("true", "false", "1", "0"):
-            raise UserError(f"[{grammar}] {name}: expected true or false, got '{text}'")
-        return text.lower() in ("true", "1")
-    if isinstance(like, int | float):
-        wanted = "a whole number" if isinstance(like, int) else "a number"
-        try:
-            return int(text) if isinstance(like, int) else float(text)
-        except ValueError:
-            raise UserError(f"[{grammar}] {name}: expected {wanted}, got '{text}'") from None
-    return text
+        return flag(place, text)
+    if isinstance(like, int):
+        return whole(place, text)
+    return number(place, text) if isinstance(like, float) else text

@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.keys import COMMAND, WORKDIR, Row, Value
+from mudd_core.config.values import KINDS, mismatch
 from mudd_core.grammars.resolved import Origin
 
 _NO_FIELDS = (COMMAND, WORKDIR)
@@ -83,8 +84,6 @@ def require_taken(grammar: str, row: Row, value: Value) -> None:
         return
     if row.fate == "refused":
         raise UserError(f"[{grammar}] {row.name}={value}: not supported; {row.text}")
-    if row.fate == "pending":
-        raise UserError(f"[{grammar}] {row.name}={value} is not built yet; leave it at {row.default!r}")
 
 
 def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:
@@ -144,8 +143,7 @@ def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> C
     if info.kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not info.kind:
-        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[info.kind]
-        raise UserError(f"[{grammar}] {row.name}: expected {wanted}, got {value!r}")
+        raise mismatch(f"[{grammar}] {row.name}", KINDS[info.kind], value)
     changed: Config = replace_path(config, path, value)
     return changed
 

@@ -13,6 +13,7 @@ from mudd_core.config.keys import Value
 from mudd_core.config.keys.maxtext import BASE_FILE
 from mudd_core.config.load import files_read
 from mudd_core.config.suggest import nearest
+from mudd_core.config.values import flag, mismatch, number, spelled, whole
 
 _MOST_FILES = 16  # that inherit one from another
 
@@ -105,45 +106,23 @@ def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
     found, _ = read_yaml("[maxtext]", path, twice=twice)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise UserError(f"[maxtext] {path}: expected key: value, a line each")
-    return {key: _number(value) for key, value in found.items()}, [key for key in found if key in twice]
-
-
-def _number(value: Value) -> Value:
-    """A number that YAML takes for a string: 1e-5 has no point."""
-    if isinstance(value, str) and value[:1] in "+-.0123456789":
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+    return {key: spelled(value) for key, value in found.items()}, [key for key in found if key in twice]
 
 
 def typed_value(name: str, value: Value, default: Value, text: str) -> Value:
     """The text of a command line as the type of the value that it replaces, else of the key's default; None is null."""
     if text == "None":
         return None
-    kind = type(default if value is None else value)
-
-    def refusal(wanted: str) -> UserError:
-        return UserError(f"[maxtext] {name}: expected {wanted}, got '{text}'")
-
+    kind, place = type(default if value is None else value), f"[maxtext] {name}"
     if kind is bool:
-        if text.lower() not in ("true", "false", "1", "0"):
-            raise refusal("true or false")
-        return text.lower() in ("true", "1")
+        return flag(place, text)
     if kind is str:
         return text
-    if kind in (int, float):
-        try:
-            number = float(text)
-        except ValueError:
-            raise refusal("a number") from None
-        if kind is float:
-            return number
-        if not number.is_integer():
-            raise refusal("a whole number")
-        return int(text) if text.lstrip("+-").isdecimal() else int(number)
-    found = parse_yaml(f"[maxtext] {name}", text)
+    if kind is int:
+        return whole(place, text)
+    if kind is float:
+        return number(place, text)
+    found = parse_yaml(place, text)
     if found is None or isinstance(found, bool | int | float | str | list):
         return found
-    raise refusal("one value or a list")
+    raise mismatch(place, "one value or a list", text)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from mudd_core import _core
+from mudd_core.base.types import Array
 from mudd_core.graph.tape import Tensor
 
 
@@ -30,11 +31,18 @@ class Value:
         return f"Value({self.recorder.graph.dtype(self.number)}{list(self.shape)})"
 
 
+# What ops take and give: of a graph, of the tape, or an array.
+Like: TypeAlias = "Value | Tensor | Array"
+
+
 class Scope(Protocol):
     """What nn.py needs of the place a model function runs in."""
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Any:
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value | Tensor:
         """The parameter of this name as a value that ops take."""
+
+    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
+        """Record the value, or what the function makes, under this name if the scope captures values."""
 
 
 class Recorder:
@@ -48,11 +56,13 @@ class Recorder:
         samples: int,
         shards: int,
         stored: Mapping[str, str] | None = None,
+        capture: bool = False,
     ) -> None:
-        """stored: the type of each parameter that is declared frozen and not in float32."""
+        """stored: the type of each parameter that is declared frozen and not in float32. capture: fill `sown`."""
         self.store = store  # its compute type is the graph's
         self.stored = stored or {}
-        self.sown: dict[str, Value] | None = None  # filled by nn.sow where it is a dict
+        self.sown: dict[str, Value] = {}  # of nn.sow, by name
+        self._capture = capture
         self.graph = _core.Graph(training=training, samples=samples, shards=shards, compute=store.compute)
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
@@ -65,6 +75,12 @@ class Recorder:
             declaration |= {"stored": self.stored[name], "trainable": False}
         self.store.declare(name, list(shape), **declaration)
         return Value(self, self.graph.parameter(self.store, name))
+
+    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
+        """Record the value, or what the function makes, under this name in a capture."""
+        if self._capture:
+            made = value() if callable(value) else value
+            self.sown[name] = recorded(made)
 
     def apply(self, op: str, inputs: Sequence[Value | None], options: dict[str, Any]) -> Any:
         """Records one node; returns its output or a tuple of them."""
@@ -104,6 +120,23 @@ class Immediate:
             weights = self.store.view(0, name) if about["stored"] == "float32" else self.store.values(name)
             self.leaves[name] = Tensor(weights, requires_grad=about["trainable"])
         return self.leaves[name]
+
+    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
+        """Record nothing: a capture reads a graph."""
+
+
+def recorded(value: Like) -> Value:
+    """Narrow to the value of a graph; TypeError for one of the tape or an array."""
+    if not isinstance(value, Value):
+        raise TypeError(f"[graph] value: expected a value of the graph, got {type(value).__name__}")
+    return value
+
+
+def taped(value: Like) -> Tensor:
+    """Narrow to the tensor of the tape; TypeError for a value of a graph or an array."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"[tape] value: expected a tensor, got {type(value).__name__}")
+    return value
 
 
 _scope: ContextVar[Scope | None] = ContextVar("scope", default=None)

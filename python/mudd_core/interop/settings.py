@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from mudd_core.config import values
 
 LARGEST = 2**31 - 1  # what sizes of the core can hold
 MOST_LAYERS = 10_000  # as model.n_layer of most families
@@ -20,37 +21,20 @@ class Reader:
 
     def whole(self, name: str, default: int | None = None, *, low: int = 1, high: int = LARGEST) -> int:
         """A whole number; without a default the setting must be there."""
-        value = self._given(name, default)
-        if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.refusal(name, f"a whole number from {low} to {high}", value)
-        return value
+        given = self._given(name, default)
+        return values.whole(self._place(name), given, low, high, strings=False)
 
     def number(self, name: str, default: float) -> float:
         """A finite number; a string of one counts, since YAML reads 1e-5 as a string."""
-        value = self._given(name, default)
-        try:
-            found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            found = math.nan
-        if not math.isfinite(found):
-            raise self.refusal(name, "a finite number", value)
-        return found
+        return values.number(self._place(name), self._given(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false, also as 1 or 0."""
-        value = self._given(name, default)
-        if not isinstance(value, int | float) or value not in (0, 1):
-            raise self.refusal(name, "true or false", value)
-        return bool(value)
+        return values.flag(self._place(name), self._given(name, default), strings=False)
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
         """One of some words."""
-        value = self._given(name, default)
-        if not isinstance(value, str) or value not in choices:
-            raise self.refusal(name, f"one of {', '.join(choices)}", value)
-        return value
+        return values.one_of(self._place(name), self._given(name, default), choices)
 
     def agree(self, found: Mapping[str, int]) -> None:
         """ValueError if a size among the settings is not what the tensors say. found: their sizes by setting."""
@@ -63,10 +47,10 @@ class Reader:
 
     def refusal(self, name: str, expected: str, value: object) -> ValueError:
         """What is wrong with a setting, its value cut to a length that one reads."""
-        huge = isinstance(value, int) and value.bit_length() > 256
-        text = "a number of more than 256 bits" if huge else repr(value)
-        text = text if len(text) <= 80 else f"{text[:77]}..."
-        return ValueError(f"[{self.system}] {name}: expected {expected}, got {text}")
+        return values.mismatch(self._place(name), expected, value)
+
+    def _place(self, name: str) -> str:
+        return f"[{self.system}] {name}"
 
     def _given(self, name: str, default: Any) -> Any:
         value = self.config.get(name)

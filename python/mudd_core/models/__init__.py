@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
 
-from mudd_core.config.families import FAMILIES
+from mudd_core.config.families import FAMILIES, ModelConfig
 from mudd_core.models.hidden import Batch, Cache, Hidden
 
 __all__ = ["Batch", "Cache", "Hidden", "model_function"]
 
 
-def model_function(config: Any) -> Callable[[Any, Batch, Cache | None], Hidden]:
+def model_function(config: ModelConfig) -> Callable[[ModelConfig, Batch, Cache | None], Hidden]:
     """Return the model function of this config's family, models/<family>.py."""
     if config.family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise ValueError(f"[model] family: expected one of {known}, got '{config.family}'")
-    found: Callable[[Any, Batch, Cache | None], Hidden] = importlib.import_module(
+    found: Callable[[ModelConfig, Batch, Cache | None], Hidden] = importlib.import_module(
         f"mudd_core.models.{config.family}"
     ).model
     return found

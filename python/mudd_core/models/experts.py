@@ -6,30 +6,31 @@ positions, D width, E experts, k experts of a token, F inner width of an expert.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from mudd_core import nn, ops
 from mudd_core.config.families import MixtureConfig
+from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Aux, Batch, Cache
 
 __all__ = ["auxiliary", "experts"]
 
 
-def auxiliary(config: MixtureConfig, metrics: list[object]) -> Aux:
+def auxiliary(config: MixtureConfig, metrics: Sequence[Like]) -> Aux:
     """The auxiliary losses. metrics: of the router of each layer."""
-    options = {
-        "form": config.aux_form,
-        "scope": config.aux_scope,
-        "balance": config.aux_coef,
-        "z": config.z_coef,
-        "top_k": config.top_k,
-    }
-    return Aux(metrics, options)
+    return Aux(
+        metrics,
+        form=config.aux_form,
+        scope=config.aux_scope,
+        balance=config.aux_coef,
+        z=config.z_coef,
+        top_k=config.top_k,
+    )
 
 
 def experts(
-    config: MixtureConfig, m_BTD: Any, residual_BTD: Any, batch: Batch, cache: Cache | None, layer: int
-) -> tuple[Any, Any]:
+    config: MixtureConfig, m_BTD: Like, residual_BTD: Like, batch: Batch, cache: Cache | None, layer: int
+) -> tuple[Like, Like]:
     """(residual + MoE(m), the router's metrics) of normalised states m.
 
     Decoding over a cache drops nothing: how full an expert of the whole sequence is cannot be known there.

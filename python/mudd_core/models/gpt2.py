@@ -5,11 +5,10 @@ Maths: docs/maths/transformer.md, 3 (the transformers library's model).
 
 from __future__ import annotations
 
-from typing import Any
-
 from mudd_core import nn, ops
 from mudd_core.config.families import GPT2Config as Config
 from mudd_core.config.families import head_width, kv_heads
+from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 
@@ -27,11 +26,10 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
             x_BTD = attention(config, x_BTD, batch, cache, layer)
             x_BTD = feed_forward(config, x_BTD)
     h_BTD = nn.layer_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
-    return Hidden(h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role))
+    return Hidden(h_BTD, nn.head(config, std=std))
 
 
-def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
     """x + Attn(layer_norm(x)), with biases."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
@@ -53,7 +51,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         return to_residual(config, o, "o", x_BTD)
 
 
-def feed_forward(config: Config, x_BTD: Any) -> Any:
+def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + act(layer_norm(x) Wup + b) Wdown + b."""
     with nn.part("ffn"):
         f_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
@@ -63,13 +61,14 @@ def feed_forward(config: Config, x_BTD: Any) -> Any:
         return to_residual(config, u_BTF, "down", x_BTD)
 
 
-def to_residual(config: Config, h: Any, name: str, x_BTD: Any) -> Any:
+def to_residual(config: Config, h: Like, name: str, x_BTD: Like) -> Like:
     """x + dropout(h W + b)."""
     rate, std = config.resid_dropout, config.residual_std()
     y = nn.linear(h, name, config.d_model, std=std, bias=True, residual=None if rate else x_BTD)
     return dropped(rate, f"{nn.prefix()}.{name}", y, x_BTD) if rate else y
 
 
-def dropped(rate: float, place: str, x: Any, residual: Any = None) -> Any:
+def dropped(rate: float, place: str, x: Like, residual: Like | None = None) -> Like:
     """residual + dropout(x), its draws keyed by the place in the model; x itself where the rate is zero."""
-    return ops.dropout(x, residual, rate=rate, purpose=f"dropout.{place}") if rate else x
+    made: Like = ops.dropout(x, residual, rate=rate, purpose=f"dropout.{place}") if rate else x
+    return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mudd_core import ops
+from mudd_core.config.families import ModelConfig
+from mudd_core.graph.recording import Like
 
 
 @dataclass(frozen=True)
@@ -17,16 +19,27 @@ class Batch:
     rotations know, where a ring of keys takes more tokens than max_seq_len.
     """
 
-    inputs: Any
-    targets: Any = None
-    positions: Any = None
-    segments: Any = None
-    key_mask: Any = None
-    known_positions: Any = 0  # an int; Any, as batches come as dicts of arrays
+    inputs: Like
+    targets: Like | None = None
+    positions: Like | None = None
+    segments: Like | None = None
+    key_mask: Like | None = None
+    known_positions: int = 0
 
-    def max_positions(self, config: Any) -> int:
+    @classmethod
+    def of(cls, arrays: Mapping[str, Like]) -> Batch:
+        """Make a batch from its arrays by name."""
+        return cls(
+            arrays["inputs"],
+            arrays.get("targets"),
+            arrays.get("positions"),
+            arrays.get("segments"),
+            arrays.get("key_mask"),
+        )
+
+    def max_positions(self, config: ModelConfig) -> int:
         """Positions that rotations are to know in a model of this config."""
-        return max(int(self.known_positions), int(config.max_seq_len))
+        return max(self.known_positions, config.max_seq_len)
 
 
 @dataclass(frozen=True)
@@ -36,8 +49,8 @@ class Cache:
     ring: a token behind Tmax others takes the place of the oldest one.
     """
 
-    k: list[Any]
-    v: list[Any]
+    k: Sequence[Like]
+    v: Sequence[Like]
     ring: bool = False
 
 
@@ -45,15 +58,29 @@ class Cache:
 class Aux:
     """Auxiliary losses, computed from statistics of the layers (the routers of a mixture of experts).
 
-    metrics: one value [B, W] per layer, sums over each sample; the metrics show them too. options: of ops.moe_balance.
+    metrics: one value [B, W] per layer, sums over each sample; the metrics show them too. The others are the options of
+    ops.moe_balance.
     """
 
-    metrics: list[Any]
-    options: dict[str, Any]
+    metrics: Sequence[Like]
+    form: str
+    scope: str
+    balance: float
+    z: float
+    top_k: int
 
-    def loss(self, targets: Any) -> Any:
+    def loss(self, targets: Like) -> Like:
         """Summed nats per shard, float64 [S], which training adds to the summed loss of the tokens."""
-        return ops.moe_balance(targets, *self.metrics, **self.options)[0]
+        loss: Like = ops.moe_balance(
+            targets,
+            *self.metrics,
+            form=self.form,
+            scope=self.scope,
+            balance=self.balance,
+            z=self.z,
+            top_k=self.top_k,
+        )[0]
+        return loss
 
 
 @dataclass(frozen=True)
@@ -63,16 +90,17 @@ class Hidden:
     aux: further losses, or None. bias: of the logits [V], or None.
     """
 
-    h: Any
-    head: Any
+    h: Like
+    head: Like
     aux: Aux | None = None
-    bias: Any = None
+    bias: Like | None = None
 
-    def loss(self, targets: Any) -> tuple[Any, Any, Any]:
+    def loss(self, targets: Like) -> tuple[Like, Like, Like]:
         """Summed nats and counted targets per shard, float64 [S] each, and the guessed ones (ops.cross_entropy)."""
         loss, count, guessed = ops.cross_entropy(self.h, self.head, targets, self.bias)
         return loss, count, guessed
 
-    def logits(self) -> Any:
+    def logits(self) -> Like:
         """All logits [B, T, V]."""
-        return ops.linear(self.h, self.head, self.bias, transposed=True, full_precision=True)
+        made: Like = ops.linear(self.h, self.head, self.bias, transposed=True, full_precision=True)
+        return made

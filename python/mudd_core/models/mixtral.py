@@ -24,6 +24,4 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
                 x_BTD, of_layer = experts(config, m_BTD, x_BTD, batch, cache, layer)
             metrics.append(of_layer)
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
-    head = nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role)
-    return Hidden(h_BTD, head, aux=auxiliary(config, metrics))
+    return Hidden(h_BTD, nn.head(config, std=std), aux=auxiliary(config, metrics))

@@ -10,11 +10,10 @@ relu alone); and sampling ends where the window is full, where it goes on in a r
 
 from __future__ import annotations
 
-from typing import Any
-
 from mudd_core import nn, ops
 from mudd_core.config.families.mup import POINTWISE
 from mudd_core.config.families.mup import MupConfig as Config
+from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 
@@ -42,23 +41,34 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     return Hidden(h_BTD, head, bias=bias)
 
 
-def norm(config: Config, x: Any, name: str, heads: int = 1) -> Any:
+def norm(config: Config, x: Like, name: str, heads: int = 1) -> Like:
     """RMSNorm of the last axis (of each head), with the gain that the config asks for."""
     if not config.norm_gains:
-        return ops.rms_norm(x, eps=config.norm_eps, heads=heads)
-    width = 1 if config.norm_gains_type == "scalar" else x.shape[-1] // heads
-    with nn.part(name):
-        gain = nn.parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
-        return ops.rms_norm(x, gain, eps=config.norm_eps, heads=heads)
+        gain = None
+    else:
+        width = 1 if config.norm_gains_type == "scalar" else x.shape[-1] // heads
+        gain = nn.parameter(f"{name}.gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
+    with nn.part(name if config.norm_gains else ""):
+        made: Like = ops.rms_norm(x, gain, eps=config.norm_eps, heads=heads)
+    return made
 
 
-def linear(config: Config, x: Any, name: str, width: int, *, zero: bool = False, **options: Any) -> Any:
-    """x W (+ b), W normal with deviation fan-in^-1/2, or zero."""
-    std = 0.0 if zero else x.shape[-1] ** -0.5
-    return nn.linear(x, name, width, std=std, bias=config.proj_biases, **options)
+def linear(
+    config: Config,
+    x: Like,
+    name: str,
+    width: int,
+    *,
+    zero: bool = False,
+    activation: str = "none",
+    residual: Like | None = None,
+) -> Like:
+    """act(x W (+ b)) + residual, W normal with deviation fan-in^-1/2, or zero."""
+    std, bias = 0.0 if zero else x.shape[-1] ** -0.5, config.proj_biases
+    return nn.linear(x, name, width, std=std, bias=bias, activation=activation, residual=residual)
 
 
-def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
     """x + Attn(rms_norm(x))."""
     heads, groups, width = config.n_head, config.n_kv_head, config.d_head
     with nn.part("attn"):
@@ -93,7 +103,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         return linear(config, o, "o", config.d_model, zero=config.r_init == "zero", residual=x_BTD)
 
 
-def feed_forward(config: Config, x_BTD: Any) -> Any:
+def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
     with nn.part("ffn"):
         f_BTD = norm(config, x_BTD, "norm")

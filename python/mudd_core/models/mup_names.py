@@ -9,8 +9,15 @@ _WHOLE = {
     "embed_norm.gain": "g_e",
     "final_norm.gain": "g_u",
 }
-_MATRICES = {"attn.q": "aq", "attn.k": "ak", "attn.v": "av", "attn.o": "ao",
-             "ffn.gate": "fi", "ffn.up": "fi", "ffn.down": "fo"}  # fmt: skip
+_MATRICES = {
+    "attn.q": "aq",
+    "attn.k": "ak",
+    "attn.v": "av",
+    "attn.o": "ao",
+    "ffn.gate": "fi",
+    "ffn.up": "fi",
+    "ffn.down": "fo",
+}
 _GAINS = {"attn.norm": "g_a", "ffn.norm": "g_f", "attn.q_norm": "g_aq", "attn.k_norm": "g_ak"}
 
 

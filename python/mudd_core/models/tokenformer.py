@@ -8,11 +8,11 @@ Shape letters: B samples, T positions, D width, n slots.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from mudd_core import nn, ops
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig as Config
+from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache, Hidden
 from mudd_core.models.transformer_pp import seen
 
@@ -30,33 +30,31 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
             x_BTD = feed_forward(config, x_BTD)
     scale = config.d_model**-0.5 if config.tie_embeddings and config.normalize_logits else 1.0
     h_BTD = final_norm(config, x_BTD, scale)
-    if config.tie_embeddings:
-        return Hidden(
-            h_BTD, nn.unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding")
-        )
-    head_std = config.d_model**-0.5 if config.init == "jax" else 0.02
-    return Hidden(h_BTD, nn.unembedding("head", config.vocab_size, config.d_model, std=head_std))
+    head_std = std if config.tie_embeddings else dense_std(config, config.d_model)
+    return Hidden(h_BTD, nn.head(config, std=head_std))
 
 
-def with_positions(config: Config, x_BTD: Any, batch: Batch, std: float) -> Any:
+def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Like:
     """x plus what is added for the positions, if anything is."""
     if config.positions == "learned":
         return nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
     if config.positions == "sinusoidal":
-        return ops.embedding(
+        made: Like = ops.embedding(
             batch.positions, None, x_BTD, positions=batch.positions is None, sinusoids=config.max_seq_len
         )
+        return made
     return x_BTD
 
 
-def norm(config: Config, x_BTD: Any) -> Any:
+def norm(config: Config, x_BTD: Like) -> Like:
     """The LayerNorm in front of a branch: without parameters, but in the baseline with a gain and a bias."""
     if config.block == "dense":
         return final_norm(config, x_BTD, 1.0, "norm")
-    return ops.layer_norm(x_BTD, eps=config.norm_eps)
+    made: Like = ops.layer_norm(x_BTD, eps=config.norm_eps)
+    return made
 
 
-def final_norm(config: Config, x_BTD: Any, scale: float, name: str = "final_norm") -> Any:
+def final_norm(config: Config, x_BTD: Like, scale: float, name: str = "final_norm") -> Like:
     """scale ((gain_offset + gain) LN(x) + bias); the scale is the logits'."""
     start = "zeros" if config.gain_offset == 1 else "constant"
     return nn.layer_norm(
@@ -69,7 +67,7 @@ def final_norm(config: Config, x_BTD: Any, scale: float, name: str = "final_norm
     )
 
 
-def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
+def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
     """x + DropPath(out(Attn(q, k, v))) with q, k, v of the normalised x, three projections in one op."""
     with nn.part("attn"):
         a_BTD = norm(config, x_BTD)
@@ -84,7 +82,7 @@ def attention(config: Config, x_BTD: Any, batch: Batch, cache: Cache | None, lay
         return slots(config, o, ["o"], "proj", config.d_model, x_BTD)[0]
 
 
-def qkv(config: Config, a_BTD: Any) -> tuple[Any, ...]:
+def qkv(config: Config, a_BTD: Like) -> tuple[Like, ...]:
     """Queries, keys and values [B, T, H*hd] of the normalised states."""
     width = config.n_head * head_width(config)
     if config.block == "dense":
@@ -93,9 +91,9 @@ def qkv(config: Config, a_BTD: Any) -> tuple[Any, ...]:
     return slots(config, a_BTD, ["q", "k", "v"], "qkv", width)
 
 
-def rotated(config: Config, u: Any, batch: Batch) -> Any:
+def rotated(config: Config, u: Like, batch: Batch) -> Like:
     """Queries or keys with the first part of each head rotated by their positions."""
-    return ops.rope(
+    made: Like = ops.rope(
         u,
         batch.positions,
         n_head=config.n_head,
@@ -103,9 +101,10 @@ def rotated(config: Config, u: Any, batch: Batch) -> Any:
         fraction=config.rope_fraction,
         max_positions=batch.max_positions(config),
     )
+    return made
 
 
-def feed_forward(config: Config, x_BTD: Any) -> Any:
+def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + DropPath(slots(LN(x))): keys, activated scores, values, no second activation."""
     with nn.part("ffn"):
         f_BTD = norm(config, x_BTD)
@@ -123,11 +122,11 @@ def dense_std(config: Config, fan_in: int) -> float:
 
 
 def slots(
-    config: Config, x: Any, names: list[str], group: str, width: int, residual: Any = None
-) -> tuple[Any, ...]:
+    config: Config, x: Like, names: list[str], group: str, width: int, residual: Like | None = None
+) -> tuple[Like, ...]:
     """One op for the projections `names` of x, each from its own slots to `width` channels (+ residual)."""
     n, bias = config.slots(group), getattr(config, f"{group}_bias")
-    tokens: list[Any] = []
+    tokens: list[Like | None] = []
     for name in names:
         with nn.part(name):
             tokens += slot_tokens(config, n, x.shape[-1], width, bias, truncated=group == "ffn")
@@ -150,17 +149,22 @@ def slots(
 
 def slot_tokens(
     config: Config, n: int, fan_in: int, width: int, bias: bool, truncated: bool
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Like | None, ...]:
     """Keys [n, fan_in], values [n, width] and their biases [n], [width] (None without)."""
     jax = config.init == "jax"
     init = "truncated_normal" if jax and truncated else "normal"
     key_std = fan_in**-0.5 if jax else 0.02
     value_std = n**-0.5 if jax else 2 / (config.n_layer * math.sqrt(config.d_model))
-    key = {"role": "slots", "fan_in": fan_in, "fan_out": n}
-    value = {"role": "slots", "fan_in": n, "fan_out": width}
-    return (
-        nn.parameter("key", (n, fan_in), init=init, init_scale=key_std, **key),
-        nn.parameter("value", (n, width), init=init, init_scale=value_std, **value),
-        nn.parameter("key_bias", (n,), init="zeros", **{**key, "role": "bias"}) if bias else None,
-        nn.parameter("value_bias", (width,), init="zeros", **{**value, "role": "bias"}) if bias else None,
-    )
+    tokens: list[Like | None] = []
+    for name, count, of, to, std in (
+        ("key", fan_in, fan_in, n, key_std),
+        ("value", width, n, width, value_std),
+    ):
+        tokens.append(
+            nn.parameter(name, (n, count), role="slots", fan_in=of, fan_out=to, init=init, init_scale=std)
+        )
+    for name, of, to in (("key_bias", fan_in, n), ("value_bias", n, width)):
+        tokens.append(
+            nn.parameter(name, (to,), role="bias", fan_in=of, fan_out=to, init="zeros") if bias else None
+        )
+    return tuple(tokens)

@@ -6,11 +6,12 @@ value heads, hd head width, F feed-forward width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from mudd_core import nn, ops
+from mudd_core.config.families import MixtralConfig, head_width, kv_heads
 from mudd_core.config.families import TransformerPPConfig as Config
-from mudd_core.config.families import head_width, kv_heads
+from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache, Hidden
 
 __all__ = ["Config", "model"]
@@ -22,17 +23,23 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            x_BTD = attention(config, x_BTD, batch, cache, layer, biased=config.attn_bias)
             x_BTD = feed_forward(config, x_BTD)
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
-    return Hidden(h_BTD, nn.unembedding(name, config.vocab_size, config.d_model, std=std, role=role))
+    return Hidden(h_BTD, nn.head(config, std=std))
 
 
-def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer: int) -> Any:
-    """x + Attn(rms_norm(x)). config: one of a family with these rotary heads."""
+def attention(
+    config: Config | MixtralConfig,
+    x_BTD: Like,
+    batch: Batch,
+    cache: Cache | None,
+    layer: int,
+    *,
+    biased: bool = False,
+) -> Like:
+    """x + Attn(rms_norm(x)). biased: the four projections have biases."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
-    biased = getattr(config, "attn_bias", False)
     with nn.part("attn"):
         a_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
         q = nn.linear(a_BTD, "q", heads * width, std=std, bias=biased)
@@ -52,14 +59,24 @@ def attention(config: Any, x_BTD: Any, batch: Batch, cache: Cache | None, layer:
         return nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=x_BTD)
 
 
-def seen(batch: Batch, cache: Cache | None, layer: int) -> dict[str, Any]:
+class Seen(TypedDict, total=False):
+    """The optional inputs of attention."""
+
+    segments: Like | None
+    key_mask: Like | None
+    k_cache: Like
+    v_cache: Like
+    ring: bool
+
+
+def seen(batch: Batch, cache: Cache | None, layer: int) -> Seen:
     """The optional inputs of attention: which position sees which, and the cache while decoding."""
     if cache is None:
         return {"segments": batch.segments, "key_mask": batch.key_mask}
     return {"k_cache": cache.k[layer], "v_cache": cache.v[layer], "ring": cache.ring}
 
 
-def feed_forward(config: Config, x_BTD: Any) -> Any:
+def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
     std, biased = config.init_std, config.mlp_bias
     with nn.part("ffn"):

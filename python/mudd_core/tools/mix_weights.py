@@ -132,14 +132,18 @@ def _place(config: Any, layer: int) -> Any:
 def _dynamic(model: Any, ids: Array) -> dict[int, Array]:
     """The dynamic weights [B, T, C l] of every mixture, by layer."""
     from mudd_core import _core
-    from mudd_core.graph.recording import Recorder, running
+    from mudd_core.graph.recording import Recorder, recorded, running
     from mudd_core.models import Batch, muddformer
+    from mudd_core.models.dense_connections import captured_weights
 
-    recorder = Recorder(model.store, training=False, samples=len(ids), shards=1)
-    with running(recorder), muddformer.watching() as watched:
+    recorder = Recorder(model.store, training=False, samples=len(ids), shards=1, capture=True)
+    with running(recorder):
         hidden = muddformer.model(model.config, Batch(recorder.input("inputs", ids.shape)), None)
+    watched = captured_weights(model.config, recorder.sown)
     numbers = [value.number for value in watched.values()]
-    executor = _core.Executor(recorder.graph, model.store, losses=[], keep=[*numbers, hidden.h.number])
+    executor = _core.Executor(
+        recorder.graph, model.store, losses=[], keep=[*numbers, recorded(hidden.h).number]
+    )
     executor.set("inputs", np.ascontiguousarray(ids, np.int32))
     executor.run()
     return {layer: np.array(executor.get(value.number)) for layer, value in watched.items()}

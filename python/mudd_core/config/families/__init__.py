@@ -5,19 +5,28 @@ from __future__ import annotations
 from mudd_core.config.families.gpt2 import GPT2Config
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.families.mixtral import MixtralConfig
+from mudd_core.config.families.model_config import ModelConfig, TiedHead
 from mudd_core.config.families.muddformer import MUDDFormerConfig
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.families.transformer_pp import TransformerPPConfig
 
 __all__ = [
-    "FAMILIES", "GPT2Config", "MUDDFormerConfig", "MixtralConfig", "MixtureConfig", "ModelConfig", "MupConfig",
-    "TokenFormerConfig", "TransformerPPConfig", "head_width", "kv_heads", "mixture_of",
-]  # fmt: skip
+    "FAMILIES",
+    "GPT2Config",
+    "MUDDFormerConfig",
+    "MixtralConfig",
+    "MixtureConfig",
+    "ModelConfig",
+    "MupConfig",
+    "TiedHead",
+    "TokenFormerConfig",
+    "TransformerPPConfig",
+    "head_width",
+    "kv_heads",
+    "mixture_of",
+]
 
-ModelConfig = (
-    TransformerPPConfig | GPT2Config | TokenFormerConfig | MUDDFormerConfig | MixtralConfig | MupConfig
-)
 MixtureConfig = MixtralConfig | MUDDFormerConfig  # families that can have experts
 FAMILIES: dict[str, type[ModelConfig]] = {
     "transformer_pp": TransformerPPConfig,

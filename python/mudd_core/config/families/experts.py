@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import opt
 
 MOST_CHOSEN = 64  # experts of a token, as the router's kernel keeps them
 
 
 @dataclass(frozen=True)
-class ExpertFields:
+class ExpertFields(Decoding):
     """Router, capacity and auxiliary losses of SwiGLU experts; a family may override a default."""
 
     n_expert: int = opt(0, "experts of a layer; 0 = a dense feed-forward part", "experts", low=0)

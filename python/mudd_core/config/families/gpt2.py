@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import LONGEST, opt
 
 
 @dataclass(frozen=True)
-class GPT2Config:
+class GPT2Config(Decoding):
     """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, dropout."""
 
     family: str = opt("gpt2", "model family", choices=("gpt2",))
@@ -50,6 +51,11 @@ class GPT2Config:
         0.0, "training: chance that a number is dropped on its way to the residual stream", low=0.0, high=1.0,
         later=True, effect="training",
     )  # fmt: skip
+
+    @property
+    def positions_end(self) -> bool:
+        """Whether there are no positions after max_seq_len, because they come from a table."""
+        return True
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights
+from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import LARGEST, LONGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
@@ -18,7 +19,7 @@ POINTWISE = (
 
 
 @dataclass(frozen=True)
-class MupConfig:
+class MupConfig(Decoding):
     """mu-Transformer (Lingle 2024): a Transformer whose initial values and rates follow its width.
 
     Field names are the original's. optim.rule gives the rates; initial values and the logit scale are fields here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
@@ -19,7 +20,7 @@ _OF_DENSE = ("d_ff", "mlp_activation")
 
 
 @dataclass(frozen=True)
-class TokenFormerConfig:
+class TokenFormerConfig(Decoding):
     """TokenFormer: projections and feed-forward are attention to learned tokens ("slots"); norms without parameters."""
 
     family: str = opt("tokenformer", "model family", choices=("tokenformer",))
@@ -100,6 +101,11 @@ class TokenFormerConfig:
     def score_eps(self) -> float:
         """What is added to the norm of the scores, the -1 resolved."""
         return self.slot_eps if self.slot_eps >= 0 else _EPS.get(self.normalize_type, 1e-8)
+
+    @property
+    def positions_end(self) -> bool:
+        """Whether there are no positions after max_seq_len, because they come from a table."""
+        return self.positions != "rotary"
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import LONGEST, opt
 
 
 @dataclass(frozen=True)
-class TransformerPPConfig:
+class TransformerPPConfig(Decoding):
     """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads."""
 
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))

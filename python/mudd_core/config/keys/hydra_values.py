@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from mudd_core.config import values
 from mudd_core.config.fields import Scalar
-from mudd_core.config.keys.row import Convert, Note, Value
+from mudd_core.config.keys.row import Convert, Note
 from mudd_core.config.keys.row import Values as Keys
 
 Fields = Mapping[str, Scalar]
@@ -18,46 +19,27 @@ _MOST_SHARDS = 256
 _TOKENS_OF_A_RUN = 32768  # of the graph: more sequences go in several runs, whose sums are the same bits
 
 
-def _refuse(expected: str, value: Value, key: str = "") -> ValueError:
-    """The error of a value; key: the one at fault, where another key may be the one that is converted."""
-    return ValueError(
-        f"{key}: expected {expected}, got {value!r}" if key else f"expected {expected}, got {value!r}"
-    )
-
-
 def whole_of(keys: Keys, key: str, low: int | None = None) -> int:
     """A whole number; ValueError for anything else."""
-    value = keys[key]
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _refuse("a whole number", value, key)
-    if low is not None and value < low:
-        raise _refuse(f"at least {low}", value, key)
-    return value
+    return values.whole(key, keys[key], low, strings=False)
 
 
 def real_of(keys: Keys, key: str) -> float:
     """A finite number."""
-    value = keys[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _refuse("a finite number", value, key)
-    return float(value)
+    return values.number(key, keys[key], strings=False)
 
 
 def flag_of(keys: Keys, key: str) -> bool:
     """True or false; null is false."""
     value = keys[key]
-    if not isinstance(value, bool | None):
-        raise _refuse("true or false", value, key)
-    return bool(value)
+    return value is not None and values.flag(key, value, strings=False)
 
 
 def text_of(keys: Keys, key: str) -> str:
     """A string, empty for null."""
     value = keys[key]
     if isinstance(value, bool | list | dict):
-        raise _refuse("a string", value, key)
+        raise values.mismatch(key, "a string", value)
     return "" if value is None else str(value)
 
 
@@ -116,9 +98,9 @@ def accumulation(keys: Keys) -> Fields:
         whole_of(keys, "gradient_accumulation_steps", 1),
     )
     if size % steps:
-        raise _refuse(f"a divisor of global_train_batch_size ({size})", steps)
+        raise values.mismatch("", f"a divisor of global_train_batch_size ({size})", steps)
     if math.gcd(size, _MOST_SHARDS) % steps:
-        raise _refuse("a power of two", steps)
+        raise values.mismatch("", "a power of two", steps)
     if steps > 1:
         return {"train.micro_batch_size": size // steps, "loss.normalize": "micro_mean"}
     most = max(1, _TOKENS_OF_A_RUN // whole_of(keys, "max_length", 1))
@@ -132,7 +114,7 @@ def optimizer(keys: Keys) -> Fields:
         return {"optim.name": "adamw", "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-8}
     if found == "SGD":  # torch's L2 term is the same decay where there is no moment
         return {"optim.name": "sgd", "optim.momentum": 0.0}
-    raise _refuse("ADAMW_TORCH_XLA, AdamW or SGD", keys["optimizer"])
+    raise values.mismatch("", "ADAMW_TORCH_XLA, AdamW or SGD", keys["optimizer"])
 
 
 def clip(keys: Keys) -> Fields:
@@ -149,7 +131,7 @@ def precision(keys: Keys) -> Fields:
     """The type of activations; full_precision wins."""
     kinds, given = {"bfloat16": "bf16", "float32": "fp32"}, text_of(keys, "model.dtype")
     if given not in kinds:
-        raise _refuse("bfloat16 or float32", keys["model.dtype"])
+        raise values.mismatch("", "bfloat16 or float32", keys["model.dtype"])
     return {"train.precision": "fp32" if flag_of(keys, "full_precision") else kinds[given]}
 
 
@@ -157,7 +139,7 @@ def schedule(keys: Keys) -> Fields:
     """The shape of the rate behind its warm-up."""
     kinds, kind = {"WarmupHoldPolicy": "constant", "CosineAnnealing": "cosine"}, text_of(keys, "sched.name")
     if kind not in kinds:
-        raise _refuse(" or ".join(kinds), keys["sched.name"])
+        raise values.mismatch("", " or ".join(kinds), keys["sched.name"])
     return {"optim.schedule": kinds[kind], "optim.warmup": "between"}
 
 
@@ -177,7 +159,7 @@ def warmup_ratio(keys: Keys) -> Fields:
         )
     ratio = real_of(keys, "sched.warmup_ratio")
     if not 0 <= ratio <= 1:
-        raise _refuse("a number from 0 to 1", ratio)
+        raise values.mismatch("", "a number from 0 to 1", ratio)
     steps = int(ratio * whole_of(keys, "sched.max_steps", 1))
     return {"optim.warmup_steps": steps, "log.mllog_warmup": ratio}
 
@@ -195,7 +177,7 @@ def lowest_rate(keys: Keys) -> Fields:
     """The last rate over the peak."""
     lowest, peak = real_of(keys, "sched.min_lr"), real_of(keys, "lr")
     if not 0 <= lowest <= peak:
-        raise _refuse(f"a number from 0 to lr ({peak:g})", lowest)
+        raise values.mismatch("", f"a number from 0 to lr ({peak:g})", lowest)
     return {"optim.final_lr_ratio": lowest / peak if peak else 0.0}
 
 

@@ -9,6 +9,7 @@ from mudd_core.config.keys.maxtext_model import MODEL
 from mudd_core.config.keys.maxtext_noted import NOTED
 from mudd_core.config.keys.maxtext_training import TRAINING
 from mudd_core.config.keys.row import WORKDIR, Row, Value, Values, mapped, noted, refused
+from mudd_core.config.values import whole
 
 NAME = "maxtext"
 # Keys that decide more than fields: where the run is, its model, the file below the one asked for, the command.
@@ -75,9 +76,7 @@ def as_whole(value: Value) -> int:
     """A whole number; null is 0."""
     if value is None:
         return 0
-    if isinstance(value, bool | int | float) and value == int(value):
-        return int(value)
-    raise ValueError(f"expected a whole number, got {value!r}")
+    return whole("", int(value) if isinstance(value, bool) else value, strings=False)
 
 
 def _epochs(values: Values) -> dict[str, Scalar]:

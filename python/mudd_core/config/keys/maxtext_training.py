@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mudd_core.config.fields import Scalar
 from mudd_core.config.keys.row import COMMAND, Row, Value, Values, mapped, refused
+from mudd_core.config.values import number, whole
 
 _NAME = "maxtext"
 _MOST_SHARDS = 1024
@@ -12,16 +13,11 @@ KEEP = "max_to_keep"  # null, which keeps all, where no file has it
 
 
 def _number(value: Value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {value!r}")
-    return value
+    return number("", value, strings=False)
 
 
 def _whole(value: Value) -> int:
-    number = _number(value)
-    if number != int(number):
-        raise ValueError(f"expected a whole number, got {value!r}")
-    return int(number)
+    return whole("", value, strings=False)
 
 
 def _count(value: Value) -> int:

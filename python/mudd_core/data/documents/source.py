@@ -16,7 +16,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
 from mudd_core.config.data import DataConfig
 from mudd_core.data.corpus import Split, cut
-from mudd_core.data.formats import documents
+from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.sources import Sources, sources_of
 from mudd_core.data.tokenize import Ids, Tokenizer
 
@@ -57,6 +57,16 @@ class TextFiles:
     named: str
     column: str
     cuts: bool = False
+
+    @property
+    def format(self) -> Format:
+        """Of all its files."""
+        return FORMATS[self.named]
+
+    @property
+    def reads_groups(self) -> bool:
+        """Whether a document in any order costs the reading of its row group."""
+        return self.format.by_number is not None and self.format.by_number.in_groups
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """(number of the file, document as UTF-8); a file of plain text alone is cut as docs/data.md says."""

@@ -6,15 +6,18 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Protocol
+
+import numpy as np
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.framing import varint
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value
 from mudd_core.data.formats.riegeli import BLOCK_BYTES, record_chunks
-from mudd_core.data.formats.tfrecord import example_of
+from mudd_core.data.formats.tfrecord import example_of, feature_of
 
 # The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
@@ -26,7 +29,15 @@ _AT_ONCE = 64  # records
 _PLACE = re.compile(r"at byte (\d+)")
 
 
-def open_file(path: Path) -> Any:
+class _Package(Protocol):
+    """The reader of the package."""
+
+    def num_records(self) -> int: ...
+    def read(self, numbers: list[int]) -> list[bytes]: ...
+    def close(self) -> None: ...
+
+
+def open_file(path: Path) -> _Package:
     """The reader of the package. FormatError for a damaged file."""
     module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
     with BoundedFile(path) as file:  # the package says little of what it cannot open
@@ -36,12 +47,13 @@ def open_file(path: Path) -> Any:
         if _INDEX_MARK not in file.read(last, file.size - last, "the last block"):
             raise file.fault(last, "the last block has no index: the file was cut or its writer did not end")
     try:
-        return module.ArrayRecordReader(str(path))
+        reader: _Package = module.ArrayRecordReader(str(path))
     except RuntimeError as error:
         raise _damaged(path, error) from None
+    return reader
 
 
-def counted(reader: Any, path: Path) -> int:
+def counted(reader: _Package, path: Path) -> int:
     """The number of records. FormatError unless the index and the chunks agree on it.
 
     The package reads a file with a damaged index as one without records.
@@ -49,7 +61,7 @@ def counted(reader: Any, path: Path) -> int:
     with BoundedFile(path) as file:
         counts = [chunk.count for chunk in record_chunks(file)]
     by_chunks = sum(counts[:-_FOOT])
-    by_index = int(reader.num_records())
+    by_index = reader.num_records()
     if len(counts) < _FOOT or by_chunks != by_index:
         reason = f"the index names {by_index} records and the chunks have {by_chunks}: the file is damaged"
         raise FormatError(str(path), 0, reason)
@@ -72,11 +84,10 @@ def payloads(path: Path) -> Iterator[bytes]:
             reader.close()
 
 
-def read_at(reader: Any, path: Path, numbers: list[int]) -> list[bytes]:
+def read_at(reader: _Package, path: Path, numbers: list[int]) -> list[bytes]:
     """Records by their numbers, of an open file."""
     try:
-        found: list[bytes] = reader.read(numbers)
-        return found
+        return reader.read(numbers)
     except (RuntimeError, IndexError) as error:
         raise _damaged(path, error) from None
 
@@ -94,10 +105,32 @@ def _damaged(path: Path, error: Exception) -> FormatError:
     return FormatError(str(path), int(place[1]) if place else 0, reason)
 
 
+def _places_of_array(path: Path) -> Int64:
+    reader = open_file(path)
+    count = counted(reader, path)
+    reader.close()
+    return np.stack([np.arange(count), np.zeros(count)], axis=1).astype(np.int64)
+
+
+class _Array:
+    """Records of ArrayRecord."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path, self._column, self._reader = path, column, open_file(path)
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        found = read_at(self._reader, self._path, places[:, 0].tolist())
+        return [
+            feature_of(payload, self._column, self._path, 0, int(number))
+            for payload, number in zip(found, numbers, strict=True)
+        ]
+
+
 FORMAT = Format(
     "arrayrecord",
     (".arrayrecord",),
     lambda head: head.startswith(_SIGNATURE),
     records,
     folder_endings=(".arrayrecord",),
+    by_number=ByNumber(_places_of_array, _Array),
 )

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile
-from mudd_core.data.formats.columnar import checked, damage_found, records_of
-from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.columnar import GroupReader, checked, damage_found, in_groups, records_of
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 
+if TYPE_CHECKING:
+    import pyarrow
+
+# The file of an index, or a stream without one.
+ArrowReader: TypeAlias = "pyarrow.ipc.RecordBatchFileReader | pyarrow.ipc.RecordBatchStreamReader"
 _MAGIC = b"ARROW1\0\0"
 _STREAM = b"\xff\xff\xff\xff"
 
@@ -21,7 +27,7 @@ def is_indexed(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
+def open_file(path: Path, file: CappedFile) -> tuple[ArrowReader, list[str]]:
     """The reader and the names of its columns."""
     ipc = needed("pyarrow.ipc", f"[data] {path}", "to read Arrow files")
     with damage_found(path):
@@ -31,7 +37,9 @@ def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
         return reader, list(reader.schema.names)  # a name may be no UTF-8
 
 
-def batches(reader: Any, path: Path, groups: list[int] | None = None) -> Iterator[Any]:
+def batches(
+    reader: ArrowReader, path: Path, groups: list[int] | None = None
+) -> Iterator[pyarrow.RecordBatch]:
     """The record batches, each checked whole; groups: these alone, of a file with an index."""
     count = getattr(reader, "num_record_batches", None)
     wanted = range(count or 0) if groups is None else groups
@@ -43,6 +51,25 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda reader, _: batches(reader, path))
 
 
+def _places(path: Path) -> Int64:
+    with CappedFile(path) as stream:
+        reader, _ = open_file(path, stream)
+        return in_groups([batch.num_rows for batch in batches(reader, path)])
+
+
+def _reader(path: Path, column: str) -> Reader:
+    return GroupReader(path, column, open_file, lambda file, _, groups: batches(file, path, groups))
+
+
+def _order_fault(path: Path) -> str:
+    return "" if is_indexed(path) else f"{path.name} is an Arrow stream"
+
+
 FORMAT = Format(
-    "arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records, folder_endings=(".arrow",)
+    "arrow",
+    (".arrow",),
+    lambda head: head.startswith((_MAGIC, _STREAM)),
+    records,
+    folder_endings=(".arrow",),
+    by_number=ByNumber(_places, _reader, in_groups=True, fault=_order_fault),
 )

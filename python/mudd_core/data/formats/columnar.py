@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.format import Columns, Record, Value, require_columns
 
+if TYPE_CHECKING:
+    import pyarrow
+
 BATCH_ROWS = 256
+_GROUPS_KEPT = 4  # row groups whose values a reader keeps
+F = TypeVar("F")  # an open file of pyarrow
 
 
 @contextlib.contextmanager
@@ -29,7 +35,9 @@ def damage_found(path: Path) -> Iterator[None]:
         raise FormatError(str(path), 0, reason) from None
 
 
-def checked(batches: Callable[[], Iterable[Any]], path: Path) -> Iterator[Any]:
+def checked(
+    batches: Callable[[], Iterable[pyarrow.RecordBatch]], path: Path
+) -> Iterator[pyarrow.RecordBatch]:
     """The record batches of a file, each checked whole before a value is read."""
     with damage_found(path):
         for batch in batches():
@@ -40,8 +48,8 @@ def checked(batches: Callable[[], Iterable[Any]], path: Path) -> Iterator[Any]:
 def records_of(
     path: Path,
     columns: Columns,
-    open_file: Callable[[Path, CappedFile], tuple[Any, list[str]]],
-    batches: Callable[[Any, CappedFile], Iterator[Any]],
+    open_file: Callable[[Path, CappedFile], tuple[F, list[str]]],
+    batches: Callable[[F, CappedFile], Iterator[pyarrow.RecordBatch]],
 ) -> Iterator[Record]:
     """The rows of a file. open_file: gives its reader and the names of its columns; batches: reads from the reader."""
     with CappedFile(path) as file:
@@ -50,7 +58,7 @@ def records_of(
         yield from rows(batches(reader, file), columns, path)
 
 
-def rows(batches: Iterator[Any], columns: Columns, path: Path) -> Iterator[Record]:
+def rows(batches: Iterator[pyarrow.RecordBatch], columns: Columns, path: Path) -> Iterator[Record]:
     """The rows of record batches. FormatError for nulls, and for a wanted column that is neither text nor numbers."""
     number = 0
     for batch in batches:
@@ -70,7 +78,7 @@ def rows(batches: Iterator[Any], columns: Columns, path: Path) -> Iterator[Recor
             number += part.num_rows
 
 
-def _values(column: Any, name: str, path: Path, number: int) -> list[Value] | None:
+def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[Value] | None:
     """The values of a column, None for a type that no pipeline reads."""
     import pyarrow
 
@@ -98,3 +106,46 @@ def _values(column: Any, name: str, path: Path, number: int) -> list[Value] | No
         return list(numbers.reshape(len(column), kind.list_size))
     ends = np.asarray(column.offsets)
     return [numbers[a:b] for a, b in zip(ends[:-1] - ends[0], ends[1:] - ends[0], strict=True)]
+
+
+def in_groups(counts: list[int]) -> Int64:
+    """The places of rows in groups of so many rows: group, and row inside it."""
+    found = [np.stack([np.full(n, group), np.arange(n)], axis=1) for group, n in enumerate(counts)]
+    return np.concatenate([np.empty((0, 2)), *found]).astype(np.int64)
+
+
+class GroupReader(Generic[F]):
+    """Rows of a file in groups; the values of a few groups are kept.
+
+    batches: the record batches of these groups, from the open file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        column: str,
+        open_file: Callable[[Path, CappedFile], tuple[F, list[str]]],
+        batches: Callable[[F, CappedFile, list[int]], Iterator[pyarrow.RecordBatch]],
+    ) -> None:
+        self._path, self._column, self._batches = path, column, batches
+        self._stream = CappedFile(path)
+        self._kept: dict[int, list[Value]] = {}
+        self._file, _ = open_file(path, self._stream)
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        found: list[Value | None] = [None] * len(places)
+        for group in np.unique(places[:, 0]).tolist():
+            values = self._values(group)
+            for slot in np.flatnonzero(places[:, 0] == group):
+                if places[slot, 1] >= len(values):
+                    reason = f"row group {group} has {len(values)} rows: it changed"
+                    raise FormatError(str(self._path), 0, reason)
+                found[slot] = values[places[slot, 1]]
+        return found
+
+    def _values(self, group: int) -> list[Value]:
+        if group not in self._kept:
+            named = rows(self._batches(self._file, self._stream, [group]), (self._column,), self._path)
+            last = list(self._kept.items())[-_GROUPS_KEPT + 1 :]
+            self._kept = {**dict(last), group: [row[self._column] for row in named]}
+        return self._kept[group]

@@ -5,16 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Float32, Int64
 
-Value = str | bytes | npt.NDArray[np.int64] | npt.NDArray[np.float32]
+Value: TypeAlias = "str | bytes | Int64 | Float32"
 Record = Mapping[str, Value]
 Columns = tuple[str, ...] | None  # None: all
+
+
+class Reader(Protocol):
+    """An open file whose records are read by their places."""
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        """The values of the column at these places; numbers: of the records, for messages."""
+
+
+def _no_fault(path: Path) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class ByNumber:
+    """How records of a file are read in any order.
+
+    places: [n, 2], two numbers for each record that the format understands. reader: opens a file for one column.
+    in_groups: a record costs the reading of its row group. fault: why a file can be read in order alone, or empty.
+    """
+
+    places: Callable[[Path], Int64]
+    reader: Callable[[Path, str], Reader]
+    in_groups: bool = False
+    fault: Callable[[Path], str] = _no_fault
 
 
 @dataclass(frozen=True)
@@ -33,6 +58,7 @@ class Format:
     records: Callable[[Path, Columns], Iterator[Record]]
     holds: Literal["text", "records", "ids"] = "records"
     folder_endings: tuple[str, ...] = ()
+    by_number: ByNumber | None = None
 
 
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
@@ -57,7 +83,7 @@ def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
     raise FormatError(str(path), 0, f"record {number}: expected text in {column!r}, got {found}")
 
 
-def ids_of(value: Value | None, path: Path, number: int, column: str) -> npt.NDArray[np.int64]:
+def ids_of(value: Value | None, path: Path, number: int, column: str) -> Int64:
     """Whole numbers out of a record; FormatError if they are none."""
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
         return value.astype(np.int64, copy=False)
@@ -65,9 +91,7 @@ def ids_of(value: Value | None, path: Path, number: int, column: str) -> npt.NDA
     raise FormatError(str(path), 0, f"record {number}: expected whole numbers in {column!r}, got {found}")
 
 
-def require_ids(
-    ids: npt.NDArray[np.int64], vocab_size: int, path: Path, number: int, lowest: int = 0
-) -> None:
+def require_ids(ids: Int64, vocab_size: int, path: Path, number: int, lowest: int = 0) -> None:
     """FormatError for an id that no model of this vocabulary has."""
     if ids.size and (int(ids.min()) < lowest or int(ids.max()) >= vocab_size):
         wrong = int(ids.min()) if int(ids.min()) < lowest else int(ids.max())

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError
-from mudd_core.data.formats.bounded import LONGEST_RECORD, opened
-from mudd_core.data.formats.format import Columns, Format, Record, Value, require_columns
-from mudd_core.data.formats.packed import damage_of_packing, unpacked
+from mudd_core.base.types import Int64, Json, JsonObject
+from mudd_core.data.formats.bounded import LONGEST_RECORD, BoundedFile, opened
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
+from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
+
+_BLOCK = 8 << 20
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -31,7 +33,7 @@ def require_length(length: int, path: Path, offset: int) -> None:
         raise FormatError(str(path), offset, reason)
 
 
-def _object(line: bytes, path: Path, number: int, offset: int) -> dict[str, Any]:
+def _object(line: bytes, path: Path, number: int, offset: int) -> JsonObject:
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -44,7 +46,7 @@ def _object(line: bytes, path: Path, number: int, offset: int) -> dict[str, Any]
     return value
 
 
-def _value(value: Any, where: str, path: Path, offset: int) -> Value | None:
+def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
     """A text or a list of numbers; None for what no pipeline reads."""
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
@@ -74,7 +76,7 @@ def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: in
     return _chosen(_object(line, path, number, offset), columns, path, number, offset)
 
 
-def _chosen(members: dict[str, Any], columns: Columns, path: Path, number: int, offset: int) -> Record:
+def _chosen(members: JsonObject, columns: Columns, path: Path, number: int, offset: int) -> Record:
     record: dict[str, Value] = {}
     for name in members if columns is None else columns:
         where = f"line {number + 1}: member {name!r}"
@@ -99,6 +101,63 @@ def _is_start(head: bytes) -> bool:
         return False
 
 
+def _places_of_lines(path: Path) -> Int64:
+    """Offset and length of each line that is not empty."""
+    ends: list[Int64] = []
+    empty: list[int] = []  # perhaps: lines that begin with white space
+    with BoundedFile(path) as file:
+        begin = 0
+        for at in range(0, file.size, _BLOCK):
+            block = np.frombuffer(file.read(at, min(_BLOCK, file.size - at), "lines"), np.uint8)
+            found = np.flatnonzero(block == 10).astype(np.int64) + (at + 1)
+            ends.append(found)
+            starts = np.concatenate(([begin], found)) - at
+            here = starts[(starts >= 0) & (starts < block.size)]
+            empty += (here[block[here] <= 32] + at).tolist()
+            begin = at + block.size if found.size and found[-1] == at + block.size else -1
+        whole = np.concatenate([np.empty(0, np.int64), *ends])
+        if file.size and (not whole.size or whole[-1] != file.size):
+            whole = np.append(whole, file.size)
+        starts = np.concatenate(([0], whole[:-1])) if whole.size else whole
+        blank = [
+            start
+            for start in sorted(set(empty))
+            if not file.read(start, int(whole[np.searchsorted(starts, start)]) - start, "a line").strip()
+        ]
+    places = np.stack([starts, whole - starts], axis=1).astype(np.int64)
+    return places[~np.isin(starts, blank)] if blank else places
+
+
+class _Lines:
+    """Lines of"""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._file, self._column = BoundedFile(path, reads_again=True), column
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        return [
+            self._value(at, size, number)
+            for (at, size), number in zip(places.tolist(), numbers.tolist(), strict=True)
+        ]
+
+    def _value(self, at: int, size: int, number: int) -> Value | None:
+        path = self._file.path
+        require_length(size, path, at)
+        line = self._file.read(at, size, "a line")
+        return record_of(line, (self._column,), path, number, at).get(self._column)
+
+
+def _order_fault(path: Path) -> str:
+    return f"{path.name} is compressed" if is_packed(path) else ""
+
+
 _PLAIN = (".jsonl", ".ndjson")
 ENDINGS = (*_PLAIN, *(name + packed for name in (*_PLAIN, ".json") for packed in (".gz", ".zst")))
-FORMAT = Format("jsonl", ENDINGS, _is_start, records, folder_endings=(".jsonl", ".jsonl.gz", ".jsonl.zst"))
+FORMAT = Format(
+    "jsonl",
+    ENDINGS,
+    _is_start,
+    records,
+    folder_endings=(".jsonl", ".jsonl.gz", ".jsonl.zst"),
+    by_number=ByNumber(_places_of_lines, _Lines, fault=_order_fault),
+)

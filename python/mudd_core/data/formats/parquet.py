@@ -9,14 +9,26 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile, expansion_fault
-from mudd_core.data.formats.columnar import BATCH_ROWS, checked, damage_found, records_of
-from mudd_core.data.formats.format import Columns, Format, Record
+from mudd_core.data.formats.columnar import (
+    BATCH_ROWS,
+    GroupReader,
+    checked,
+    damage_found,
+    in_groups,
+    records_of,
+)
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 from mudd_core.data.formats.thrift import Compact, Value
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
 
 _MAGIC = b"PAR1"
 _BATCH_BYTES = 64 << 20
@@ -26,7 +38,7 @@ _BYTE_ARRAY = 6  # Type of parquet.thrift: text and bytes
 _TAIL = 8  # bytes: the size of the footer, and the magic
 
 
-def open_file(path: Path, file: CappedFile) -> tuple[Any, list[str]]:
+def open_file(path: Path, file: CappedFile) -> tuple[ParquetFile, list[str]]:
     """The file, opened by pyarrow, and the names of its columns. Close `file` after it."""
     parquet = needed("pyarrow.parquet", f"[data] {path}", "to read Parquet files")
     with damage_found(path):
@@ -126,12 +138,12 @@ def _page_bytes(header: bytes) -> int:
 
 
 def batches(
-    file: Any, stream: CappedFile, columns: Columns, path: Path, groups: list[int] | None = None
-) -> Iterator[Any]:
+    file: ParquetFile, stream: CappedFile, columns: Columns, path: Path, groups: list[int] | None = None
+) -> Iterator[pyarrow.RecordBatch]:
     """The record batches, each checked whole; groups: of these row groups alone."""
     wanted = None if columns is None else list(columns)
 
-    def read() -> Iterator[Any]:
+    def read() -> Iterator[pyarrow.RecordBatch]:
         known = _row_groups(stream, path)
         for group in range(len(known)) if groups is None else groups:
             count = _rows_at_once(*known[group], stream, columns, path)
@@ -147,10 +159,23 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda file, stream: batches(file, stream, columns, path))
 
 
+def _places(path: Path) -> Int64:
+    with CappedFile(path) as stream:
+        data = open_file(path, stream)[0].metadata
+        return in_groups([data.row_group(group).num_rows for group in range(data.num_row_groups)])
+
+
+def _reader(path: Path, column: str) -> Reader:
+    return GroupReader(
+        path, column, open_file, lambda file, stream, groups: batches(file, stream, (column,), path, groups)
+    )
+
+
 FORMAT = Format(
     "parquet",
     (".parquet", ".pq"),
     lambda head: head.startswith(_MAGIC),
     records,
     folder_endings=(".parquet",),
+    by_number=ByNumber(_places, _reader, in_groups=True),
 )

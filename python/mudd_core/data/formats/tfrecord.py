@@ -6,11 +6,14 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from mudd_core.base.errors import FormatError
 from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.example import MessageError, features, names
-from mudd_core.data.formats.format import Columns, Format, Record, Value, require_columns
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
 
 
 def payload_at(file: BoundedFile, offset: int) -> bytes:
@@ -85,4 +88,31 @@ def _is_start(head: bytes) -> bool:
     return len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
-FORMAT = Format("tfrecord", (".tfrecord", ".tfrecords"), _is_start, records, folder_endings=(".tfrecord",))
+def _places_of_frames(path: Path) -> Int64:
+    with BoundedFile(path) as file:
+        found = np.fromiter(offsets(file), np.int64)
+    return np.stack([found, np.zeros_like(found)], axis=1)
+
+
+class _Frames:
+    """Records of TFRecord."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._file, self._column = BoundedFile(path, reads_again=True), column
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        path, column = self._file.path, self._column
+        return [
+            feature_of(payload_at(self._file, at), column, path, at + HEADER_BYTES, int(number))
+            for at, number in zip(places[:, 0].tolist(), numbers, strict=True)
+        ]
+
+
+FORMAT = Format(
+    "tfrecord",
+    (".tfrecord", ".tfrecords"),
+    _is_start,
+    records,
+    folder_endings=(".tfrecord",),
+    by_number=ByNumber(_places_of_frames, _Frames),
+)

@@ -7,8 +7,6 @@ from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.streaming import stream_faults
 from mudd_core.data.documents.source import DocumentSource, TextFiles
-from mudd_core.data.formats import arrow
-from mudd_core.data.formats.packed import is_packed
 
 AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
 
@@ -37,16 +35,15 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
             f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in an order of its own; unpack it, "
             "convert it (launch.py data convert), or take data.cache=full"
         ]
-    if asked == "auto" and config.data.shuffle != "off" and texts.named in ("parquet", "arrow"):
+    if asked == "auto" and config.data.shuffle != "off" and texts.reads_groups:
         return ["stream: a shuffled order would read a whole row group for each document"]
     return []
 
 
 def _order_fault(texts: TextFiles) -> str:
     """Why documents of these files cannot be read by number; empty if they can."""
-    if packed := texts.named == "jsonl" and [file for file in texts.files if is_packed(file)]:
-        return f"{packed[0].name} is compressed, so its documents can only be read in order"
-    streams = texts.named == "arrow" and [file for file in texts.files if not arrow.is_indexed(file)]
-    return (
-        f"{streams[0].name} is an Arrow stream, so its documents can only be read in order" if streams else ""
-    )
+    if (way := texts.format.by_number) is None:
+        return ""
+    faults = (fault for file in texts.files if (fault := way.fault(file)))
+    found = next(faults, "")
+    return f"{found}, so its documents can only be read in order" if found else ""

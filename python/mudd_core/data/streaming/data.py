@@ -133,7 +133,7 @@ def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> No
     texts = source.train
     size = f"{len(texts.files):,} file{'s' * (len(texts.files) != 1)}, {bytes_text(source.bytes())}"
     print(f"data: {size}, tokenized ahead of the training (data.cache)", file=sys.stderr)
-    if spec_of(pipeline).by_number and isinstance(texts, TextFiles) and texts.named in ("parquet", "arrow"):
+    if spec_of(pipeline).by_number and isinstance(texts, TextFiles) and texts.reads_groups:
         print(
             f"warning: [data.cache] stream: each document of a shuffled order reads a row group of {texts.named}; "
             "ArrayRecord, TFRecord or plain jsonl files are faster (launch.py data convert)",

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from mudd_core.base.bounded_yaml import MOST_BITS
 from mudd_core.base.errors import UserError
+from mudd_core.config import values
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.hydra.values import DEEPEST, Node, closing, parse_choices
 
@@ -20,9 +21,8 @@ _MOST_LETTERS = 65_536  # of a resolved string
 
 
 def _number(name: str, value: Node) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name}: expected a number, got {value!r}")
-    return value
+    found = values.number(name, value, strings=False, finite=False)
+    return value if isinstance(value, int) else found
 
 
 def _batch_size(per_device: Node, devices: int) -> Node:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, DataConfig, LogConfig, OptimConfig, config_folders
@@ -69,7 +68,7 @@ def resolve(asked: Asked) -> Resolved:
             Config(),
             answer=to_yaml({key: shown[key] for key in shown if key != "hydra"}).rstrip("\n"),
         )
-    leaves = cast(dict[str, Value], flat(tree))
+    leaves = flat(tree)
     _require_known(leaves, composed)
     settings = _settings(leaves, composed)
     keys = {row.name: settings[row.name].value if row.name in settings else None for row in ROWS}

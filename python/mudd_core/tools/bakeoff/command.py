@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
 from mudd_core.config import FAMILIES
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.values import whole
 from mudd_core.run.workdir import write_json
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, comparison
@@ -30,8 +30,8 @@ LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     asked, overrides = _parser().read(words)
-    tokens = _whole(asked.tokens, "--tokens")
-    seeds = _whole(asked.seeds, "--seeds")
+    tokens = whole("[bakeoff] --tokens", asked.tokens, 1, 2**53)
+    seeds = whole("[bakeoff] --seeds", asked.seeds, 1, 2**53)
     out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
     from mudd_core.base.surroundings import environment_text
     from mudd_core.data.pipelines import prepare
@@ -55,16 +55,6 @@ def main(words: Sequence[str]) -> int:
     write_text(out / "result.html", page(result))
     print(f"\n{text_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
     return 0
-
-
-def _whole(text: str, name: str) -> int:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not number.is_integer() or not 1 <= number <= 2**53:
-        raise UserError(f"[bakeoff] {name}: expected a whole number of at least 1, got '{text}'")
-    return int(number)
 
 
 def _parser() -> ToolArguments:

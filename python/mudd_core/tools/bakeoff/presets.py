@@ -9,6 +9,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
 from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.tools.bakeoff.comparison import (
     Candidate,
@@ -73,7 +74,9 @@ def comparison(
 def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
     """1x, 2x and 4x the slots, a third of the tokens each, beside 4x from the beginning at equal FLOPs."""
     first = base("tokenformer", tokens // 3, words)
-    slots: int = first.model.slot_num  # type: ignore[union-attr]
+    if not isinstance(first.model, TokenFormerConfig):
+        raise TypeError(f"[bakeoff] base: expected a TokenFormer, got a {first.model.family}")
+    slots = first.model.slot_num
     second, third = (replace_path(first, "model.slot_num", factor * slots) for factor in (2, 4))
     grown = Candidate("grown twice", third, grown_from=(first, second))
     scratch = Candidate(

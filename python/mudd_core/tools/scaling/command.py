@@ -10,6 +10,7 @@ from mudd_core.base.paths import local, output_folder
 from mudd_core.config import Config, load_config
 from mudd_core.config.suggest import nearest
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.config.values import wholes
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
 MOST_THREADS = 256
@@ -52,14 +53,6 @@ def _parser(name: str, text: str, config: str, widths: str) -> ToolArguments:
     return parser
 
 
-def numbers(text: str, what: str) -> list[int]:
-    """Whole numbers out of `a,b,c`; UserError for other words."""
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UserError(f"[mup] {what}: expected whole numbers with commas between, got '{text}'") from None
-
-
 def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[Config]:
     if not 0 <= args.threads <= MOST_THREADS:
         raise UserError(f"[{what}] --threads: expected 0 to {MOST_THREADS}, got {args.threads}")
@@ -70,7 +63,7 @@ def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[
             raise UserError(f"[{what}] --widths: not together with several --config, which have their own")
         return checked_family(configs, what)
     return checked_family(
-        at_widths(configs[0], numbers(args.widths or args.default_widths, "--widths")), what
+        at_widths(configs[0], wholes("[mup] --widths", args.widths or args.default_widths)), what
     )
 
 

@@ -1,0 +1,157 @@
+"""Values out of what a user wrote: a string of the command line, or a value of a JSON or YAML file.
+
+Every function takes the name of the value as a message shows it, `[place] name`, and raises UserError (a ValueError)
+with `name: expected X, got Y`; an empty name leaves `expected X, got Y` for a caller that adds its own.
+strings: whether a string counts as what it spells. It does on a command line; in a JSON file "3" is no number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Json
+
+KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+LARGEST_COUNT = 2**62  # of numbers that the core counts with in 64 bits
+_FLAGS = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
+_LONGEST = 60  # characters of a value in a message
+_MOST_BITS = 256  # of a whole number in a message
+
+
+def shown(value: object) -> str:
+    """The value as a message shows it: strings in quotes, long ones cut."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of more than {_MOST_BITS} bits"
+    if isinstance(value, str):
+        return f"'{value}'" if len(value) <= _LONGEST else f"'{value[:_LONGEST]}...'"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def mismatch(name: str, expected: str, value: object) -> UserError:
+    """The error of a value that is not what was expected."""
+    return UserError(f"{name}{': ' if name else ''}expected {expected}, got {shown(value)}")
+
+
+def whole(
+    name: str, value: Json, low: int | None = None, high: int | None = None, *, strings: bool = True
+) -> int:
+    """A whole number within inclusive bounds; 1e3, 3.0 and, as a string, 1_000 are whole numbers."""
+    found = _number(value, strings)
+    if found is not None and (isinstance(found, int) or found.is_integer()):
+        count = int(found)
+        if (low is None or count >= low) and (high is None or count <= high):
+            return count
+    raise mismatch(name, KINDS[int] + _bounds(low, high), value)
+
+
+def number(
+    name: str,
+    value: Json,
+    low: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    finite: bool = True,
+    strings: bool = True,
+) -> float:
+    """A number: at least low, above or below exclusive bounds; an infinite one or NaN only where finite is False."""
+    given, wanted = _number(value, strings), KINDS[float] + _range(low, above, below)
+    if given is None:
+        raise mismatch(name, wanted, value)
+    found = _real(given)
+    if finite and not math.isfinite(found):
+        raise mismatch(name, "a finite number" if wanted == KINDS[float] else wanted, value)
+    if (
+        (low is not None and not found >= low)
+        or (above is not None and not found > above)
+        or (below is not None and not found < below)
+    ):
+        raise mismatch(name, wanted, value)
+    return found
+
+
+def flag(name: str, value: Json, *, strings: bool = True) -> bool:
+    """True or false; as a string also 1, yes and on, 0, no and off, in any case; as a number 1 or 0."""
+    if isinstance(value, bool | int | float) and value in (0, 1):
+        return bool(value)
+    found = _FLAGS.get(value.strip().lower()) if strings and isinstance(value, str) else None
+    if found is None:
+        raise mismatch(name, KINDS[bool], value)
+    return found
+
+
+def text(name: str, value: Json) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise mismatch(name, KINDS[str], value)
+    return value
+
+
+def one_of(name: str, value: Json, choices: Sequence[str]) -> str:
+    """One of some strings."""
+    if not isinstance(value, str) or value not in choices:
+        raise mismatch(name, f"one of {', '.join(choices)}", value)
+    return value
+
+
+def wholes(name: str, value: str) -> list[int]:
+    """Whole numbers with commas between."""
+    try:
+        return [whole("", word) for word in value.split(",")]
+    except UserError:
+        raise mismatch(name, "whole numbers with commas between", value) from None
+
+
+def spelled(value: Json) -> Json:
+    """The number that a string spells, any other value as it is: YAML takes 1e-5, which has no point, for a string."""
+    found = _number(value, strings=True) if isinstance(value, str) and value[:1] in "+-.0123456789" else None
+    return value if found is None else _real(found)
+
+
+def _number(value: Json, strings: bool) -> int | float | None:
+    """The number that a value is; None where it is none. A float of a whole number keeps its type."""
+    if isinstance(value, str):
+        if not strings:
+            return None
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value
+
+
+def _real(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of a whole number that no float holds
+        return math.inf if value > 0 else -math.inf
+
+
+def _bounds(low: int | None, high: int | None) -> str:
+    if low is None:
+        return "" if high is None else f" of at most {high}"
+    return f" of at least {low}" if high is None else f" from {low} to {high}"
+
+
+def _range(low: float | None, above: float | None, below: float | None) -> str:
+    if above is not None:
+        return f" above {above:g}" + (f" and below {below:g}" if below is not None else "")
+    if low is None:
+        return "" if below is None else f" below {below:g}"
+    return f" of at least {low:g}" if below is None else f" from {low:g} to below {below:g}"

@@ -1,0 +1,161 @@
+"""What the blocks of a MUDDFormer read: mixtures of all states so far (docs/maths/muddformer.md).
+
+State 0 is the embedding, state n + 1 the output of block n. One fused op mixes the states after a block into the
+query, key, value and residual inputs of the next one. Shape letters: B samples, T positions, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mudd_core import nn, ops
+from mudd_core.config.families import MUDDFormerConfig as Config
+from mudd_core.graph.recording import Like, Value
+
+__all__ = ["Streams", "captured_weights", "divided", "final", "norm", "source", "undivided"]
+
+_POST_GAIN = 1e-3  # first value of the gain of a normalised residual mixture
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Inputs of a block [B, T, D]: query, key and value normalised, the residual as it is."""
+
+    q: Like
+    k: Like
+    v: Like
+    r: Like
+
+
+def captured_weights(config: Config, sown: Mapping[str, Value]) -> dict[int, Value]:
+    """Return the dynamic weights [B, T, C l] of each mixture, by layer, from the values of a capture."""
+    names = {layer: f"blocks.{layer}.mix.dynamic_weights" for layer in range(config.n_layer)}
+    return {layer: sown[name] for layer, name in names.items() if name in sown}
+
+
+def source(config: Config, x_BTD: Like, state: int) -> Like:
+    """Return the state as it enters mixtures: normalised once for all of them with prenorm."""
+    if not config.prenorm or config.mix == "none":
+        return x_BTD
+    with nn.part(f"states.{state}"):
+        return nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
+
+
+def norm(config: Config, x: Like, name: str) -> Like:
+    """Apply the norm of the block's kind."""
+    make = nn.rms_norm if config.block == "llama" else nn.layer_norm
+    return make(x, name, eps=config.norm_eps)
+
+
+def undivided(config: Config, x_BTD: Like, layer: int) -> Streams:
+    """Let block `layer` read x for everything."""
+    with nn.part(f"blocks.{layer}.attn"):
+        if config.single or (layer == 0 and config.first_norms == 1):
+            a_BTD = norm(config, x_BTD, "norm")
+            return Streams(a_BTD, a_BTD, a_BTD, x_BTD)
+        q, k, v = (norm(config, x_BTD, f"norm_{c}") for c in "qkv")
+        return Streams(q, k, v, x_BTD)
+
+
+def divided(config: Config, states: list[Like], x_BTD: Like, layer: int) -> Streams:
+    """Mix the states into what the block after `layer` reads."""
+    if not config.sources(layer):
+        return undivided(config, x_BTD, layer + 1)
+    fused = config.block == "llama" and not config.single
+    with nn.part(f"blocks.{layer + 1}.attn"):
+        gains = [_gain(f"norm_{c}.gain", x_BTD) for c in config.streams if c != "r"] if fused else []
+    mixed = _mixtures(config, states, x_BTD, layer, gains)
+    made = dict(zip(config.streams, mixed, strict=True))
+    if config.single:
+        return undivided(config, made["x"], layer + 1)
+    with nn.part(f"blocks.{layer + 1}.attn"):
+        q, k, v = (
+            made[c] if fused and c in made else norm(config, made.get(c, x_BTD), f"norm_{c}") for c in "qkv"
+        )
+    return Streams(q, k, v, made.get("r", x_BTD))
+
+
+def final(config: Config, states: list[Like], x_BTD: Like) -> Like:
+    """Return the normalised states for the head: of the last mixture, in whose op the norm is where it can be."""
+    last = config.n_layer - 1
+    if config.sources(last):
+        if config.block == "llama" and not config.postnorm:
+            return _mixtures(config, states, x_BTD, last, [_gain("final_norm.gain", x_BTD)])[0]
+        x_BTD = _mixtures(config, states, x_BTD, last, [])[0]
+    return norm(config, x_BTD, "final_norm")
+
+
+def _mixtures(
+    config: Config, states: list[Like], x_BTD: Like, layer: int, gains: list[Like]
+) -> tuple[Like, ...]:
+    """The streams made after block `layer`; the first of them normalised with `gains`."""
+    chosen = [states[j] for j in config.sources(layer)]
+    count = config.mixtures(layer)
+    last = layer == config.n_layer - 1
+    residual = config.postnorm and (config.last_norm if last else config.streams[-1] in "rx")
+    zero = config.prenorm and config.postnorm  # postnorm adds the newest state
+    with nn.part(f"blocks.{layer}.mix"):
+        w1, w2, generator_gain = _generator(config, x_BTD, layer, count * len(chosen))
+        bias = nn.parameter(
+            "bias",
+            (count, len(chosen)),
+            role="bias",
+            fan_in=len(chosen),
+            fan_out=count,
+            init="zeros" if zero else "last_column",
+        )
+        if residual:
+            gains = [*gains, _gain("post_gain", x_BTD, init="constant", init_scale=_POST_GAIN)]
+        made = ops.depth_mix(
+            bias,
+            w1,
+            w2,
+            generator_gain,
+            *(gains + [None] * (4 - len(gains))),
+            x_BTD if config.prenorm else None,
+            *chosen,
+            direct=config.postnorm,
+            post_norm=residual,
+            activation=config.activation,
+            eps=config.norm_eps,
+            norm_eps=config.norm_eps,
+        )
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _generator(
+    config: Config, x_BTD: Like, layer: int, columns: int
+) -> tuple[Like | None, Like | None, Like | None]:
+    """The two matrices that make the dynamic weights, and the gain of their norm; None where there are none."""
+    if config.mix != "dynamic":
+        return None, None, None
+    width, hidden = x_BTD.shape[-1], config.generator_width(layer)
+    w1 = nn.parameter(
+        "w1",
+        (width, hidden),
+        role="mix",
+        fan_in=width,
+        fan_out=hidden,
+        init="normal",
+        init_scale=width**-0.5,
+    )
+    w2 = nn.parameter("w2", (hidden, columns), role="mix", fan_in=hidden, fan_out=columns, init="zeros")
+    gain = _gain("gain", x_BTD) if config.prenorm else None
+
+    def weights() -> Like:
+        hidden_BTK = ops.linear(
+            ops.rms_norm(x_BTD, gain, eps=config.norm_eps), w1, activation=config.activation
+        )
+        made: Like = ops.linear(hidden_BTK, w2)
+        return made
+
+    nn.sow("dynamic_weights", weights)  # the fused op never stores them
+    return w1, w2, gain
+
+
+def _gain(name: str, x: Like, init: str = "ones", init_scale: float = 0.0) -> Like:
+    width = x.shape[-1]
+    return nn.parameter(
+        name, (width,), role="gain", fan_in=width, fan_out=width, init=init, init_scale=init_scale
+    )
