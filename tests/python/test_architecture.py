@@ -21,6 +21,11 @@ def test_an_edge_that_points_up_or_nowhere_is_a_fault() -> None:
         "b.h: base uses ops, a layer above it",
         "c.h: misc is in no layer",
     ]
+    beside = [Edge("d.py", "build", "report"), Edge("e.py", "build", "store")]
+    assert architecture.upward(beside, ("build | report", "store")) == [
+        "d.py: build uses report, a layer beside it"
+    ]
+    assert len(list(architecture.python_edges("mudd_core.run"))) > 60
     assert len(list(architecture.cpp_edges())) > 300 and len(list(architecture.python_edges())) > 150
 
 

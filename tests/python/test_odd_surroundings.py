@@ -15,8 +15,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import require_levels, started_processes
 from mudd_core.cli import commands, main
 from mudd_core.engine import memory
-from mudd_core.run.rank_cores import widen
-from mudd_core.run.ranks import exit_code
+from mudd_core.run.ranks.rank_cores import widen
+from mudd_core.run.ranks.ranks import exit_code
 from tiny_run import CONFIG, ROOT
 
 

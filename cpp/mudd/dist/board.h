@@ -22,7 +22,7 @@ struct Call {
   char file[100] = {};
 };
 
-// The calls as a message names them: "all_gather(8 bytes) at run/trainer.py:12".
+// The calls as a message names them: "all_gather(8 bytes) at run/loop/trainer.py:12".
 std::string text_of(const Call& call);
 // Whether two ranks that made these calls can go on.
 bool same_call(const Call& a, const Call& b);

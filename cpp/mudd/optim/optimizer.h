@@ -12,6 +12,7 @@
 #include "mudd/base/types.h"
 #include "mudd/optim/optimizer_spec.h"
 #include "mudd/optim/update_kernels.h"
+#include "mudd/params/parameter.h"
 
 namespace mudd {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mudd/base/types.h"
-#include "mudd/params/param_store.h"
+#include "mudd/params/parameter.h"
 
 namespace mudd {
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
@@ -25,7 +24,7 @@ class ParameterGroup:
     settings: dict[str, Scalar]
 
 
-def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
+def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """The groups that share a model's parameters, empty ones left out.
 
     UserError for a selector that matches nothing, a parameter in two groups, and one that its optimizer cannot take.
@@ -46,7 +45,7 @@ def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
                 )
             owner[name] = spec
             takes = SPECS[spec.optimizer].takes
-            if takes and not _is_matrix(about[name], takes):
+            if takes and not _is_matrix(roles[name], about[name]["shape"], takes):
                 others = [one.name for one in SPECS.values() if not one.takes]
                 raise UserError(
                     f"[config] optim.groups: {spec.optimizer} takes matrices of blocks, got '{name}' of role "
@@ -57,7 +56,7 @@ def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
     rest = [name for name in roles if name not in owner]
     main = SPECS[optim.name]
     if main.by_default:
-        matrices = [name for name in rest if _is_matrix(about[name], main.by_default)]
+        matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], main.by_default)]
         groups.append(_group(optim.name, matrices, optim, {}))
         rest = [name for name in rest if name not in set(matrices)]
     groups.append(_group(main.rest or optim.name, rest, optim, {}))
@@ -95,8 +94,8 @@ def _group(optimizer: str, names: list[str], optim: OptimConfig, own: dict[str, 
     )
 
 
-def _is_matrix(about: dict[str, Any], roles: Sequence[str]) -> bool:
-    return about["role"] in roles and len(about["shape"]) >= 2
+def _is_matrix(role: str, shape: Sequence[int], roles: Sequence[str]) -> bool:
+    return role in roles and len(shape) >= 2
 
 
 def _written(spec: GroupSpec) -> str:

@@ -6,16 +6,15 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.run import grow
-from mudd_core.run.start_source import check_start, read_source, start_path
-from mudd_core.run.start_tokenizer import with_source_tokenizer
+from mudd_core.run.build import grow
+from mudd_core.run.build.start_source import check_start, read_source, start_path
+from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -33,8 +32,8 @@ def main(words: Sequence[str]) -> int:
     if args.preserve and not share < PRESERVED:
         print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
         return 1
-    from mudd_core.run.progress import Progress
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
+    from mudd_core.run.report.progress import Progress
 
     with Trainer(config, args.workdir, progress=Progress()) as trainer:
         if not trainer.save():
@@ -48,18 +47,23 @@ def _parser() -> ToolArguments:
     p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140")
     p.add_argument("--config", required=True, metavar="FILE", help="config of the larger model")
     p.add_argument(
-        "--from", required=True, dest="source", metavar="PATH",
+        "--from",
+        required=True,
+        dest="source",
+        metavar="PATH",
         help="the trained model: a work directory, a step-<n> folder of one, or a safetensors file",
-    )  # fmt: skip
+    )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
     p.add_argument(
-        "--grow-init", choices=("random", "zero_keys", "zero_both"),
+        "--grow-init",
+        choices=("random", "zero_keys", "zero_both"),
         help="values of the new slots: initial ones (default), keys zero, or keys and values zero",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--preserve", action="store_true",
+        "--preserve",
+        action="store_true",
         help="zero_keys with zoom_dim held at the old number of slots: the model computes what it did",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--slot-number",
         type=whole_number(1),
@@ -91,9 +95,9 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     from mudd_core import _core
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
-    from mudd_core.run.booking import check_memory
-    from mudd_core.run.components import expected_vocabulary, resolved_model
-    from mudd_core.run.rows import row_shape
+    from mudd_core.run.build.booking import check_memory
+    from mudd_core.run.build.components import expected_vocabulary, resolved_model
+    from mudd_core.run.build.rows import row_shape
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")
@@ -110,7 +114,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     if preserve:
         new = dataclasses.replace(new, zoom_dim=grow.preserving_zoom(old, new))
         config = replace_path(config, "model.zoom_dim", new.zoom_dim)
-    after: Any = Model(new, seed=config.train.seed)
+    after = Model(new, seed=config.train.seed)
     how = config.start.grow_init
     for name, value in grow.start_weights(after, source, slot_number=number, how=how).items():
         after.set_parameter(name, value)

@@ -25,7 +25,7 @@ Losses = dict[
 
 def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
     """Trains what is not done; prints one line a run."""
-    from mudd_core.run import signals
+    from mudd_core.run.loop import signals
 
     losses: Losses = {}
     with signals.handlers():
@@ -43,7 +43,7 @@ def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> 
 def run_once(config: Config, folder: Path) -> float:
     """Validation loss of one run; that of done.txt if the folder holds one of the same config."""
     from mudd_core import _core
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
 
     done = folder / "done.txt"
     mine = config_hash(config)
@@ -105,10 +105,15 @@ def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, 
     text = table(members, exponents, losses) + f"\nthe best rate transfers: {'yes' if transfers else 'no'}"
     write_text(out / "transfer.txt", text + "\n")
     rows = [
-        {"width": width, "best_log2_lr": found[width],
-         "losses": {str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents}}
+        {
+            "width": width,
+            "best_log2_lr": found[width],
+            "losses": {
+                str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents
+            },
+        }
         for width in widths
-    ]  # fmt: skip
+    ]
     write_text(out / "transfer.json", json.dumps({"transfers": transfers, "rows": rows}, indent=2) + "\n")
     write_text(out / "transfer.svg", picture(widths, exponents, losses))
     return text + f"\n{out / 'transfer.txt'}  {out / 'transfer.json'}  {out / 'transfer.svg'}"
