@@ -10,7 +10,7 @@ from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import GroupReader, checked, damage_found, in_groups, records_of
-from mudd_core.data.formats.format import Columns, Format, Reader, Record
+from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 
 if TYPE_CHECKING:
     import pyarrow
@@ -66,5 +66,10 @@ def _order_fault(path: Path) -> str:
 
 
 FORMAT = Format(
-    "arrow", (".arrow",), lambda head: head.startswith((_MAGIC, _STREAM)), records, folder_endings=(".arrow",)
+    "arrow",
+    (".arrow",),
+    lambda head: head.startswith((_MAGIC, _STREAM)),
+    records,
+    folder_endings=(".arrow",),
+    by_number=ByNumber(_places, _reader, in_groups=True, fault=_order_fault),
 )
