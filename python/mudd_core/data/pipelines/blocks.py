@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -19,9 +20,8 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, RowShape
+from mudd_core.data.rows import Cursor, RowShape
 from mudd_core.data.streaming.blocks_stream import BlockStream
-from mudd_core.data.streaming.cursor import Cursor
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
 

@@ -10,6 +10,7 @@ import hashlib
 from typing import ClassVar
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -17,8 +18,7 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, PackedRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, Rows, RowShape
-from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.rows import Cursor, Rows, RowShape
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
 from mudd_core.data.streaming.pack_stream import PackStream

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.rows import Int32
-from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import Cursor
+from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.data.rows import Int32, filled
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import filled
 
 if TYPE_CHECKING:
     from mudd_core import _core

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mudd_core.data.rows import Int32
-from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import Cursor
+from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records
 
@@ -138,8 +139,9 @@ class PackStream:
             files, numbers, places = self._records.find(documents)
             file = str(self._processes.recipe.texts.files[int(files[0])])
             what = f"record {numbers[0]} and {len(documents) - 1} others of the order"
-            job = {"do": "pick"}
-            return self._processes.submit(job, [files, numbers, places], file=file, what=what), len(documents)
+            return self._processes.submit(
+                {"do": "pick"}, [files, numbers, places], file=file, what=what
+            ), len(documents)
 
         return ask
 
