@@ -193,9 +193,13 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
         for s in SPLITS:
             p = cache.place(s)
             _core.verify_tokens(
-                path=path, offset=p.offset, count=p.count, width=p.width, vocab_size=cache.vocab_size,
+                path=path,
+                offset=p.offset,
+                count=p.count,
+                width=p.width,
+                vocab_size=cache.vocab_size,
                 block_crcs=p.block_crcs,
-            )  # fmt: skip
+            )
     return cache
 
 
@@ -243,12 +247,16 @@ def _read_checked(file: Path, split: Split, name: str) -> Array:
     got = _core.crc32c_blocks(values)
     if len(got) != len(wanted):
         raise FormatError(
-            str(file), 0, f"{split}/{name}_crc32c: {len(wanted)} checksums, expected {len(got)}; "
-            f"{way_out(file.parent)}"
-        )  # fmt: skip
+            str(file),
+            0,
+            f"{split}/{name}_crc32c: {len(wanted)} checksums, expected {len(got)}; {way_out(file.parent)}",
+        )
     for i, (g, w) in enumerate(zip(got, wanted, strict=True)):
         if g != w:
-            raise FormatError(str(file), offset + i * BLOCK_BYTES, f"{split}/{name}: block {i} is damaged; "
-                              f"{way_out(file.parent)}")  # fmt: skip
+            raise FormatError(
+                str(file),
+                offset + i * BLOCK_BYTES,
+                f"{split}/{name}: block {i} is damaged; {way_out(file.parent)}",
+            )
     values.flags.writeable = False
     return values

@@ -68,15 +68,28 @@ def joined(folder: Path, config: JsonObject) -> bytes:
         "add_prefix_space": flag_of(config, "add_prefix_space", False, str(folder / CONFIG)),
     }
     model = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-        "vocab": vocab, "merges": _merges(folder / "merges.txt"),
-    }  # fmt: skip
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocab,
+        "merges": _merges(folder / "merges.txt"),
+    }
     content = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": prefix, "post_processor": None, "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": prefix,
+        "post_processor": None,
+        "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
         "model": model,
-    }  # fmt: skip
+    }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 

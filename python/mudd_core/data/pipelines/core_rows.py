@@ -71,6 +71,10 @@ def token_file(cache: TokenCache, split: Split) -> _core.TokenFileSpec:
 
     place = cache.place(split)
     return _core.TokenFileSpec(
-        path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
-        vocab_size=cache.vocab_size, block_crcs=list(place.block_crcs),
-    )  # fmt: skip
+        path=str(cache.file),
+        offset=place.offset,
+        count=place.count,
+        width=place.width,
+        vocab_size=cache.vocab_size,
+        block_crcs=list(place.block_crcs),
+    )

@@ -156,10 +156,16 @@ class ReaderIds(DocumentData):
         ends = np.append(starts[1:], self.cache.place(split).count)
         shuffled = split == "train" and self.config.data.shuffle == "on"
         core = _core.table_rows(
-            token_file(self.cache, split), _core.RowRule("next"), shape.seq_len,
-            begins=np.arange(count + 1), firsts=starts.astype(np.int64), counts=(ends - starts).astype(np.int64),
-            buffer=(self.config.data.buffer or count) if shuffled else 0, seed=shape.seed, wraps=split == "train",
-        )  # fmt: skip
+            token_file(self.cache, split),
+            _core.RowRule("next"),
+            shape.seq_len,
+            begins=np.arange(count + 1),
+            firsts=starts.astype(np.int64),
+            counts=(ends - starts).astype(np.int64),
+            buffer=(self.config.data.buffer or count) if shuffled else 0,
+            seed=shape.seed,
+            wraps=split == "train",
+        )
         return CoreRows(core, shape, self.cache)
 
 

@@ -50,10 +50,16 @@ class RowsData(DocumentData):
 
         tokenizer = self.cache.tokenizer
         core = _core.document_rows(
-            token_file(self.cache, stored), _rule(tokenizer), shape.seq_len,
-            starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=_tail(tokenizer, shape),
-            first=first, count=count, wraps=wraps,
-        )  # fmt: skip
+            token_file(self.cache, stored),
+            _rule(tokenizer),
+            shape.seq_len,
+            starts=self.cache.document_starts(stored),
+            longest=shape.seq_len,
+            tail=_tail(tokenizer, shape),
+            first=first,
+            count=count,
+            wraps=wraps,
+        )
         if not wraps:
             return CoreRows(core, shape, self.cache)
         return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))

@@ -93,9 +93,18 @@ class BlockStream:
     """order: of the files. buffer: blocks of the reservoir, 0 or 1 for none."""
 
     def __init__(
-        self, processes: Processes, fill: Fill, batch_size: int, length: int, chunk: int, order: Sequence[int],
-        buffer: int, seed: int, epochs: int, cursor: Cursor | None,
-    ) -> None:  # fmt: skip
+        self,
+        processes: Processes,
+        fill: Fill,
+        batch_size: int,
+        length: int,
+        chunk: int,
+        order: Sequence[int],
+        buffer: int,
+        seed: int,
+        epochs: int,
+        cursor: Cursor | None,
+    ) -> None:
         from mudd_core import _core
 
         self._processes, self._fill, self._size = processes, fill, batch_size

@@ -72,9 +72,13 @@ class StreamData(ABC):
         if split == "valid":
             return self.valid_rows(self.validation(self.held_first(shape)), shape)
         return StreamRows(
-            self.config.data.pipeline, shape, self.parts, lambda cursor: self.opened(shape, cursor), self.cursors,
+            self.config.data.pipeline,
+            shape,
+            self.parts,
+            lambda cursor: self.opened(shape, cursor),
+            self.cursors,
             self.told,
-        )  # fmt: skip
+        )
 
     def validation(self, first: int) -> TokenCache:
         """The validation documents, or so many of the first ones; made at first use."""

@@ -61,9 +61,18 @@ class PackStream:
     """workers: streams that share the order. Turn t is of stream t mod workers; an ended stream is passed over."""
 
     def __init__(
-        self, processes: Processes, records: Records, fill: Fill, batch_size: int, seq_len: int, workers: int,
-        epochs: int, seed: int, shuffled: bool, cursor: Cursor | None,
-    ) -> None:  # fmt: skip
+        self,
+        processes: Processes,
+        records: Records,
+        fill: Fill,
+        batch_size: int,
+        seq_len: int,
+        workers: int,
+        epochs: int,
+        seed: int,
+        shuffled: bool,
+        cursor: Cursor | None,
+    ) -> None:
         self._processes, self._records, self._fill = processes, records, fill
         self._size, self._length = batch_size, seq_len
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled

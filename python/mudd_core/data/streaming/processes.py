@@ -139,9 +139,12 @@ class Processes:
         for number in range(self.count):
             # A session of its own: Ctrl-C is for the run, which then ends these.
             child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
                 env={**os.environ, **_ENVIRONMENT},
-            )  # fmt: skip
+            )
             self._children.append(child)
             assert child.stdin is not None and child.stdout is not None
             threading.Thread(target=_listen, args=(child.stdout, self._inbox, number), daemon=True).start()
