@@ -9,7 +9,7 @@ from typing import Any
 
 from bench_step import default_micro_batch, run_config
 from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine  # bench_step knows where
-from mudd_core.run.booking import ALONE, Place, planned_bytes
+from mudd_core.run.build.booking import ALONE, Place, planned_bytes
 from rank_memory import formula_mib, parameters
 from shapes import SHAPES
 

@@ -1,5 +1,7 @@
 """The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
 
+A name of a C++ type in a header is defined once, so that a reader who sees the name knows the type.
+
     python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
     python tests/architecture.py --write    draw the picture in docs/architecture.md again, as ./run docs does
 
@@ -35,6 +37,10 @@ CPP_LAYERS = (
     "base",
 )
 LAZY = ROOT / "tests" / "lazy_imports.txt"
+CPP_TYPE = re.compile(
+    r"^( *)(?:template <[^\n]*>\s)?(?:class|struct|union|enum|enum class) (\w+)(?: final)?(?: : [^;{\n]*)?\s*\{",
+    re.MULTILINE,
+)
 
 
 class Edge(NamedTuple):
@@ -45,10 +51,15 @@ class Edge(NamedTuple):
     used: str
 
 
-def python_layers() -> tuple[str, ...]:
-    """The layers in pyproject.toml, the highest first."""
+def python_layers() -> dict[str, tuple[str, ...]]:
+    """The layers in pyproject.toml by the package that contains them, the highest first."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    return tuple(linter["contracts"][0]["layers"])
+    return {contract["containers"][0]: tuple(contract["layers"]) for contract in linter["contracts"]}
+
+
+def _floors(layers: tuple[str, ...]) -> dict[str, int]:
+    """The place of each layer in the list; the names in "a | b" share one and may not use each other."""
+    return {name: place for place, floor in enumerate(layers) for name in floor.split(" | ")}
 
 
 def cpp_edges() -> Iterator[Edge]:
@@ -63,6 +74,34 @@ def cpp_edges() -> Iterator[Edge]:
                 yield Edge(name, user, used)
 
 
+def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
+    """(name, whether other files can use it unqualified) for each type that a C++ file defines."""
+    for indent, name in CPP_TYPE.findall(text):
+        yield name, not indent and file.endswith(".h")
+
+
+def repeated_types(files: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each type of a header whose name another file defines too, nested or local as well."""
+    found: dict[str, dict[str, bool]] = {}
+    for file, text in files:
+        for name, shared in type_names(file, text):
+            uses = found.setdefault(name, {})
+            uses[file] = uses.get(file, False) or shared
+    return [
+        f"{', '.join(sorted(uses))}: each defines a type {name}; give them names that say what each is"
+        for name, uses in sorted(found.items())
+        if len(uses) > 1 and any(uses.values())
+    ]
+
+
+def cpp_files() -> Iterator[tuple[str, str]]:
+    """Name and text of the C++ files, but for those that are compiled again for each ISA with types of its own."""
+    for file in sorted((ROOT / "cpp").rglob("*")):
+        name = file.relative_to(ROOT).as_posix()
+        if file.suffix in (".h", ".cc") and not name.endswith("-inl.h") and "/base/simd/" not in name:
+            yield name, file.read_text()
+
+
 def _imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -75,29 +114,35 @@ def _python_files() -> Iterator[tuple[str, ast.Module]]:
         yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
 
 
-def python_edges() -> Iterator[Edge]:
-    """The imports between packages of mudd_core, those inside functions too."""
-    layers = python_layers()
+def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
+    """The imports between packages inside `container`, those inside functions too."""
+    layers, depth = _floors(python_layers()[container]), container.count(".") + 1
     for name, tree in _python_files():
-        user = name.split("/")[2].removesuffix(".py")
+        place = name.removeprefix("python/").removesuffix(".py").split("/")
+        if ".".join(place[:depth]) != container:
+            continue
+        user = place[depth]
         for node in ast.walk(tree):
             for module in _imported(node):
                 parts = module.split(".")
-                if parts[0] == "mudd_core" and len(parts) > 1 and parts[1] in layers and parts[1] != user:
-                    yield Edge(name, user, parts[1])
+                inside = ".".join(parts[:depth]) == container and len(parts) > depth
+                if inside and parts[depth] in layers and parts[depth] != user:
+                    yield Edge(name, user, parts[depth])
 
 
 def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
-    """One line for each edge that points up, or from or to a folder that no layer names."""
-    faults = []
+    """One line for each edge that points up or to the side, or from or to a folder that no layer names."""
+    found, floors = [], _floors(layers)
     for file, user, used in sorted(set(edges)):
         if user.startswith("__"):  # the package itself re-exports from every layer
             continue
-        if user not in layers or used not in layers:
-            faults.append(f"{file}: {user if user not in layers else used} is in no layer")
-        elif layers.index(used) < layers.index(user):
-            faults.append(f"{file}: {user} uses {used}, a layer above it")
-    return faults
+        if user not in floors or used not in floors:
+            found.append(f"{file}: {user if user not in floors else used} is in no layer")
+        elif floors[used] < floors[user]:
+            found.append(f"{file}: {user} uses {used}, a layer above it")
+        elif floors[used] == floors[user]:
+            found.append(f"{file}: {user} uses {used}, a layer beside it")
+    return found
 
 
 def lazy_imports() -> list[str]:
@@ -137,9 +182,10 @@ def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
 
 
 def picture() -> str:
-    """Mermaid graphs of both languages."""
+    """Mermaid graphs of the packages of mudd_core, of those inside its large packages, and of cpp/."""
     parts = []
-    for title, edges in (("mudd_core", python_edges()), ("cpp", cpp_edges())):
+    packages = [(container, python_edges(container)) for container in python_layers()]
+    for title, edges in (*packages, ("cpp", cpp_edges())):
         lines = [f"  {user}[{user}] --> {used}[{used}]" for user, used in _direct(edges)]
         parts.append("\n".join(["```mermaid", "flowchart TD", f"  %% {title}", *lines, "```"]))
     return "\n\n".join(parts)
@@ -152,7 +198,10 @@ def drawn() -> str:
 
 def faults() -> list[str]:
     """Everything that is wrong with the layers."""
-    found = upward(python_edges(), python_layers()) + upward(cpp_edges(), CPP_LAYERS)
+    found = upward(cpp_edges(), CPP_LAYERS)
+    for container, layers in python_layers().items():
+        found += upward(python_edges(container), layers)
+    found += repeated_types(cpp_files())
     now, listed = set(lazy_imports()), set(listed_imports())
     found += [
         f"{line}: an import inside a function that tests/lazy_imports.txt does not list"

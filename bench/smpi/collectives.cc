@@ -17,8 +17,8 @@ namespace {
 class Simulated final : public Transport {
  public:
   explicit Simulated(int64_t most) : out_(static_cast<size_t>(most)), in_(static_cast<size_t>(most)) {}
-  Place open() override { return {}; }
-  Place find_node() override { return {}; }
+  RankPlace open() override { return {}; }
+  RankPlace find_node() override { return {}; }
   Request isend(const void*, int64_t bytes, int to, int tag) override {
     MPI_Request made;
     MPI_Isend(out_.data(), static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD, &made);
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const int64_t plane = std::atoll(argv[1]), part = plane / 4 / ranks;
   const double latency = std::atof(argv[2]), bandwidth = std::atof(argv[3]);
-  std::vector<Piece> pieces;
+  std::vector<OwnedRange> pieces;
   for (int owner = 0; owner < ranks; ++owner) pieces.push_back({owner * part, part, owner});
   Simulated transport(plane);
   Link link;

@@ -58,7 +58,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
 py::list memory_table(const Executor& e) {
   py::list rows;
   for (const Buffer& b : e.plan().buffers)
-    rows.append(py::make_tuple(b.what, std::string(1, b.kind), b.bytes, b.first, b.last, b.offset));
+    rows.append(py::make_tuple(b.what, mudd::name_of(b.kind), b.bytes, b.first, b.last, b.offset));
   return rows;
 }
 
@@ -77,14 +77,14 @@ py::tuple step_flops(const Executor& e) {
   return py::make_tuple(computed, all);
 }
 
-const char* name_of(Phase phase) {
-  return phase == Phase::remake ? "remake" : phase == Phase::forward ? "forward" : "backward";
+const char* name_of(NodePass phase) {
+  return phase == NodePass::remake ? "remake" : phase == NodePass::forward ? "forward" : "backward";
 }
 
 py::list taken_calls(Executor& e) {
   const Busy busy = bind::in_use(e.store());
   py::list rows;
-  for (const Executor::Call& call : e.take_calls()) {
+  for (const Executor::TimedCall& call : e.take_calls()) {
     const PlanStep& step = e.plan().schedule[call.position];
     rows.append(py::make_tuple(e.graph().nodes()[step.node].label, name_of(step.phase), call.begin, call.end));
   }
@@ -97,7 +97,7 @@ py::list profile_table(const Executor& e) {
     const PlanStep& step = e.plan().schedule[i];
     const GraphNode& node = e.graph().nodes()[step.node];
     const Run& run = e.bound(i);
-    const bool forward = step.phase != Phase::backward;
+    const bool forward = step.phase != NodePass::backward;
     const int64_t bytes = bytes_of(run.in_) + bytes_of(forward ? run.out_ : run.dout_) + bytes_of(run.din_);
     const Executor::Span& span = e.spans()[i];
     rows.append(py::make_tuple(node.label, name_of(step.phase), span.calls, span.seconds, span.least, span.begin,

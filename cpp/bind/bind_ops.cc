@@ -15,10 +15,10 @@ using namespace mudd;
 namespace {
 
 // An ImmediateCall with the arrays it works on: what the tape keeps for backward.
-class Call {
+class OpCall {
  public:
-  Call(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
-       int64_t cache_length, DType compute) {
+  OpCall(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
+         int64_t cache_length, DType compute) {
     name_ = node->op();
     specs_.resize(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -118,29 +118,30 @@ class Call {
 }  // namespace
 
 void bind_ops(py::module_& m) {
-  bind::Class<Call>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
+  bind::Class<OpCall>(m, "Call", "One op applied to NumPy arrays: forward(), then backward(). Used by the tape.")
       .def(py::init([](const std::string& op, const py::dict& options, const py::list& inputs,
                        std::vector<bool> wants, std::vector<int64_t> cuts, int64_t cache_length,
                        const std::string& compute) {
-             return std::make_unique<Call>(make_node(op, bind::attributes(op, options)), inputs, std::move(wants),
-                                           std::move(cuts), cache_length, bind::parse_dtype(compute));
+             return std::make_unique<OpCall>(make_node(op, bind::attributes(op, options)), inputs,
+                                             std::move(wants), std::move(cuts), cache_length,
+                                             bind::parse_dtype(compute));
            }),
            py::arg("op"), py::arg("options"), py::arg("inputs"), py::arg("wants"),
            py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0, py::arg("compute") = "float32")
       .def_static(
           "custom",
           [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
-            return std::make_unique<Call>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                          std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
+            return std::make_unique<OpCall>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
+                                            std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
           },
           py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
-      .def("forward", &Call::forward, "Runs the op; returns its outputs as new arrays.")
-      .def("backward", &Call::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
+      .def("forward", &OpCall::forward, "Runs the op; returns its outputs as new arrays.")
+      .def("backward", &OpCall::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
            py::arg("round") = std::vector<bool>{},
            "Writes (or adds, where accumulate) the gradient of each input whose place in `into` is an array; "
            "round: to what bf16 can hold.")
-      .def("rounded", &Call::rounded, "Per output: whether a graph of this compute type stores it in bf16.")
-      .def("weight_like", &Call::weight_like, py::arg("i"))
-      .def("passes_gradient", &Call::passes_gradient);
+      .def("rounded", &OpCall::rounded, "Per output: whether a graph of this compute type stores it in bf16.")
+      .def("weight_like", &OpCall::weight_like, py::arg("i"))
+      .def("passes_gradient", &OpCall::passes_gradient);
   m.def("op_names", &op_names, "Names of all ops.");
 }

@@ -50,7 +50,7 @@ std::unique_ptr<PySource> table_rows(const TokenFileSpec& file, const RowRule& r
                                      int64_t buffer, uint64_t seed, bool wraps) {
   check(begins.ndim() == 1 && firsts.ndim() == 1 && counts.ndim() == 1 && firsts.size() == counts.size(), "rows",
         "pieces: expected lists of one length, got ", firsts.size(), " and ", counts.size());
-  std::vector<Piece> pieces(static_cast<size_t>(firsts.size()));
+  std::vector<TokenRange> pieces(static_cast<size_t>(firsts.size()));
   for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = {firsts.data()[i], counts.data()[i], true};
   auto plan = std::make_unique<TableRows>(std::vector<int64_t>(begins.data(), begins.data() + begins.size()),
                                           std::move(pieces), buffer, seed, wraps);
@@ -63,7 +63,7 @@ std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_st
                                       int64_t vocab_size) {
   check(ids.ndim() == 1 && lengths.ndim() == 1 && counts.ndim() == 1, "rows",
         "ids, lengths, counts: expected lists");
-  std::vector<Piece> pieces(static_cast<size_t>(lengths.size()));
+  std::vector<TokenRange> pieces(static_cast<size_t>(lengths.size()));
   int64_t first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const int64_t length = lengths.data()[i];

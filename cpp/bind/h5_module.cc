@@ -15,9 +15,9 @@ namespace py = pybind11;
 
 namespace {
 
+using mudd::h5::DatasetFile;
+using mudd::h5::DatasetPlace;
 using mudd::h5::Element;
-using mudd::h5::File;
-using mudd::h5::Place;
 
 constexpr std::array<std::pair<Element, const char*>, 8> kNames = {{{Element::u8, "uint8"},
                                                                     {Element::u16, "uint16"},
@@ -54,14 +54,14 @@ void translate(std::exception_ptr raised) {
   }
 }
 
-void write_array(File& file, const std::string& name, const py::array& data, int64_t first) {
+void write_array(DatasetFile& file, const std::string& name, const py::array& data, int64_t first) {
   mudd::check(data.ndim() == 1 && (data.flags() & py::array::c_style) != 0, "h5",
               "data: expected a contiguous array of one dimension");
   file.write(name, element_of(data.dtype()), first, data.size(), data.data());
 }
 
-py::array read_array(const File& file, const std::string& name, int64_t first, int64_t count) {
-  const Place where = file.stored(name);  // before memory is taken for it
+py::array read_array(const DatasetFile& file, const std::string& name, int64_t first, int64_t count) {
+  const DatasetPlace where = file.stored(name);  // before memory is taken for it
   if (count < 0) count = where.count - first;
   mudd::check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
               "': expected a range in [0, ", where.count, "), got ", count, " from ", first);
@@ -70,7 +70,7 @@ py::array read_array(const File& file, const std::string& name, int64_t first, i
   return out;
 }
 
-py::str read_text(const File& file, const std::string& name) {
+py::str read_text(const DatasetFile& file, const std::string& name) {
   const std::string text = file.text(name);
   PyObject* decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), nullptr);
   if (decoded != nullptr) return py::reinterpret_steal<py::str>(decoded);
@@ -78,20 +78,23 @@ py::str read_text(const File& file, const std::string& name) {
   throw mudd::FormatError(file.path(), 0, "attribute '" + name + "' is not UTF-8");
 }
 
-py::tuple as_tuple(const Place& where) { return py::make_tuple(where.offset, where.count, name_of(where.type)); }
+py::tuple as_tuple(const DatasetPlace& where) {
+  return py::make_tuple(where.offset, where.count, name_of(where.type));
+}
 
 }  // namespace
 
 PYBIND11_MODULE(_h5, m) {
   m.doc() = "HDF5 files: contiguous datasets, attributes, and where the bytes of a dataset lie.";
   py::register_local_exception_translator(translate);
-  mudd::bind::Class<File>(m, "File",
-                          "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")
-      .def_static("create", &File::create, py::arg("path"), "A new file; ValueError if it exists.")
-      .def_static("open", &File::open, py::arg("path"), "An existing file for reading; FormatError if damaged.")
+  mudd::bind::Class<DatasetFile>(m, "File",
+                                 "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")
+      .def_static("create", &DatasetFile::create, py::arg("path"), "A new file; ValueError if it exists.")
+      .def_static("open", &DatasetFile::open, py::arg("path"),
+                  "An existing file for reading; FormatError if damaged.")
       .def(
           "create_dataset",
-          [](File& file, const std::string& name, const py::object& dtype, int64_t count) {
+          [](DatasetFile& file, const std::string& name, const py::object& dtype, int64_t count) {
             file.create_dataset(name, element_of(py::dtype::from_args(dtype)), count);
           },
           py::arg("name"), py::arg("dtype"), py::arg("count"), "A contiguous dataset of `count` elements.")
@@ -99,17 +102,17 @@ PYBIND11_MODULE(_h5, m) {
            "Writes a one-dimensional array from element `first` on.")
       .def("read", &read_array, py::arg("name"), py::arg("first") = 0, py::arg("count") = -1,
            "Elements [first, first + count) as an array; count -1: to the end.")
-      .def("has", &File::has, py::arg("name"), "True if the file holds an object of that name.")
+      .def("has", &DatasetFile::has, py::arg("name"), "True if the file holds an object of that name.")
       .def(
-          "place", [](const File& f, const std::string& name) { return as_tuple(f.place(name)); }, py::arg("name"),
-          "(byte offset or -1, count, dtype) of a dataset.")
-      .def("set_text", &File::set_text, py::arg("name"), py::arg("value"))
-      .def("set_number", &File::set_number, py::arg("name"), py::arg("value"))
+          "place", [](const DatasetFile& f, const std::string& name) { return as_tuple(f.place(name)); },
+          py::arg("name"), "(byte offset or -1, count, dtype) of a dataset.")
+      .def("set_text", &DatasetFile::set_text, py::arg("name"), py::arg("value"))
+      .def("set_number", &DatasetFile::set_number, py::arg("name"), py::arg("value"))
       .def("text", &read_text, py::arg("name"))
-      .def("number", &File::number, py::arg("name"))
-      .def("close", &File::close, "Writes what is buffered and closes.")
+      .def("number", &DatasetFile::number, py::arg("name"))
+      .def("close", &DatasetFile::close, "Writes what is buffered and closes.")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](File& file, const py::args&) { file.close(); });
+      .def("__exit__", [](DatasetFile& file, const py::args&) { file.close(); });
   m.def(
       "dataset_offset",
       [](const std::string& path, const std::string& dataset) {

@@ -12,8 +12,8 @@ class LateTransport final : public Transport {
  public:
   LateTransport(std::unique_ptr<Transport> inner, double seconds) : inner_(std::move(inner)), delay_(seconds) {}
 
-  Place open() override { return inner_->open(); }
-  Place find_node() override { return inner_->find_node(); }
+  RankPlace open() override { return inner_->open(); }
+  RankPlace find_node() override { return inner_->find_node(); }
 
   Request isend(const void* data, int64_t bytes, int to, int tag) override {
     return keep({.posted = true, .request = inner_->isend(data, bytes, to, tag)});

@@ -13,13 +13,13 @@ class RecordTransport final : public Transport {
  public:
   RecordTransport(Record& record, int rank) : record_(record), rank_(rank) {}
 
-  Place open() override {
-    Place place;
+  RankPlace open() override {
+    RankPlace place;
     place.rank = rank_;
     place.world = static_cast<int>(record_.transports_.size());
     return place;
   }
-  Place find_node() override { return open(); }
+  RankPlace find_node() override { return open(); }
   Request isend(const void* /*data*/, int64_t bytes, int to, int tag) override {
     return post({rank_, to, tag}, true, bytes);
   }

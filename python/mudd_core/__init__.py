@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
     from mudd_core.ops import custom as custom
-    from mudd_core.run.trainer import Trainer as Trainer
+    from mudd_core.run.loop.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
 
@@ -66,7 +66,7 @@ _HOME = {
     "GPT2Config": "config",
     "Model": "engine.model",
     "Tensor": "graph.tape",
-    "Trainer": "run.trainer",
+    "Trainer": "run.loop.trainer",
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",

@@ -50,8 +50,8 @@ const Shape kShapes[] = {{1, 1}, {2, 2}, {2, 1}, {3, 1}, {4, 4}, {4, 2}, {6, 2},
 // A value that depends on rank and element.
 float element(int rank, int64_t i) { return 1.0f / static_cast<float>(3 + rank * 7 + i % 101); }
 
-std::vector<Piece> cut(int64_t n, int owners) {
-  std::vector<Piece> pieces;
+std::vector<OwnedRange> cut(int64_t n, int owners) {
+  std::vector<OwnedRange> pieces;
   for (int64_t at = 0, k = 0; at < n; ++k) {
     const int64_t length = std::min<int64_t>(n - at, 1 + (k * 37) % 90);
     pieces.push_back({at, length, static_cast<int>((3 * k + k / 7) % owners)});
@@ -100,7 +100,7 @@ TEST_CASE("comm: sums of tables have the bits of the tree and send the rows that
     shard_tree::pairs(nodes, [&](int left, int right) {
       for (int64_t i = 0; i < kCount; ++i) tree[left][i] += tree[right][i];
     });
-    std::vector<Piece> pieces;
+    std::vector<OwnedRange> pieces;
     for (int node = 0; node < nodes; ++node) {
       const int64_t begin = kRows * node / nodes, end = kRows * (node + 1) / nodes;
       pieces.push_back({.offset = begin * kWidth, .length = (end - begin) * kWidth, .owner = node});
@@ -109,7 +109,7 @@ TEST_CASE("comm: sums of tables have the bits of the tree and send the rows that
       std::vector<float> plane = planes[comm.rank()];
       const auto sum = comm.sum_between_nodes(plane.data(), pieces, kWidth);
       comm.wait([&] { return sum->done(); });
-      const Piece& mine = pieces[comm.rank()];
+      const OwnedRange& mine = pieces[comm.rank()];
       if (std::memcmp(plane.data() + mine.offset, tree[0].data() + mine.offset, mine.length * 4) != 0)
         throw StateError("other bits than the tree");
       if (nodes == 2 && comm.counters().at("sum").bytes > kCount * 4 / 2 / 4)
@@ -152,7 +152,7 @@ TEST_CASE("comm: windows are zeroed, of any size per rank, and seen by the whole
 TEST_CASE("comm: sums between nodes have the bits of the tree, and gathers bring every piece") {
   constexpr int64_t kCount = 5000;
   for (int nodes = 1; nodes <= 8; ++nodes) {
-    const std::vector<Piece> pieces = cut(kCount, nodes);
+    const std::vector<OwnedRange> pieces = cut(kCount, nodes);
     std::vector<std::vector<float>> planes(static_cast<size_t>(nodes), std::vector<float>(kCount));
     for (int r = 0; r < nodes; ++r)
       for (int64_t i = 0; i < kCount; ++i) planes[r][i] = element(r, i);
@@ -166,7 +166,7 @@ TEST_CASE("comm: sums between nodes have the bits of the tree, and gathers bring
       std::vector<float> plane = planes[comm.node()];
       const auto sum = comm.sum_between_nodes(plane.data(), pieces);
       comm.wait([&] { return sum->done(); });
-      for (const Piece& piece : pieces)
+      for (const OwnedRange& piece : pieces)
         if (piece.owner == comm.node() &&
             std::memcmp(&plane[piece.offset], &tree[0][piece.offset], piece.length * sizeof(float)) != 0)
           throw StateError("another sum");

@@ -61,8 +61,8 @@ inline std::vector<std::vector<int64_t>> shapes(const Case& c) {
 }
 
 template <class N>
-reference::DepthMix<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in) {
-  reference::DepthMix<N> r;
+reference::DepthMixReference<N> reference_of(const Case& c, const std::vector<std::vector<N>>& in) {
+  reference::DepthMixReference<N> r;
   r.rows = c.rows(), r.width = c.d, r.hidden = c.hidden, r.streams = c.streams;
   r.direct = c.direct, r.post_norm = c.post_norm, r.activation = c.activation;
   r.bias = in[0], r.w1 = in[1], r.w2 = in[2], r.generator_gain = in[3], r.newest = in[8];

@@ -29,7 +29,7 @@ class Noting final : public dist::Comm {
   std::vector<const float*> gathers;
 
   std::shared_ptr<dist::Pending> gather_between_nodes(void* data, int64_t width,
-                                                      std::span<const dist::Piece> pieces) override {
+                                                      std::span<const dist::OwnedRange> pieces) override {
     gathers.push_back(static_cast<const float*>(data) + pieces.front().offset);
     return comm_.gather_between_nodes(data, width, pieces);
   }
@@ -48,7 +48,7 @@ class Noting final : public dist::Comm {
   void broadcast(void* data, int64_t bytes, int root, dist::Site site) override {
     comm_.broadcast(data, bytes, root, site);
   }
-  std::shared_ptr<dist::Pending> sum_between_nodes(float* data, std::span<const dist::Piece> pieces,
+  std::shared_ptr<dist::Pending> sum_between_nodes(float* data, std::span<const dist::OwnedRange> pieces,
                                                    int64_t row) override {
     return comm_.sum_between_nodes(data, pieces, row);
   }

@@ -248,8 +248,8 @@ TEST_CASE("slots are sorted by expert, in order of tokens, cut by shards") {
   std::vector<std::byte> memory(static_cast<size_t>(ExpertSlots::bytes(4, 10, 5)));
   const ExpertSlots slots(memory.data(), 4, 10, 5);
   slots.sort(Shards::cut(5, 8).count() == 4 ? Shards{{0, 1, 2, 3, 4, 5}} : Shards::cut(5, 5),
-             {const_cast<int32_t*>(experts.data()), 5, 2, 2, DType::i32, Layout::rows},
-             {const_cast<float*>(gates.data()), 5, 2, 2, DType::f32, Layout::rows});
+             {const_cast<int32_t*>(experts.data()), 5, 2, 2, DType::i32},
+             {const_cast<float*>(gates.data()), 5, 2, 2, DType::f32});
   CHECK(slots.rows() == 9);
   CHECK(std::vector<int32_t>(slots.slot, slots.slot + 9) == Ints{1, 6, 0, 3, 5, 9, 2, 7, 8});
   CHECK(std::vector<int32_t>(slots.token, slots.token + 9) == Ints{0, 3, 0, 1, 2, 4, 1, 3, 4});

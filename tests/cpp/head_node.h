@@ -38,7 +38,7 @@ struct Value {
     if (!here()) return {};
     const bool real = spec.dtype == DType::f32;
     void* data = real ? static_cast<void*>(floats.data()) : static_cast<void*>(ints.data());
-    return {data, spec.rows(), spec.cols(), spec.cols() + gap, spec.dtype, Layout::rows};
+    return {data, spec.rows(), spec.cols(), spec.cols() + gap, spec.dtype};
   }
   std::vector<float> packed() const {
     std::vector<float> v;

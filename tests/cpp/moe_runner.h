@@ -31,7 +31,7 @@ struct Runner {
   }
   // from: integers, or floats, which bf16 memory gets rounded.
   Tensor tensor(const TensorSpec& s, const void* from = nullptr) {
-    Tensor t{room(s.bytes()), s.rows(), s.cols(), s.cols(), s.dtype, Layout::rows};
+    Tensor t{room(s.bytes()), s.rows(), s.cols(), s.cols(), s.dtype};
     if (!from) return t;
     if (s.dtype != DType::bf16) std::memcpy(t.data, from, static_cast<size_t>(s.bytes()));
     else

@@ -143,7 +143,7 @@ class NodeRunner {
     p.spec = std::make_shared<TensorSpec>(spec);
     const int64_t rows = spec.rows(), cols = spec.cols(), stride = cols + (contiguous ? 0 : padding_);
     p.memory = std::make_shared<std::vector<float>>(static_cast<size_t>(rows * stride) + 1, 1e30f);
-    p.tensor = {p.memory->data(), rows, cols, stride, spec.dtype, Layout::rows};
+    p.tensor = {p.memory->data(), rows, cols, stride, spec.dtype};
     for (int64_t at = 0; spec.dtype == DType::bf16 && at < rows * stride; ++at) p.tensor.cells().b16()[at] = kFill;
     for (int64_t r = 0; numbers && r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c) {

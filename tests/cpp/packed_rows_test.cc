@@ -34,16 +34,17 @@ Documents documents(int64_t n) {
   return made;
 }
 
-std::vector<std::vector<Piece>> batches_of(PackedRows& plan, int64_t first, int64_t rows) {
-  std::vector<std::vector<Piece>> found(static_cast<size_t>(rows));
+std::vector<std::vector<TokenRange>> batches_of(PackedRows& plan, int64_t first, int64_t rows) {
+  std::vector<std::vector<TokenRange>> found(static_cast<size_t>(rows));
   for (int64_t r = 0; r < rows; ++r) plan.pieces(first + r, found[static_cast<size_t>(r)]);
   return found;
 }
 
-bool same(const std::vector<std::vector<Piece>>& a, const std::vector<std::vector<Piece>>& b) {
+bool same(const std::vector<std::vector<TokenRange>>& a, const std::vector<std::vector<TokenRange>>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(),
-                      [](const Piece& p, const Piece& q) { return p.first == q.first && p.count == q.count; });
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const TokenRange& p, const TokenRange& q) {
+      return p.first == q.first && p.count == q.count;
+    });
   });
 }
 
@@ -75,7 +76,7 @@ TEST_CASE("packed rows: first fit, none split, workers in turn, whatever the ord
       CHECK(same(batches_of(forward, (24 - batch) * 4, 4), batches_of(forward, (24 - batch) * 4, 4)));
       for (const auto& row : rows) {
         int64_t ids = 0;
-        for (const Piece& piece : row) ids += piece.count;
+        for (const TokenRange& piece : row) ids += piece.count;
         CHECK(ids <= 12);
       }
     }
@@ -90,10 +91,10 @@ TEST_CASE("packed rows: an end of the data, and documents that are read once an 
     const int64_t batches = plan.batches();
     CHECK(batches > 10);
     std::vector<int> seen(40);
-    std::vector<Piece> pieces;
+    std::vector<TokenRange> pieces;
     for (int64_t s = 0; s < batches * 2; ++s) {
       plan.pieces(s, pieces);
-      for (const Piece& piece : pieces) {
+      for (const TokenRange& piece : pieces) {
         const auto at = std::find(made.starts.begin(), made.starts.end(), static_cast<uint64_t>(piece.first));
         REQUIRE(at != made.starts.end());
         ++seen[static_cast<size_t>(at - made.starts.begin())];
@@ -146,11 +147,11 @@ TEST_CASE("the starts of batches are kept, and found again where the file is dam
 
 TEST_CASE("the reservoir gives each row once an epoch, at most `buffer` places early") {
   std::vector<int64_t> begins;
-  std::vector<Piece> pieces;
+  std::vector<TokenRange> pieces;
   for (int64_t r = 0; r <= 100; ++r) begins.push_back(r);
   for (int64_t r = 0; r < 100; ++r) pieces.push_back({r, 1, true});
   TableRows plan(begins, pieces, 8, 3, true);
-  std::vector<Piece> row;
+  std::vector<TokenRange> row;
   std::vector<std::vector<int64_t>> epochs(2);
   for (int64_t s = 0; s < 200; ++s) {
     plan.pieces(s, row);
@@ -168,7 +169,7 @@ TEST_CASE("ids in memory give the rows of a file") {
   const std::vector<int32_t> ids = {0, 5, 6, 0, 0, 7, 0};
   const auto rows_of = [&] {
     return std::make_unique<TableRows>(std::vector<int64_t>{0, 2},
-                                       std::vector<Piece>{{0, 4, false}, {4, 3, false}}, 0, 0, false);
+                                       std::vector<TokenRange>{{0, 4, false}, {4, 3, false}}, 0, 0, false);
   };
   TempTokens<uint16_t> file({0, 5, 6, 0, 0, 7, 0}, 10);
   RowBatcher of_file(file.spec, rows_of(), {.shift = RowShift::packed}, 8);

@@ -108,7 +108,7 @@ TEST_CASE("random lifetimes never overlap, and reuse saves memory") {
                          .first = first,
                          .last = last,
                          .what = "",
-                         .kind = 'r'});
+                         .kind = BufferKind::result});
       total += buffers.back().bytes;
     }
     auto apart = buffers;
@@ -126,7 +126,8 @@ TEST_CASE("every buffer has the lowest offset that is free while it is alive, th
       const int first = static_cast<int>((number(seed, 3 * i) + 1) * 20);
       const int last = first + static_cast<int>((number(seed, 3 * i + 1) + 1) * (i % 3 ? 3 : 25));
       const auto bytes = static_cast<int64_t>((number(seed, 3 * i + 2) + 1) * 6);  // 0: a buffer without bytes
-      buffers.push_back({.bytes = 64 * bytes, .first = first, .last = last, .what = "", .kind = 'r'});
+      buffers.push_back(
+          {.bytes = 64 * bytes, .first = first, .last = last, .what = "", .kind = BufferKind::result});
     }
     assign_offsets(buffers, {});
     std::stable_sort(buffers.begin(), buffers.end(),

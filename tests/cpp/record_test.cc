@@ -30,8 +30,8 @@ std::vector<int64_t> sent_by_rank(int n, const Make& make, int64_t* messages, in
 }
 
 // Buckets, each dealt out to all owners, as a gradient plane is.
-std::vector<Piece> buckets(int owners, int count, int64_t length) {
-  std::vector<Piece> pieces;
+std::vector<OwnedRange> buckets(int owners, int count, int64_t length) {
+  std::vector<OwnedRange> pieces;
   for (int b = 0; b < count; ++b)
     for (int owner = 0; owner < owners; ++owner) pieces.push_back({std::ssize(pieces) * length, length, owner});
   return pieces;
@@ -42,7 +42,7 @@ std::vector<Piece> buckets(int owners, int count, int64_t length) {
 TEST_CASE("record: sums and gathers of pieces send (n - 1) / n of the plane a rank, in log2 n rounds") {
   for (const int n : {2, 3, 6, 8, 64, 1024}) {
     CAPTURE(n);
-    const std::vector<Piece> pieces = buckets(n, 2, 4096);
+    const std::vector<OwnedRange> pieces = buckets(n, 2, 4096);
     const int64_t plane = std::ssize(pieces) * 4096 * 4, want = plane / n * (n - 1);
     const int rounds =
         std::has_single_bit(static_cast<unsigned>(n)) ? std::bit_width(static_cast<unsigned>(n)) - 1 : n - 1;
@@ -81,7 +81,7 @@ TEST_CASE(
   constexpr double kLatency = 20e-6, kBandwidth = 3.1e9;
   for (const int n : {2, 16, 64, 1024}) {
     CAPTURE(n);
-    const std::vector<Piece> pieces = buckets(n, 1, 4096);
+    const std::vector<OwnedRange> pieces = buckets(n, 1, 4096);
     const double plane = static_cast<double>(n) * 4096 * 4, rounds = std::bit_width(static_cast<unsigned>(n)) - 1;
     const double want = rounds * kLatency + (n - 1) * plane / n / kBandwidth;
     for (const Make& make : {Make([&](Link l) { return std::make_unique<PieceSum>(l, nullptr, pieces); }),
@@ -99,7 +99,7 @@ TEST_CASE(
 }
 
 TEST_CASE("record: long messages are cut, and as many bytes arrive") {
-  const std::vector<Piece> pieces = buckets(8, 1, 1 << 17);
+  const std::vector<OwnedRange> pieces = buckets(8, 1, 1 << 17);
   int64_t whole = 0, cut = 0;
   const Make make = [&](Link l) { return std::make_unique<PieceSum>(l, nullptr, pieces); };
   CHECK(sent_by_rank(8, make, &whole) == sent_by_rank(8, make, &cut, 1 << 18));

@@ -76,7 +76,7 @@ TEST_CASE("squared_norm: many gradients, the same bits for any thread count, not
 TEST_CASE("all_finite looks at every row and not between them") {
   std::vector<float> x(70 * 12, 1.0f);
   for (int64_t r = 0; r < 70; ++r) x[static_cast<size_t>(r * 12 + 11)] = NAN;
-  const Tensor t{x.data(), 70, 11, 12, DType::f32, Layout::rows};
+  const Tensor t{x.data(), 70, 11, 12, DType::f32};
   CHECK(all_finite(t));
   x[69 * 12 + 10] = INFINITY;
   CHECK(!all_finite(t));

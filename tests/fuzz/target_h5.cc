@@ -12,8 +12,8 @@
 namespace fuzz {
 namespace {
 
-using mudd::h5::File;
-using mudd::h5::Place;
+using mudd::h5::DatasetFile;
+using mudd::h5::DatasetPlace;
 
 const char* const kDatasets[] = {"train/ids", "train/ids_crc32c", "valid/document_starts"};
 const char* const kAttributes[] = {"format", "tokenizer", "vocab_size", "train_tokens"};
@@ -112,7 +112,7 @@ void make_file(Cursor& cursor, const std::string& scratch) {
 }
 
 // The wrapper's answers to all questions that cache.py asks.
-void ask(const File& file) {
+void ask(const DatasetFile& file) {
   const auto refusing = [](const auto& question) {
     try {
       question();
@@ -121,7 +121,7 @@ void ask(const File& file) {
   };
   for (const char* name : kDatasets) {
     refusing([&] {
-      const Place where = file.place(name);
+      const DatasetPlace where = file.place(name);
       require(where.count >= 0 && where.offset >= -1, "places are numbers of bytes and elements");
       if (where.count > (1 << 18)) return;
       std::vector<std::uint64_t> out(static_cast<std::size_t>(where.count));
@@ -144,7 +144,7 @@ void run(const Bytes& input, const std::string& scratch) {
   } else {
     make_file(cursor, scratch);
   }
-  ask(File::open(scratch));
+  ask(DatasetFile::open(scratch));
 }
 
 }  // namespace

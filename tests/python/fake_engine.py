@@ -16,9 +16,9 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.checkpoint import StatePart, whole_parts
 from mudd_core.config import Config
-from mudd_core.run.components import Components
-from mudd_core.run.peak import Peak
-from mudd_core.run.ranks import Ranks
+from mudd_core.run.build.components import Components
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.peak import Peak
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 from fake_engine import FakeEngine, fake_assembly
 from mudd_core.config import Config, load_config
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 
 TIMES = ("seconds", "tokens_per_second", "peak_share")
 

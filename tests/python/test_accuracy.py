@@ -17,10 +17,10 @@ import rank_runs
 from mudd_core.config import Config, load_config
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 from mudd_core.engine.engine import Engine
-from mudd_core.run.evaluate import evaluate
-from mudd_core.run.progress import Progress
-from mudd_core.run.records import StepRecord
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.evaluate import evaluate
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.records.events import StepRecord
+from mudd_core.run.report.progress import Progress
 from small_models import CASES
 from test_logs import tags_of
 

@@ -21,4 +21,24 @@ def test_an_edge_that_points_up_or_nowhere_is_a_fault() -> None:
         "b.h: base uses ops, a layer above it",
         "c.h: misc is in no layer",
     ]
+    beside = [Edge("d.py", "build", "report"), Edge("e.py", "build", "store")]
+    assert architecture.upward(beside, ("build | report", "store")) == [
+        "d.py: build uses report, a layer beside it"
+    ]
+    assert len(list(architecture.python_edges("mudd_core.run"))) > 60
     assert len(list(architecture.cpp_edges())) > 300 and len(list(architecture.python_edges())) > 150
+
+
+def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
+    header = "// the struct Piece {\nstruct Piece {\n  struct Part {\n  };\n};\nclass Later;\n"
+    files = [
+        ("a.h", header),
+        ("b.h", "template <class T>\nclass Other final : public T {\n  enum class Part {\n"),
+    ]
+    assert architecture.repeated_types(files) == []  # nested types are named by the type around them
+    again = ("c.cc", "namespace {\nenum class Piece : uint8_t { all };\n")
+    (line,) = architecture.repeated_types([*files, again])
+    assert line.startswith("a.h, c.cc: each defines a type Piece")
+    assert (
+        sum(1 for file, text in architecture.cpp_files() for _ in architecture.type_names(file, text)) > 300
+    )

@@ -19,8 +19,8 @@ from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
 from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.data.cache_seal import seal_of
-from mudd_core.run.saved_run import load_run
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.build.saved_model import load_run
+from mudd_core.run.loop.trainer import Trainer
 from text_settings import Settings, quiet
 
 

@@ -13,10 +13,10 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.engine import memory
-from mudd_core.run.booking import check_memory, planned_bytes
-from mudd_core.run.components import expected_vocabulary, resolved_model
-from mudd_core.run.memory_advice import advice
-from mudd_core.run.workdir import Workdir
+from mudd_core.run.build.booking import check_memory, planned_bytes
+from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.run.build.memory_advice import advice
+from mudd_core.run.store.workdir import Workdir
 from tiny_run import ROOT
 
 LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")

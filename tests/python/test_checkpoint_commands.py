@@ -12,7 +12,7 @@ from mudd_core.checkpoint import load_weights
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.cli import main
 from mudd_core.dist import Comm
-from mudd_core.run.start_source import read_source
+from mudd_core.run.build.start_source import read_source
 from rank_runs import on_ranks
 from rank_states import WORLDS
 from tiny_run import TinyRun

@@ -25,8 +25,8 @@ from mudd_core.base.surroundings import environment_text
 from mudd_core.cli import argv, commands, names, training
 from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
-from mudd_core.run.records import Summary
-from mudd_core.run.sample import write_text
+from mudd_core.run.records.events import Summary
+from mudd_core.run.report.sample import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])

@@ -15,8 +15,8 @@ from mudd_core.cli.argv import parse
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import _adopted
 from mudd_core.config import Config
-from mudd_core.run.store import RunStore
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.run_store import RunStore
 
 FILE = """
 from pathlib import Path

@@ -18,12 +18,12 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.members import build
 from mudd_core.checkpoint import load_weights, manifest, manifest_reader, whole_parts
 from mudd_core.config import check_config
-from mudd_core.run import config_source
-from mudd_core.run.fetch import remember
-from mudd_core.run.files import finished_summary, read_facts, read_object, read_saved_config
-from mudd_core.run.metrics import read_rows
-from mudd_core.run.records import Summary, Validation
-from mudd_core.run.store import RunStore
+from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store import config_source
+from mudd_core.run.store.fetch import remember
+from mudd_core.run.store.json_files import finished_summary, read_facts, read_object, read_saved_config
+from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.scaling.transfer import run_once
 
 DEEP = "[" * 200_000

@@ -11,8 +11,8 @@ from checkpoint_cases import faults
 from mudd_core import checkpoint
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.cli import main
-from mudd_core.run.disk_space import most_at_once
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.build.disk_space import most_at_once
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from test_real_runs_of_ranks import config_of
 from tiny_run import CONFIG

@@ -23,7 +23,7 @@ from mudd_core.config.keys import rows_of
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import resolve
-from mudd_core.run.progress import Progress
+from mudd_core.run.report.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTH = 24

@@ -27,13 +27,13 @@ from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.hydra.batch_notes import BENCHMARK
 from mudd_core.grammars.hydra.multirun import jobs
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.booking import check_memory
-from mudd_core.run.components import resolved_model
-from mudd_core.run.memory_advice import NONE_FITS
-from mudd_core.run.mllog_settings import settings_of
-from mudd_core.run.peak import Peak
-from mudd_core.run.records import StepRecord
-from mudd_core.run.styles import RunFacts, style_of
+from mudd_core.run.build.booking import check_memory
+from mudd_core.run.build.components import resolved_model
+from mudd_core.run.build.memory_advice import NONE_FITS
+from mudd_core.run.records.events import StepRecord
+from mudd_core.run.records.peak import Peak
+from mudd_core.run.report.mllog_settings import settings_of
+from mudd_core.run.report.styles import RunFacts, style_of
 from test_logs import events_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pytest
 
 from mudd_core import cli
 from mudd_core.cli.argv import trains
-from mudd_core.run import signals
+from mudd_core.run.loop import signals
 from tiny_run import ROOT
 
 pytestmark = pytest.mark.usefixtures("hangs_up")

@@ -11,7 +11,7 @@ import pytest
 from mudd_core.config import Config, EvalConfig, MixtralConfig, TrainConfig
 from mudd_core.engine.evaluation import piece_size
 from mudd_core.engine.model import Model
-from mudd_core.run.booking import book
+from mudd_core.run.build.booking import book
 from small_models import CASES
 
 T = 12

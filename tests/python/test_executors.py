@@ -134,8 +134,8 @@ def test_an_activation_is_kept_once() -> None:
         for what, kind, _, first, last, _ in rows
         if what.startswith("blocks.0.ffn.up:linear")
     ]
-    kept = max(length for kind, length in lives if kind == "s")
-    results = [length for kind, length in lives if kind == "r"]
+    kept = max(length for kind, length in lives if kind == "saved")
+    results = [length for kind, length in lives if kind == "result"]
     assert len(results) == 2  # forward's and the one of backward
     assert max(results) <= 2 < kept
 

@@ -15,7 +15,7 @@ import pytest
 from mpi_ranks import needs_mpi
 from mudd_core import checkpoint
 from mudd_core.base.errors import DivergedError
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_faults import MPIRUN, job_of, run_of, same
 from rank_runs import on_ranks
 from test_mpi_runs import ranks_of

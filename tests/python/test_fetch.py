@@ -16,11 +16,11 @@ import pytest
 
 import fake_runs
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.run import remote_files
-from mudd_core.run.fetch import finish_fetch
-from mudd_core.run.saved_run import named_run
-from mudd_core.run.store import RunStore
-from mudd_core.run.workdir import STAGED, UNFINISHED
+from mudd_core.run.store import remote_files
+from mudd_core.run.store.fetch import finish_fetch
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.saved_run import named_run
+from mudd_core.run.store.workdir import STAGED, UNFINISHED
 
 URL = "local://bucket/run"
 LOCAL = Path("runs/remote/bucket/run")
@@ -29,7 +29,7 @@ BROKEN_OFF = """
 import os, shutil, sys
 from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
-from mudd_core.run.store import RunStore
+from mudd_core.run.store.run_store import RunStore
 
 URL, LOCAL, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 calls = 0
@@ -133,7 +133,7 @@ def test_newer_steps_arrive_with_their_logs_or_not_at_all(
 
 def test_a_command_that_reads_a_run_completes_a_fetch(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("mudd_core.run.fetch.finish_fetch", lambda folder: None)
+        patch.setattr("mudd_core.run.store.fetch.finish_fetch", lambda folder: None)
         RunStore(LOCAL, URL).close()
     assert (LOCAL / STAGED).is_dir() and not (LOCAL / "config.json").exists()
     config, path = named_run({"--workdir": str(LOCAL)}, [])

@@ -19,7 +19,7 @@ from mudd_core.config import Config, OptimConfig, TrainConfig, TransformerPPConf
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.frozen import frozen_types
 from mudd_core.engine.model import Model
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import batch_of, on_ranks
 from small_models import CASES, make, make_batch
 

@@ -13,9 +13,9 @@ import pytest
 from mudd_core.checkpoint import dtypes, load_newest
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, TransformerPPConfig, from_dict
 from mudd_core.config.fields import replace_path
-from mudd_core.run.components import resolved_model
-from mudd_core.run.stored_types import stored_types
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.build.components import resolved_model
+from mudd_core.run.build.stored_types import stored_types
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from tiny_run import TinyRun
 
@@ -88,7 +88,8 @@ def test_a_resume_keeps_types_and_bits(started: tuple[str, str, TinyRun], tmp_pa
 def test_the_commands_read_such_a_run(started: tuple[str, str, TinyRun], tmp_path: Path) -> None:
     from mudd_core.cli import main
     from mudd_core.interop import export_command
-    from mudd_core.run.saved_run import load_run, named_run
+    from mudd_core.run.build.saved_model import load_run
+    from mudd_core.run.store.saved_run import named_run
 
     _, _, run = started
     cfg, path = named_run({"--workdir": str(run.workdir)}, [])

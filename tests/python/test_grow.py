@@ -14,8 +14,8 @@ import mudd_core as mc
 from mudd_core import checkpoint, cli
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, OptimConfig, StartConfig, TokenFormerConfig, TrainConfig
-from mudd_core.run import grow
-from mudd_core.run.start_source import Source, step_folder
+from mudd_core.run.build import grow
+from mudd_core.run.build.start_source import Source, step_folder
 from mudd_core.tools.grow_command import PRESERVED
 from small_models import make_batch
 

@@ -13,13 +13,13 @@ import pytest
 
 from id_cases import words_made
 from mudd_core.config import load_config
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 
 STEPS, KILLS = 30, 3
 PROGRAM = """
 import os, signal, sys
 from mudd_core.config import load_config
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 with Trainer(load_config("tiny.py", sys.argv[3:]), sys.argv[1], progress=None) as trainer:
     take = trainer.engine.train_step
 

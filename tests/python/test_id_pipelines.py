@@ -26,8 +26,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
-from mudd_core.run.rows import validation_batches
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.build.rows import validation_batches
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 
 

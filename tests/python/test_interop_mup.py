@@ -18,7 +18,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, import_command, load_original
-from mudd_core.run.files import read_saved_config
+from mudd_core.run.store.json_files import read_saved_config
 
 V, L, M, H, D, T = 31, 2, 24, 3, 8, 12
 PLAIN: dict[str, Any] = {

@@ -13,7 +13,7 @@ import pytest
 from mudd_core import checkpoint
 from mudd_core.base import regular_files
 from mudd_core.cli import log_text, main
-from mudd_core.run import event_file, logs, metrics
+from mudd_core.run.store import event_file, logs, metrics
 from tiny_run import CONFIG
 
 

@@ -18,8 +18,8 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
-from mudd_core.run.metrics import Board
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.metrics import Board
 from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
 
 
@@ -78,8 +78,8 @@ def test_maxtext_has_its_lines_and_every_fifth_step_its_tags(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fake_engine import FakeEngine, fake_assembly
-    from mudd_core.run.progress import Progress
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
+    from mudd_core.run.report.progress import Progress
 
     config = fake_runs.config_of("log.style=maxtext", "log.weights=true", "optim.clip=1")
     with Trainer(config, tmp_path, progress=Progress(), assemble=fake_assembly(FakeEngine())) as trainer:

@@ -14,9 +14,9 @@ import pytest
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
 from mudd_core.config import Config, load_config
-from mudd_core.run import lost_source
-from mudd_core.run.lost_source import LostSource, SourceLostError
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop import lost_source
+from mudd_core.run.loop.lost_source import LostSource, SourceLostError
+from mudd_core.run.loop.trainer import Trainer
 from tiny_run import CONFIG, TIMES
 
 kept: list[Any] = []  # what files are open through must live as long as they do

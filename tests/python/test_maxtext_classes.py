@@ -13,7 +13,7 @@ from mudd_core.config.keys.maxtext_classes import CLASSES
 from mudd_core.grammars import detect
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.config_source import changed_file, recorded
+from mudd_core.run.store.config_source import changed_file, recorded
 
 RUN = ("run_name=r", "dataset_path=d", "dataset_type=pile")
 # What the program's own file has: class, then key and value.

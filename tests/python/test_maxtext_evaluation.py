@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from document_sizes import write_records
-from mudd_core.run.original_run import original_run_text, reader_state_of
+from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from test_metrics import events_of
 from tiny_run import ROOT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core.run.workdir import Workdir
+from mudd_core.run.store.workdir import Workdir
 from test_maxtext_evaluation import EVALUATION_TAGS, Typed, typed
 from test_metrics import events_of
 

@@ -14,7 +14,7 @@ from mudd_core.base.errors import SaveError
 from mudd_core.base.units import bytes_text
 from mudd_core.cli import main
 from mudd_core.data.pipelines import RowShape, kept_numbers, megatron_maps, prepare
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 
 SHAPE = RowShape(LENGTH, BATCH, 7)

@@ -25,7 +25,6 @@ def test_resident_memory_follows_what_is_touched() -> None:
     block = mmap.mmap(-1, 64 * memory.MIB)  # malloc may hand out pages that are resident already
     np.frombuffer(block, np.uint8)[:] = 1
     assert memory.resident_bytes() - before > 48 * memory.MIB
-    assert memory.peak_resident_bytes() >= memory.resident_bytes() - memory.MIB
     del block
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.units import duration
 from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.run.metrics import Board, MetricsLog, read_rows
-from mudd_core.run.progress import Clock, duration
+from mudd_core.run.report.progress import Clock
+from mudd_core.run.store.metrics import Board, MetricsLog, read_rows
 
 
 def rows_of(path: Path) -> list[dict[str, object]]:
@@ -28,7 +29,7 @@ def rows_of(path: Path) -> list[dict[str, object]]:
 
 def test_rows_survive_a_killed_process(tmp_path: Path) -> None:
     code = (
-        "import os,sys,pathlib; from mudd_core.run.metrics import MetricsLog\n"
+        "import os,sys,pathlib; from mudd_core.run.store.metrics import MetricsLog\n"
         "log = MetricsLog(pathlib.Path(sys.argv[1])); log.append({'step': 1, 'loss': 0.1}); os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.jsonl")], check=False)

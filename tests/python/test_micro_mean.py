@@ -9,7 +9,7 @@ import pytest
 
 from mudd_core.config import Config, GPT2Config, LossConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 
 MODELS = {
     "dense": GPT2Config(vocab_size=13, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=16),

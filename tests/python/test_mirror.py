@@ -19,7 +19,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import mapped, mirror_folder
 from mudd_core.cli import main
 from mudd_core.dist import Comm
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from tiny_run import CONFIG
 

@@ -11,8 +11,9 @@ import pytest
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
-from mudd_core.run.mllog import NAME, TOKEN, BenchmarkLog
-from mudd_core.run.records import StepRecord, Summary, Validation
+from mudd_core.run.records.events import StepRecord, Summary, Validation
+from mudd_core.run.report.mllog import TOKEN, BenchmarkLog
+from mudd_core.run.store.workdir import BENCHMARK_LOG
 
 RULES = Path(__file__).resolve().parents[1] / "data" / "mllog" / "closed_mixture-of-expert.yaml"
 CONFIG = Config(
@@ -51,7 +52,7 @@ class Run:
 
 
 def lines(folder: Path) -> list[dict]:
-    text = (folder / NAME).read_text(encoding="utf-8")
+    text = (folder / BENCHMARK_LOG).read_text(encoding="utf-8")
     return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]
 
 
@@ -64,7 +65,7 @@ def whole_log(folder: Path, loss: float = 1.7) -> list[str]:
 
 def test_the_events_of_a_run_in_their_order(tmp_path: Path) -> None:
     said = whole_log(tmp_path, 2.0)
-    assert (tmp_path / NAME).read_text(encoding="utf-8").splitlines() == said
+    assert (tmp_path / BENCHMARK_LOG).read_text(encoding="utf-8").splitlines() == said
     found = lines(tmp_path)
     keys = [line["key"] for line in found]
     assert keys[:3] == ["cache_clear", "init_start", "submission_benchmark"]
@@ -99,7 +100,7 @@ def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path, killed: bo
     run = Run(other).steps(1, 3, 1.7)
     if killed:
         run.log.evaluating(3)  # broken off
-        with (other / NAME).open("a") as file:
+        with (other / BENCHMARK_LOG).open("a") as file:
             file.write(TOKEN + '{"torn')
     else:
         run.log.ended(summary(3, "SIGTERM"))
@@ -130,7 +131,9 @@ def test_a_disk_that_is_full_to_the_end_is_74_with_the_file(tmp_path: Path) -> N
     run.log._file.close()
     run.log._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
     run.steps(1, 1, 2.0)  # its lines wait
-    with pytest.raises(SaveError, match=rf"\[mllog\] .*{NAME}: No space left on device; free space there"):
+    with pytest.raises(
+        SaveError, match=rf"\[mllog\] .*{BENCHMARK_LOG}: No space left on device; free space there"
+    ):
         run.log.close()
 
 
@@ -147,7 +150,7 @@ def test_a_file_that_cannot_be_written_is_74_before_anything(
 def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "log.txt"))
     whole_log(tmp_path)
-    assert (tmp_path / "log.txt").is_file() and not (tmp_path / NAME).exists()
+    assert (tmp_path / "log.txt").is_file() and not (tmp_path / BENCHMARK_LOG).exists()
 
 
 def test_a_named_file_keeps_earlier_runs_and_a_resume_cuts_its_own_lines_alone(
@@ -174,7 +177,7 @@ def test_a_named_file_keeps_earlier_runs_and_a_resume_cuts_its_own_lines_alone(
     def keys(data: bytes) -> list[str]:
         return [json.loads(line.removeprefix(TOKEN.encode()))["key"] for line in data.splitlines()]
 
-    assert keys(data[len(earlier) + 5 :]) == keys((first / NAME).read_bytes())
+    assert keys(data[len(earlier) + 5 :]) == keys((first / BENCHMARK_LOG).read_bytes())
 
 
 def test_a_resume_takes_no_lines_of_another_run_for_its_own(
@@ -236,14 +239,14 @@ def verdict(checker: Path, log: Path) -> tuple[bool, str]:
 
 def test_the_checker_takes_the_log_of_a_run_that_reached_its_target(checker: Path, tmp_path: Path) -> None:
     whole_log(tmp_path)
-    passed, text = verdict(checker, tmp_path / NAME)
+    passed, text = verdict(checker, tmp_path / BENCHMARK_LOG)
     assert passed, text
 
 
 @pytest.mark.parametrize("fault", ["loss", "run_stop", "samples"])
 def test_the_checker_refuses(checker: Path, tmp_path: Path, fault: str) -> None:
     whole_log(tmp_path, 1.9 if fault == "loss" else 1.7)
-    log = tmp_path / NAME
+    log = tmp_path / BENCHMARK_LOG
     text = log.read_text(encoding="utf-8")
     if fault == "run_stop":
         text = "".join(line for line in text.splitlines(keepends=True) if '"run_stop"' not in line)

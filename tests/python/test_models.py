@@ -13,7 +13,7 @@ import torch
 from mudd_core import _core, interop, ops
 from mudd_core.config import SampleConfig
 from mudd_core.engine.model import Model
-from mudd_core.run.sample import write_text
+from mudd_core.run.report.sample import write_text
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS
 from small_models import CASES, make, make_batch

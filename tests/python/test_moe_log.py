@@ -10,14 +10,15 @@ import pytest
 import fake_runs
 from fake_engine import FakeEngine, fake_assembly
 from mudd_core.base.errors import DivergedError, SaveError
-from mudd_core.run.mllog import NAME, TOKEN
-from mudd_core.run.progress import Progress
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.report.mllog import TOKEN
+from mudd_core.run.report.progress import Progress
+from mudd_core.run.store.workdir import BENCHMARK_LOG
 from test_logs import tags_of
 
 
 def events(folder: Path) -> list[dict]:
-    text = (folder / NAME).read_text(encoding="utf-8")
+    text = (folder / BENCHMARK_LOG).read_text(encoding="utf-8")
     return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]
 
 
@@ -33,7 +34,7 @@ def test_a_run_leaves_the_log_on_stdout_and_in_a_file(
         trainer.fit()
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith(TOKEN)] == (
-        (tmp_path / NAME).read_text(encoding="utf-8").splitlines()
+        (tmp_path / BENCHMARK_LOG).read_text(encoding="utf-8").splitlines()
     )
     tokens = config.train.batch_size * config.train.seq_len
     assert f"no target validation loss; a validation every 10 steps ({10 * tokens:,} tokens)" in out

@@ -192,8 +192,8 @@ sys.path[:0] = {paths!r}
 from mudd_core.base.errors import FormatError
 from mudd_core.cli.rank import ended, leave
 from mudd_core.dist import launched
-from mudd_core.run import state, trainer, updates, validator
-from mudd_core.run.ranks import Ranks
+from mudd_core.run.loop import state, trainer, updates, validator
+from mudd_core.run.ranks.ranks import Ranks
 from test_real_runs_of_ranks import config_of
 
 place, workdir, text = sys.argv[1:]

@@ -13,7 +13,7 @@ import torch
 import mudd_core as mc
 from mudd_core.config import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
-from mudd_core.run.metrics import read_rows
+from mudd_core.run.store.metrics import read_rows
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS

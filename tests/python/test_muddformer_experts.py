@@ -21,7 +21,7 @@ from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.fields import walk
 from mudd_core.engine import expert_load
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.run.metrics import read_rows
+from mudd_core.run.store.metrics import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench")]

@@ -21,7 +21,7 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
-from mudd_core.run.plan_report import plan_text
+from mudd_core.run.build.plan_report import plan_text
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
 

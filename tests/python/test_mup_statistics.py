@@ -14,7 +14,7 @@ import pytest
 from document_sizes import OF_MU_TRANSFORMER
 from mudd_core.config import Config, load_config
 from mudd_core.engine.model import Model
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from test_logs import tags_of
 
 ROOT = Path(__file__).resolve().parents[2]

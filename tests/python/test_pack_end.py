@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import streaming_cases as cases
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.run.rows import row_shape
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.build.rows import row_shape
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from streaming_cases import BATCH, both, config_of, require_same, rows_of
 

@@ -6,8 +6,8 @@ from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of
 from mudd_core import _core
 from mudd_core.engine.flops import peak_flops
-from mudd_core.run.peak import Peak
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.records.peak import Peak
 from mudd_core.tools.profile import Limits, Profile, Timing
 
 

@@ -21,7 +21,7 @@ from mudd_core.data.pipelines import RowShape, own, parts_of, prepare
 from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from text_settings import quiet
 

@@ -12,8 +12,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
-from mudd_core.run.booking import Place, check_memory, planned_bytes
-from mudd_core.run.components import resolved_model
+from mudd_core.run.build.booking import Place, check_memory, planned_bytes
+from mudd_core.run.build.components import resolved_model
 from rank_runs import on_ranks
 
 SHARED = ("weights", "packed")  # one copy on a node

@@ -14,9 +14,9 @@ from mudd_core import _core
 from mudd_core.config.aliases import ALIASES
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
-from mudd_core.run.booking import book
-from mudd_core.run.components import expected_vocabulary, resolved_model
-from mudd_core.run.plan_report import plan_text
+from mudd_core.run.build.booking import book
+from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.run.build.plan_report import plan_text
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.py"))

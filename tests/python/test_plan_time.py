@@ -12,8 +12,8 @@ import pytest
 import mudd_core as mc
 from mudd_core import _core
 from mudd_core.config import Config, to_dict
-from mudd_core.run.plan_report import plan_text
-from mudd_core.run.plan_time import fraction_of_peak, planned_steps
+from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
 
 ASSUMED = (0.5, "no run of this width and batch measured yet: half of the peak assumed")
 

@@ -102,7 +102,9 @@ def test_a_bf16_graph_needs_little_more_than_half_the_memory_between_passes() ->
         model = Model(config, precision=precision, initialize=False)
         table = model.plan("train", 4, 256).executor.memory_table()
         kept[precision] = sum(
-            size for _, kind, size, first, last, _ in table if kind in "rs" and last > first + 1
+            size
+            for _, kind, size, first, last, _ in table
+            if kind in ("result", "saved") and last > first + 1
         )
     assert kept["bf16"] < 0.62 * kept["fp32"]
 

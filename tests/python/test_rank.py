@@ -18,8 +18,7 @@ from mudd_core.base.launcher_cores import ASKED_BINDING
 from mudd_core.cli import rank
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
-from mudd_core.run import rank_cores
-from mudd_core.run.ranks import Ranks
+from mudd_core.run.ranks.ranks import Ranks, rank_cores
 from rank_runs import on_ranks
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mudd_core.base.errors import FormatError, ReportedElsewhereError, UserError
-from mudd_core.run.ranks import Ranks, exit_code
+from mudd_core.run.ranks.ranks import Ranks, exit_code
 from rank_runs import on_ranks as on_comms
 
 

@@ -11,8 +11,8 @@ import pytest
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
-from mudd_core.run.records import Summary
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.records.events import Summary
 from rank_runs import on_ranks
 from test_logs import tags_of
 from tiny_run import TIMES

@@ -13,7 +13,7 @@ from mudd_core.config import Config, DataConfig, MupConfig, config_hash, from_di
 from mudd_core.config.saved import to_dict
 from mudd_core.interop import export_original
 from mudd_core.interop.export_folder import write_folder
-from mudd_core.run.recipe import printable, recipe_note
+from mudd_core.run.build.recipe import printable, recipe_note
 
 CONFIGS = Path(mc.__file__).resolve().parents[2] / "configs"
 

@@ -12,7 +12,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
-from mudd_core.run.registrations import registrations, require_registered
+from mudd_core.run.store.registrations import registrations, require_registered
 
 LAUNCH = Path(__file__).parents[2] / "launch.py"
 FILE = """

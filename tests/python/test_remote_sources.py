@@ -18,7 +18,7 @@ from mudd_core.config import StorageConfig
 from mudd_core.data import synthetic
 from mudd_core.data.access import Access
 from mudd_core.data.pipelines import prepare
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from text_settings import quiet
 
 

@@ -15,8 +15,8 @@ from fake_runs import make as make_run
 from fake_runs import rows_of
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import DivergedError
-from mudd_core.run.store import RunStore
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.run_store import RunStore
 
 STREAK = frozenset(range(12, 22))  # ten batches in a row: max_skips; the checkpoint before them is of step 10
 CALLS = 38  # of a run of 25 updates over them: 22, then 15 from step 10 on

@@ -10,7 +10,7 @@ import pytest
 from mudd_core import checkpoint
 from mudd_core.base.errors import DivergedError
 from mudd_core.config import load_config
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from tiny_run import CONFIG
 
 

@@ -17,12 +17,12 @@ from fake_runs import config_of, rows_of, unbroken
 from mudd_core.base.errors import DivergedError, ReportedElsewhereError, SaveError, UserError
 from mudd_core.config.fields import replace_path
 from mudd_core.dist import Comm
-from mudd_core.run.evaluate import evaluate
-from mudd_core.run.progress import Progress
-from mudd_core.run.ranks import Ranks
-from mudd_core.run.records import Summary
-from mudd_core.run.saved_state import Saver
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.evaluate import evaluate
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.events import Summary
+from mudd_core.run.report.progress import Progress
+from mudd_core.run.store.saved_state import Saver
 from rank_runs import on_ranks
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mudd_core.base.errors import ReportedElsewhereError
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from test_real_runs_of_ranks import config_of
 

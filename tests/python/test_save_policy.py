@@ -14,7 +14,7 @@ from fake_runs import config_of, make, rows_of, unbroken
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import whole_parts
-from mudd_core.run.records import Validation
+from mudd_core.run.records.events import Validation
 from tiny_run import TinyRun
 
 

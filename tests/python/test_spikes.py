@@ -11,7 +11,7 @@ from fake_engine import FakeEngine, Report
 from fake_runs import make, rows_of
 from mudd_core import checkpoint
 from mudd_core.config import TrainConfig
-from mudd_core.run.update_guard import WINDOW, UpdateGuard
+from mudd_core.run.loop.update_guard import WINDOW, UpdateGuard
 
 WORDS = ("train.steps=160", "train.save_every=40", "train.eval_every=0")
 HIGH = frozenset({20, 150})  # the first before the window is full

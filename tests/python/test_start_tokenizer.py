@@ -11,8 +11,8 @@ import pytest
 
 from mudd_core.cli.entry import main
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.start_tokenizer import same_ids
-from mudd_core.run.workdir import SOURCE_TOKENIZER, Workdir
+from mudd_core.run.build.start_tokenizer import same_ids
+from mudd_core.run.store.workdir import SOURCE_TOKENIZER, Workdir
 from tiny_run import CONFIG
 
 SMALL = (

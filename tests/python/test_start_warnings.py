@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import mudd_core as mc
-from mudd_core.run import start_warnings
-from mudd_core.run.cores import usable_cores
+from mudd_core.run.build import start_warnings
+from mudd_core.run.ranks.cores import usable_cores
 from tiny_run import TinyRun
 
 

@@ -15,7 +15,7 @@ import pytest
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
 from mudd_core import _core, checkpoint
-from mudd_core.run import signals
+from mudd_core.run.loop import signals
 
 HERE = Path(__file__).resolve().parent
 
@@ -157,9 +157,9 @@ CHILD = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from fake_engine import FakeEngine, fake_assembly
-from mudd_core.run import signals
+from mudd_core.run.loop import signals
 from mudd_core.config import load_config
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 config = load_config("tiny.py", ["train.steps=100000", "train.log_every=1000", "data.path=x"])
 assembly = fake_assembly(FakeEngine(seconds=0.02))
 with signals.handlers(), Trainer(config, sys.argv[1], assemble=assembly) as trainer:

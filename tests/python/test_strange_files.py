@@ -17,10 +17,10 @@ from mudd_core.base import regular_files
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
-from mudd_core.run import trace
-from mudd_core.run.files import read_saved_config
-from mudd_core.run.metrics import read_rows
-from mudd_core.run.workdir import Workdir
+from mudd_core.run.report import trace
+from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.workdir import Workdir
 from text_settings import Settings, quiet
 
 FILES = [".lock", ".lease", "config.json", "run.json", "metrics.jsonl", "events.jsonl", "summary.json"]

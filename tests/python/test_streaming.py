@@ -28,7 +28,7 @@ from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Encoder
 from mudd_core.data.streaming.rows import StreamRows
 from mudd_core.data.streaming.worker import Worker
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from mudd_core.tools import data_show
 from rank_runs import on_ranks
 from streaming_cases import BATCH, SHAPE, both, config_of, require_same, rows_of, write_texts

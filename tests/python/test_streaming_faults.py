@@ -20,9 +20,9 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.data.streaming import processes
 from mudd_core.data.streaming.processes import Processes
-from mudd_core.run import lost_source
-from mudd_core.run.lost_source import SourceLostError
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop import lost_source
+from mudd_core.run.loop.lost_source import SourceLostError
+from mudd_core.run.loop.trainer import Trainer
 from streaming_cases import BATCH, config_of, rows_of, write_texts
 
 closed, small, texts = cases.closed, cases.small, cases.texts
@@ -214,7 +214,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from streaming_cases import config_of
 from mudd_core.data.pipelines import blocks, rows
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 from pathlib import Path
 blocks.CHUNK_DOCUMENTS, rows.HELD_BATCHES = 31, 5
 with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {str(tmp_path / "run")!r}) as trainer:

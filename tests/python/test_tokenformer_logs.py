@@ -14,8 +14,8 @@ from document_sizes import texts, with_keys, write_lines
 from fake_engine import FakeEngine, fake_assembly
 from maxtext_commands import NUMBER, TINY, objects, run
 from mudd_core.config import TokenFormerConfig
-from mudd_core.run.progress import Progress
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.report.progress import Progress
 from test_logs import tags_of
 
 TYPED = """

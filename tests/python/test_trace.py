@@ -12,8 +12,8 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import check_config
-from mudd_core.run import trace
-from mudd_core.run.progress import Progress
+from mudd_core.run.report import trace
+from mudd_core.run.report.progress import Progress
 from tiny_run import CONFIG
 
 STEPS = (

@@ -14,8 +14,8 @@ import pytest
 import fake_runs
 from mudd_core.base.errors import UserError
 from mudd_core.config import LogConfig
-from mudd_core.run import tracker
-from mudd_core.run.tracker import tracker_mode
+from mudd_core.run.report import tracker
+from mudd_core.run.report.tracker import tracker_mode
 from tiny_run import TinyRun
 
 

@@ -18,8 +18,8 @@ from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of, make, rows_of, unbroken
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import DivergedError, FormatError, SaveError, StopRequestedError, UserError
-from mudd_core.run.progress import Progress
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.report.progress import Progress
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from mudd_core import _core, ops
 from mudd_core.config import Config, DataConfig, TrainConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
 from mudd_core.graph.recording import Recorder
-from mudd_core.run.trainer import Trainer
+from mudd_core.run.loop.trainer import Trainer
 
 REFUSED = "two threads at once"
 SHAPE = TransformerPPConfig(d_model=16, n_layer=1, n_head=2, d_ff=16, vocab_size=30, max_seq_len=8)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mudd_core.run.ranks import Ranks
-from mudd_core.run.watch import LEAST, STEPS, Watch
+from mudd_core.run.ranks.hang_watch import LEAST, STEPS, Watch
+from mudd_core.run.ranks.ranks import Ranks
 
 
 class Listening:

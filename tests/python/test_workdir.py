@@ -17,12 +17,12 @@ import pytest
 from fake_runs import config_of, make
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.run import lease
-from mudd_core.run.store import RunStore
-from mudd_core.run.workdir import Workdir, write_json
+from mudd_core.run.store import lease
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.workdir import Workdir, write_json
 
 HOLD = (
-    "import sys,time; from mudd_core.run.workdir import Workdir; d = Workdir(sys.argv[1]); "
+    "import sys,time; from mudd_core.run.store.workdir import Workdir; d = Workdir(sys.argv[1]); "
     "print('held', flush=True); time.sleep(60)"
 )
 

@@ -97,9 +97,6 @@ struct TensorSpec {
 // Whether a value holds real numbers that an op of activations takes: fp32, or bf16 where the graph stores so.
 inline bool is_real(const TensorSpec& s) { return s.dtype == DType::f32 || s.dtype == DType::bf16; }
 
-// How the elements of a view lie: rows of `cols` elements `stride` apart, or a GEMM's packed panels.
-enum class Layout : uint8_t { rows, panels };
-
 // A tensor as ops see it: all axes but the last flattened into rows. Never owns its memory.
 // `stride` counts elements between rows and may exceed `cols` (the value lies inside a larger slab).
 struct Tensor {
@@ -108,7 +105,6 @@ struct Tensor {
   int64_t cols = 0;
   int64_t stride = 0;
   DType dtype = DType::f32;
-  Layout layout = Layout::rows;
 
   explicit operator bool() const { return data != nullptr; }
   float* f32() const { return static_cast<float*>(data); }

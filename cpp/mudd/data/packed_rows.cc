@@ -156,7 +156,7 @@ int64_t PackedRows::rows() const {
   return batches * options_.batch_size;
 }
 
-void PackedRows::pieces(int64_t sample, std::vector<Piece>& out) {
+void PackedRows::pieces(int64_t sample, std::vector<TokenRange>& out) {
   out.clear();
   const int64_t turn = turn_of(sample / options_.batch_size);
   if (packed_ != turn) {

@@ -33,7 +33,7 @@ class PackedRows final : public RowPlan {
 
   // Rows of the batches that start in the first epoch.
   int64_t rows() const override;
-  void pieces(int64_t sample, std::vector<Piece>& out) override;
+  void pieces(int64_t sample, std::vector<TokenRange>& out) override;
 
   // Place of the first document of a batch in its worker's stream; Error if the data end before it.
   int64_t start_of(int64_t batch);

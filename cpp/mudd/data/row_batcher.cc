@@ -41,7 +41,7 @@ int64_t RowBatcher::gather(int64_t sample) {
   const int64_t capacity = static_cast<int64_t>(ids_.size());
   int64_t filled = 0;
   int32_t segment = 0, position = 0;
-  for (const Piece& piece : pieces_) {
+  for (const TokenRange& piece : pieces_) {
     const int64_t n = std::min(piece.count, capacity - filled);
     source_->read(piece.first, n, ids_.data() + filled);
     if (!piece.joined) {

@@ -47,7 +47,7 @@ class RowBatcher final : public BatchSource {
   std::unique_ptr<TokenIds> source_;
   std::unique_ptr<RowPlan> plan_;
   RowRule rule_;
-  std::vector<Piece> pieces_;
+  std::vector<TokenRange> pieces_;
   std::vector<int32_t> ids_;        // of the row, and its padding: T + 1 for `next`, else T
   std::vector<int32_t> positions_;  // of `packed`
   std::vector<int32_t> segments_;

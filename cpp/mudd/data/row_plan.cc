@@ -28,7 +28,7 @@ int64_t DocumentTable::whole_length(int64_t document) const {
 
 int64_t DocumentTable::length(int64_t document) const { return std::min(whole_length(document), longest_); }
 
-void DocumentTable::append(int64_t document, std::vector<Piece>& out) const {
+void DocumentTable::append(int64_t document, std::vector<TokenRange>& out) const {
   const int64_t first = static_cast<int64_t>(starts_[static_cast<size_t>(document)]),
                 whole = whole_length(document);
   if (whole <= longest_) {
@@ -45,12 +45,12 @@ DocumentRows::DocumentRows(DocumentTable documents, int64_t first, int64_t count
         documents_.count(), ", got ", count, " from ", first);
 }
 
-void DocumentRows::pieces(int64_t sample, std::vector<Piece>& out) {
+void DocumentRows::pieces(int64_t sample, std::vector<TokenRange>& out) {
   out.clear();
   if (wraps_ || sample < count_) documents_.append(first_ + sample % count_, out);
 }
 
-TableRows::TableRows(std::vector<int64_t> begins, std::vector<Piece> pieces, int64_t buffer, uint64_t seed,
+TableRows::TableRows(std::vector<int64_t> begins, std::vector<TokenRange> pieces, int64_t buffer, uint64_t seed,
                      bool wraps)
     : begins_(std::move(begins)),
       pieces_(std::move(pieces)),
@@ -63,7 +63,7 @@ TableRows::TableRows(std::vector<int64_t> begins, std::vector<Piece> pieces, int
   check(buffer >= 0, "rows", "buffer: expected at least 0, got ", buffer);
 }
 
-void TableRows::pieces(int64_t sample, std::vector<Piece>& out) {
+void TableRows::pieces(int64_t sample, std::vector<TokenRange>& out) {
   out.clear();
   if (!wraps_ && sample >= rows()) return;
   const auto r = static_cast<size_t>(row_of(sample));

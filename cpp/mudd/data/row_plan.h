@@ -10,7 +10,7 @@
 namespace mudd {
 
 // Ids [first, first + count) of the file. joined: they go on with the document of the piece before.
-struct Piece {
+struct TokenRange {
   int64_t first = 0;
   int64_t count = 0;
   bool joined = false;
@@ -24,7 +24,7 @@ class RowPlan {
   virtual int64_t rows() const = 0;
 
   // Sets `out` to the pieces of row `sample`; none behind the end of a validation.
-  virtual void pieces(int64_t sample, std::vector<Piece>& out) = 0;
+  virtual void pieces(int64_t sample, std::vector<TokenRange>& out) = 0;
 };
 
 // Documents that follow one another in a file: their first ids, and the end of the last one.
@@ -36,7 +36,7 @@ class DocumentTable {
 
   int64_t count() const { return static_cast<int64_t>(starts_.size()); }
   int64_t length(int64_t document) const;  // as it is used
-  void append(int64_t document, std::vector<Piece>& out) const;
+  void append(int64_t document, std::vector<TokenRange>& out) const;
 
  private:
   int64_t whole_length(int64_t document) const;
@@ -50,7 +50,7 @@ class DocumentRows final : public RowPlan {
  public:
   DocumentRows(DocumentTable documents, int64_t first, int64_t count, bool wraps);
   int64_t rows() const override { return count_; }
-  void pieces(int64_t sample, std::vector<Piece>& out) override;
+  void pieces(int64_t sample, std::vector<TokenRange>& out) override;
 
  private:
   DocumentTable documents_;
@@ -64,16 +64,17 @@ class TableRows final : public RowPlan {
   // buffer: rows of a reservoir that shuffles each epoch, keyed by (seed, "data.reservoir"): the first `buffer`
   // rows go in, then a random one comes out for each that goes in, and at the end the rest in random order. 0: in
   // order.
-  TableRows(std::vector<int64_t> begins, std::vector<Piece> pieces, int64_t buffer, uint64_t seed, bool wraps);
+  TableRows(std::vector<int64_t> begins, std::vector<TokenRange> pieces, int64_t buffer, uint64_t seed,
+            bool wraps);
   int64_t rows() const override { return static_cast<int64_t>(begins_.size()) - 1; }
-  void pieces(int64_t sample, std::vector<Piece>& out) override;
+  void pieces(int64_t sample, std::vector<TokenRange>& out) override;
 
  private:
   int64_t row_of(int64_t sample);
   void shuffle(int64_t epoch);
 
   std::vector<int64_t> begins_;
-  std::vector<Piece> pieces_;
+  std::vector<TokenRange> pieces_;
   int64_t buffer_;
   PhiloxKey key_;
   bool wraps_;

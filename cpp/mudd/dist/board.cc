@@ -12,7 +12,7 @@
 namespace mudd::dist {
 namespace {
 
-constexpr int64_t kSlotBytes = (sizeof(Slot) + 4095) / 4096 * 4096;
+constexpr int64_t kSlotBytes = (sizeof(BoardSlot) + 4095) / 4096 * 4096;
 
 }  // namespace
 
@@ -43,14 +43,14 @@ std::byte* Board::area(int node_rank, uint64_t operation) const {
 }
 
 void Board::set_phase(Phase phase, int64_t step) {
-  Slot& slot = mine();
+  BoardSlot& slot = mine();
   slot.step.store(step, std::memory_order_relaxed);
   slot.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   slot.beats.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool Board::fail(const std::string& message) {
-  Slot& slot = mine();
+  BoardSlot& slot = mine();
   if (slot.failed.exchange(1) != 0) return false;
   int32_t nobody = 0;
   const size_t length = std::min(message.size(), sizeof slot.message - 1);
@@ -73,7 +73,7 @@ bool Board::newly_gone(int node_rank) const {
 }
 
 std::string Board::where(int node_rank) const {
-  const Slot& slot = this->slot(node_rank);
+  const BoardSlot& slot = this->slot(node_rank);
   std::ostringstream text;
   text << "rank " << first_rank_ + node_rank;
   if (!host_.empty()) text << " (" << host_ << ")";

@@ -22,13 +22,13 @@ struct Call {
   char file[100] = {};
 };
 
-// The calls as a message names them: "all_gather(8 bytes) at run/trainer.py:12".
+// The calls as a message names them: "all_gather(8 bytes) at run/loop/trainer.py:12".
 std::string text_of(const Call& call);
 // Whether two ranks that made these calls can go on.
 bool same_call(const Call& a, const Call& b);
 
 // Zeroed memory is a slot of a rank that has said nothing.
-struct Slot {
+struct BoardSlot {
   alignas(64) std::atomic<uint64_t> arrived;  // operations of the node
   alignas(64) std::atomic<uint64_t> beats;    // signs of life
   std::atomic<int64_t> step;
@@ -54,8 +54,8 @@ class Board {
   Board(WindowMemory memory, int first_rank, int node_rank, std::string host);
 
   int ranks() const { return static_cast<int>(memory_.parts.size()); }
-  Slot& slot(int node_rank) const { return *reinterpret_cast<Slot*>(memory_.parts[node_rank]); }
-  Slot& mine() const { return slot(node_rank_); }
+  BoardSlot& slot(int node_rank) const { return *reinterpret_cast<BoardSlot*>(memory_.parts[node_rank]); }
+  BoardSlot& mine() const { return slot(node_rank_); }
   std::byte* area(int node_rank, uint64_t operation) const;
 
   void set_phase(Phase phase, int64_t step);

@@ -71,7 +71,7 @@ using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 class PieceSum final : public Machine {
  public:
   // data: null for a dry run.
-  PieceSum(Link link, float* data, std::vector<Piece> pieces);
+  PieceSum(Link link, float* data, std::vector<OwnedRange> pieces);
 
  private:
   bool next_round() override;
@@ -81,7 +81,7 @@ class PieceSum final : public Machine {
   void add_all();
 
   float* data_;
-  std::vector<Piece> pieces_;
+  std::vector<OwnedRange> pieces_;
   Ranges mine_;
   std::vector<std::vector<float>> sent_, got_;
   int distance_ = 0;  // of the round in flight; 0: none yet
@@ -90,7 +90,7 @@ class PieceSum final : public Machine {
 class PieceGather final : public Machine {
  public:
   // width: bytes of an element. data: null for a dry run.
-  PieceGather(Link link, std::byte* data, int64_t width, std::vector<Piece> pieces);
+  PieceGather(Link link, std::byte* data, int64_t width, std::vector<OwnedRange> pieces);
 
  private:
   bool next_round() override;
@@ -99,7 +99,7 @@ class PieceGather final : public Machine {
 
   std::byte* data_;
   int64_t width_;
-  std::vector<Piece> pieces_;
+  std::vector<OwnedRange> pieces_;
   std::vector<std::vector<std::byte>> sent_, got_;
   std::vector<Ranges> arriving_;  // ranges of each got_; empty: received in place
   int distance_ = 0;

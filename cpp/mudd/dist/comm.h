@@ -56,7 +56,7 @@ struct Site {
 };
 
 // Elements [offset, offset + length) of a plane, which node `owner` sums.
-struct Piece {
+struct OwnedRange {
   int64_t offset = 0, length = 0;
   int owner = 0;
 };
@@ -114,11 +114,11 @@ class Comm {
   // on all of them and data stays untouched by the caller until done(), which the caller waits for.
   // sum: this node's pieces become the sum over nodes by the tree; the other pieces are then undefined.
   // row: numbers of a row, where rows of zeros need not be sent and pieces are whole rows; 0: all is sent.
-  virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces,
+  virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
                                                      int64_t row = 0) = 0;
   // gather: every piece becomes its owner's. Elements of `width` bytes.
   virtual std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
-                                                        std::span<const Piece> pieces) = 0;
+                                                        std::span<const OwnedRange> pieces) = 0;
   // Between nodes, by purpose: "control", "sum", "gather".
   virtual std::map<std::string, Traffic> counters() const = 0;
 

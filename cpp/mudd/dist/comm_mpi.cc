@@ -44,8 +44,8 @@ class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const MpiOptions& options) : options_(options) {}
 
-  Place open() override;
-  Place find_node() override;
+  RankPlace open() override;
+  RankPlace find_node() override;
   Request isend(const void* data, int64_t bytes, int to, int tag) override;
   Request irecv(void* data, int64_t bytes, int from, int tag) override;
   bool progress() override;
@@ -66,15 +66,15 @@ class MpiTransport final : public Transport {
   };
 
   static void initialize();
-  void measure_node(Place& place);
-  bool room_for_windows(Place& place);
+  void measure_node(RankPlace& place);
+  bool room_for_windows(RankPlace& place);
   Request keep(MPI_Request request, int receives, int other);
   void say_goodbye();
   void hear_goodbyes();
   void allocate(int64_t bytes, WindowMemory& made);
 
   MpiOptions options_;
-  Place place_;
+  RankPlace place_;
   MPI_Comm all_ = MPI_COMM_WORLD, host_ = MPI_COMM_NULL;  // all: a duplicate once the ranks agree
   SegmentFile segment_;
   std::vector<MPI_Request> requests_;  // null: done, or unused
@@ -109,7 +109,7 @@ void MpiTransport::initialize() {
   if (granted < MPI_THREAD_FUNNELED) refuse("MPI grants no threads: expected MPI_THREAD_FUNNELED, got ", granted);
 }
 
-Place MpiTransport::open() {
+RankPlace MpiTransport::open() {
   initialize();
   place_.host = host_name();
   MPI_Comm_rank(all_, &place_.rank);
@@ -120,7 +120,7 @@ Place MpiTransport::open() {
 }
 
 // Only after Joining: a rank that runs another program would never make these calls.
-Place MpiTransport::find_node() {
+RankPlace MpiTransport::find_node() {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
   measure_node(place_);
@@ -129,7 +129,7 @@ Place MpiTransport::find_node() {
 }
 
 // Nodes must be equally large and of neighbours, on all ranks alike.
-void MpiTransport::measure_node(Place& place) {
+void MpiTransport::measure_node(RankPlace& place) {
   if (place.world == 1) return;
   check_mpi(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host_),
             "MPI_Comm_split_type");
@@ -153,7 +153,7 @@ void MpiTransport::measure_node(Place& place) {
 }
 
 // False, with a warning, where some node has too little room: every rank is then a node of its own.
-bool MpiTransport::room_for_windows(Place& place) {
+bool MpiTransport::room_for_windows(RankPlace& place) {
   int64_t free = free_bytes(window_folder()), least = 0;
   check_mpi(MPI_Allreduce(&free, &least, 1, MPI_INT64_T, MPI_MIN, all_), "MPI_Allreduce");
   *room_ = free / 20 * 19;

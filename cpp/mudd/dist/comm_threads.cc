@@ -46,15 +46,15 @@ class ThreadTransport final : public Transport {
   ThreadTransport(std::shared_ptr<Job> job, int rank)
       : job_(std::move(job)), rank_(rank), node_size_(job_->node_size) {}
 
-  Place open() override {
-    Place place;
+  RankPlace open() override {
+    RankPlace place;
     place.rank = rank_;
     place.world = job_->world;
     place.node_size = node_size_;
     return place;
   }
 
-  Place find_node() override { return open(); }
+  RankPlace find_node() override { return open(); }
 
   Request isend(const void* data, int64_t bytes, int to, int tag) override {
     Open open;
@@ -210,7 +210,7 @@ std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const 
     if (r % node_size == 0) board = board_of(node_size);
     std::unique_ptr<Transport> transport = std::make_unique<ThreadTransport>(job, r);
     if (options.wrap) transport = options.wrap(std::move(transport));
-    const Place place = transport->open();
+    const RankPlace place = transport->open();
     ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, board));
   }
   return ranks;

@@ -42,9 +42,9 @@ void CommTimer::node_sum(int64_t bytes) {
   comm_.node_barrier();
 }
 
-std::vector<Piece> CommTimer::pieces(int64_t bytes) const {
+std::vector<OwnedRange> CommTimer::pieces(int64_t bytes) const {
   const auto [begin, length] = share(bytes / kFloat, comm_.node_rank(), comm_.node_size());
-  std::vector<Piece> pieces;
+  std::vector<OwnedRange> pieces;
   for (int node = 0; node < comm_.nodes(); ++node) {
     const auto [first, count] = share(length, node, comm_.nodes());
     pieces.push_back({.offset = begin + first, .length = count, .owner = node});
@@ -56,7 +56,7 @@ double CommTimer::seconds(const std::string& what, int64_t bytes, int repeats) {
   check(bytes >= kFloat && bytes <= largest_ && repeats > 0, "commbench", "bytes: expected 4 to ", largest_,
         ", got ", bytes);
   auto* plane = reinterpret_cast<float*>(window_->part(comm_.node_rank()));
-  const std::vector<Piece> parts = pieces(bytes);
+  const std::vector<OwnedRange> parts = pieces(bytes);
   const auto finish = [&](const std::shared_ptr<Pending>& work) { comm_.wait([&] { return work->done(); }); };
   std::function<void()> once;
   if (what == "message") once = [&] { message(bytes); };

@@ -28,7 +28,7 @@ class CommTimer {
   void message(int64_t bytes);
   void all_gather(int64_t bytes);
   void node_sum(int64_t bytes);
-  std::vector<Piece> pieces(int64_t bytes) const;
+  std::vector<OwnedRange> pieces(int64_t bytes) const;
 
   Comm& comm_;
   int64_t largest_;

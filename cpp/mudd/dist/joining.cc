@@ -43,7 +43,7 @@ std::vector<char> padded(const std::string& text) {
 
 }  // namespace
 
-Joining::Joining(Transport& transport, const Place& place, const std::string& facts, double seconds)
+Joining::Joining(Transport& transport, const RankPlace& place, const std::string& facts, double seconds)
     : transport_(transport), place_(place), seconds_(seconds), mine_(padded(place.host + "\n" + facts)) {}
 
 bool Joining::advance() {

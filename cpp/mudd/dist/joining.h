@@ -13,7 +13,7 @@ namespace mudd::dist {
 class Joining {
  public:
   // facts: lines "name=value" that must be equal on all ranks. seconds: limit for the slowest rank.
-  Joining(Transport& transport, const Place& place, const std::string& facts, double seconds);
+  Joining(Transport& transport, const RankPlace& place, const std::string& facts, double seconds);
   // True once all ranks agree; call it until then. On a failure rank 0 throws std::runtime_error with a message
   // for the user, and the other ranks throw PeerError.
   bool advance();
@@ -33,7 +33,7 @@ class Joining {
   bool late(double grace) const;
 
   Transport& transport_;
-  const Place& place_;
+  const RankPlace& place_;
   const double seconds_;
   const Clock::time_point began_ = Clock::now();
   std::vector<Bytes> buffers_;     // of every rank; of the answer on ranks above 0

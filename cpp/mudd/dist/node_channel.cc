@@ -19,7 +19,7 @@ void NodeChannel::meet(const Call& call) {
   board_.mine().calls[k % 2] = call;
   board_.mine().arrived.store(k, std::memory_order_release);
   for (int r = 0; r < board_.ranks(); ++r) {
-    const Slot& other = board_.slot(r);
+    const BoardSlot& other = board_.slot(r);
     const auto arrived = [&] { return other.arrived.load(std::memory_order_acquire) >= k; };
     comm_.wait([&] { return arrived() || other.left.load(std::memory_order_acquire) != 0; });
     if (!arrived()) throw PeerLeftError(comm_.rank() - comm_.node_rank() + r);

@@ -6,7 +6,7 @@
 
 namespace mudd::dist {
 
-PieceGather::PieceGather(Link link, std::byte* data, int64_t width, std::vector<Piece> pieces)
+PieceGather::PieceGather(Link link, std::byte* data, int64_t width, std::vector<OwnedRange> pieces)
     : Machine(std::move(link)), data_(data), width_(width), pieces_(std::move(pieces)) {}
 
 bool PieceGather::next_round() {

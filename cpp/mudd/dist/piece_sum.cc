@@ -13,7 +13,7 @@ constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
 
-PieceSum::PieceSum(Link link, float* data, std::vector<Piece> pieces)
+PieceSum::PieceSum(Link link, float* data, std::vector<OwnedRange> pieces)
     : Machine(std::move(link)), data_(data), pieces_(std::move(pieces)) {}
 
 bool PieceSum::next_round() {

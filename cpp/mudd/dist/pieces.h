@@ -11,9 +11,9 @@ namespace mudd::dist {
 
 // The ranges of the pieces whose owner is wanted, neighbours joined.
 template <class Wanted>
-Ranges ranges_of(std::span<const Piece> pieces, const Wanted& wanted) {
+Ranges ranges_of(std::span<const OwnedRange> pieces, const Wanted& wanted) {
   Ranges ranges;
-  for (const Piece& piece : pieces) {
+  for (const OwnedRange& piece : pieces) {
     if (piece.length == 0 || !wanted(piece.owner)) continue;
     if (!ranges.empty() && ranges.back().first + ranges.back().second == piece.offset)
       ranges.back().second += piece.length;

@@ -47,7 +47,7 @@ RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& opti
   barrier(Site::here());
 }
 
-RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, Place place,
+RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place,
                    WindowMemory board)
     : options_(options), transport_(std::move(transport)), place_(std::move(place)) {
   start(std::move(board));
@@ -202,19 +202,21 @@ void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
   if (node() != root_node) node_channel_->broadcast(call, data, bytes, 0);
 }
 
-std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const Piece> pieces, int64_t row) {
+std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
+                                                     int64_t row) {
   require_open();
-  std::vector<Piece> own(pieces.begin(), pieces.end());
+  std::vector<OwnedRange> own(pieces.begin(), pieces.end());
   std::shared_ptr<Machine> machine;
   if (row > 0) machine = std::make_shared<RowSum>(link(kSum, node_rank()), data, std::move(own), row);
   else machine = std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::move(own));
   return courier().post([machine] { return machine->advance(); }, Courier::Turn::beside);
 }
 
-std::shared_ptr<Pending> RankComm::gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) {
+std::shared_ptr<Pending> RankComm::gather_between_nodes(void* data, int64_t width,
+                                                        std::span<const OwnedRange> pieces) {
   require_open();
   const auto machine = std::make_shared<PieceGather>(link(kGather, node_rank()), static_cast<std::byte*>(data),
-                                                     width, std::vector<Piece>(pieces.begin(), pieces.end()));
+                                                     width, std::vector<OwnedRange>(pieces.begin(), pieces.end()));
   return courier().post([machine] { return machine->advance(); }, Courier::Turn::in_turn);
 }
 

@@ -24,13 +24,13 @@ class RankComm final : public Comm {
   // All ranks of the job construct theirs together: it opens the transport and makes the board.
   RankComm(std::unique_ptr<Transport> transport, const CommOptions& options);
   // For ranks whose place and board (Board::part_bytes() of each rank) are known: meets nobody.
-  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, Place place, WindowMemory board);
+  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place, WindowMemory board);
   ~RankComm() override;
 
   int rank() const override { return place_.rank; }
   int world() const override { return place_.world; }
   int node_size() const override { return place_.node_size; }
-  const Place& place() const { return place_; }
+  const RankPlace& place() const { return place_; }
 
   std::shared_ptr<Window> window(int64_t bytes) override;
   int64_t longest_message() const override { return options_.chunk_bytes; }
@@ -40,8 +40,10 @@ class RankComm final : public Comm {
   void barrier(Site site) override;
   void all_gather(const void* mine, int64_t bytes, void* out, Site site) override;
   void broadcast(void* data, int64_t bytes, int root, Site site) override;
-  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const Piece> pieces, int64_t row) override;
-  std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width, std::span<const Piece> pieces) override;
+  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
+                                             int64_t row) override;
+  std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
+                                                std::span<const OwnedRange> pieces) override;
   std::map<std::string, Traffic> counters() const override;
   void set_phase(Phase phase, int64_t step) override {
     board_->set_phase(phase, step);
@@ -71,7 +73,7 @@ class RankComm final : public Comm {
   CommOptions options_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Courier> courier_;  // where the transport wants a thread, or something goes on beside
-  Place place_;
+  RankPlace place_;
   std::unique_ptr<Board> board_;
   std::unique_ptr<NodeChannel> node_channel_;
   std::array<Meter, kPurposes> meters_;

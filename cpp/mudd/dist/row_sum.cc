@@ -22,10 +22,10 @@ void each_row(const Ranges& ranges, int64_t width, Visit visit) {
 
 }  // namespace
 
-RowSum::RowSum(Link link, float* data, std::vector<Piece> pieces, int64_t width)
+RowSum::RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width)
     : Machine(std::move(link)), data_(data), pieces_(std::move(pieces)), width_(width), zeros_(width) {
   check(data && width > 0, "ranks", "row: expected 1 number or more, got ", width);
-  for (const Piece& piece : pieces_)
+  for (const OwnedRange& piece : pieces_)
     check(piece.length % width == 0, "ranks", "piece: expected whole rows of ", width, ", got ", piece.length);
 }
 

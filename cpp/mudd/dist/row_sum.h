@@ -12,7 +12,7 @@ namespace mudd::dist {
 class RowSum final : public Machine {
  public:
   // width: numbers of a row; pieces are whole rows.
-  RowSum(Link link, float* data, std::vector<Piece> pieces, int64_t width);
+  RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width);
 
  private:
   // What goes to another member in this round, and what comes from it for the rows that this one goes on with.
@@ -32,7 +32,7 @@ class RowSum final : public Machine {
   void add_rows();
 
   float* data_;
-  std::vector<Piece> pieces_;
+  std::vector<OwnedRange> pieces_;
   int64_t width_;
   Ranges mine_;
   std::vector<Partner> partners_;

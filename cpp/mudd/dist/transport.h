@@ -15,7 +15,7 @@
 namespace mudd::dist {
 
 // Where a rank is. Nodes have equally many ranks, neighbours in rank order.
-struct Place {
+struct RankPlace {
   int rank = 0, world = 1, node_size = 1;
   std::string host;
   std::string warning;  // what the user should hear once; empty: nothing
@@ -35,9 +35,9 @@ class Transport {
   virtual ~Transport() = default;
   // Joins the job; the first call. Messages may be sent then. Throws std::runtime_error with a message for the
   // user.
-  virtual Place open() = 0;
+  virtual RankPlace open() = 0;
   // The place with its node, and the host's warning; the second call, which all ranks make.
-  virtual Place find_node() = 0;
+  virtual RankPlace find_node() = 0;
   // Start a message; the memory must stay until test() is true. Messages with equal ends and tag arrive in order.
   // bytes: below 2^31.
   virtual Request isend(const void* data, int64_t bytes, int to, int tag) = 0;

@@ -158,8 +158,8 @@ void Executor::run_position(Workspace& workspace, size_t position) {
   const Run& bound = workspace.bound(position);
   const GraphNode& n = graph_.nodes()[step.node];
   for (const Conversion& c : step.widen) widen(c.elements, workspace.at<bf16>(c.from), workspace.at<float>(c.to));
-  if (step.phase == Phase::forward) n.node->forward(bound);
-  else if (step.phase == Phase::remake) n.node->remake(bound);
+  if (step.phase == NodePass::forward) n.node->forward(bound);
+  else if (step.phase == NodePass::remake) n.node->remake(bound);
   else n.node->backward(bound);
   for (const Conversion& c : step.narrow)
     narrow(c.elements, workspace.at<float>(c.from), workspace.at<bf16>(c.to));
@@ -176,7 +176,7 @@ void Executor::profile(bool on, bool keep_calls) {
 }
 
 void Executor::note_non_finite(const PlanStep& step, const Run& run) {
-  const bool forward = step.phase != Phase::backward;
+  const bool forward = step.phase != NodePass::backward;
   const std::vector<Tensor>& written = forward ? run.out_ : run.din_;
   if (!std::all_of(written.begin(), written.end(), fine))
     first_non_finite_ = graph_.nodes()[step.node].label + (forward ? " (forward)" : " (backward)");
@@ -196,8 +196,8 @@ ValueId Executor::input(const std::string& name) const {
 double Executor::flops(size_t position) const {
   const PlanStep& step = plan().schedule[position];
   const Node& node = *graph().nodes()[step.node].node;
-  if (step.phase == Phase::remake) return 0;
-  if (step.phase == Phase::forward) return node.forward_flops();
+  if (step.phase == NodePass::remake) return 0;
+  if (step.phase == NodePass::forward) return node.forward_flops();
   return node.backward_flops() + (node.computes_in_backward() ? node.forward_flops() : 0);
 }
 

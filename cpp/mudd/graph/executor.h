@@ -69,14 +69,14 @@ class Executor {
     double begin = 0, end = 0;  // of the last call, on the steady clock
   };
   // One call of a position, on the steady clock.
-  struct Call {
+  struct TimedCall {
     size_t position;
     double begin, end;
   };
   // keep_calls: every call is kept until it is taken, for a trace.
   void profile(bool on, bool keep_calls = false);
   const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
-  std::vector<Call> take_calls() { return std::exchange(calls_, {}); }
+  std::vector<TimedCall> take_calls() { return std::exchange(calls_, {}); }
   const Run& bound(size_t position) const { return workspace_.bound(position); }
   double flops(size_t position) const;  // of the matmuls there; 0 for what is recomputed
 
@@ -99,7 +99,7 @@ class Executor {
   std::vector<std::vector<int>> first_reads_;  // by position: parameters that no earlier one reads
   std::string first_non_finite_;
   std::vector<Span> spans_;
-  std::vector<Call> calls_;
+  std::vector<TimedCall> calls_;
   bool profiling_ = false, keeps_calls_ = false;
 };
 

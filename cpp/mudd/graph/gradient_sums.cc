@@ -84,12 +84,12 @@ const RowTotal* GradientSums::rows(int parameter, int use) const {
   return last(parameter, use).all ? nullptr : &totals_[parameter][use];
 }
 
-GradientSums::Place GradientSums::place(int parameter, int use) const {
+GradientSums::TotalPlace GradientSums::place(int parameter, int use) const {
   const Sum& sum = last(parameter, use);
   return {.offset = sum.offset, .by_rows = sum.all ? 0 : 1};
 }
 
-RowGradient GradientSums::rows_at(const Parameter& parameter, std::byte* plane, Place place) {
+RowGradient GradientSums::rows_at(const Parameter& parameter, std::byte* plane, TotalPlace place) {
   std::byte* at = plane + place.offset;
   return {.table_rows = parameter.rows(),
           .width = parameter.cols(),

@@ -39,13 +39,13 @@ class GradientSums {
   const RowTotal* rows(int parameter, int use) const;
 
   // Where the total of a use lies in the flat plane.
-  struct Place {
+  struct TotalPlace {
     int64_t offset = 0;
     int64_t by_rows = 0;  // 1: by its rows
   };
-  Place place(int parameter, int use) const;
+  TotalPlace place(int parameter, int use) const;
   // The total of a use of `parameter` that lies at `place` of another process's plane.
-  static RowGradient rows_at(const Parameter& parameter, std::byte* plane, Place place);
+  static RowGradient rows_at(const Parameter& parameter, std::byte* plane, TotalPlace place);
 
   std::span<std::byte> plane() const { return {plane_, static_cast<size_t>(plane_bytes_)}; }
   int64_t bytes() const { return plane_bytes_ + waiting_bytes_; }

@@ -10,7 +10,7 @@ namespace mudd {
 std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<PlanStep>& schedule) {
   std::vector<GradientUse> uses;
   for (size_t at = 0; at < schedule.size(); ++at) {
-    if (schedule[at].phase != Phase::backward) continue;
+    if (schedule[at].phase != NodePass::backward) continue;
     const GraphNode& n = graph.nodes()[schedule[at].node];
     for (size_t j = 0; j < n.inputs.size(); ++j) {
       if (n.parameter_use[j] < 0 || !graph.values()[n.inputs[j]].wants_gradient) continue;

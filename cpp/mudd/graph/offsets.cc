@@ -26,16 +26,4 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options)
   return top + options.shift;
 }
 
-int64_t Plan::bytes_of(char kind) const {
-  std::vector<int64_t> change(schedule.size() + 2, 0);
-  for (const Buffer& b : buffers)
-    if (b.kind == kind) {
-      change[b.first] += b.bytes;
-      change[b.last + 1] -= b.bytes;
-    }
-  int64_t alive = 0, most = 0;
-  for (int64_t c : change) most = std::max(most, alive += c);
-  return most;
-}
-
 }  // namespace mudd

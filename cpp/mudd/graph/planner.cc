@@ -24,7 +24,7 @@ class Builder {
   Plan build(const std::vector<ValueId>& keep, const PlanOptions& options) {
     for (ValueId v : graph_.inputs())
       if (!graph_.values()[v].external)
-        current_[v] = buffer(graph_.values()[v].spec, 'i', graph_.values()[v].name);
+        current_[v] = buffer(graph_.values()[v].spec, BufferKind::input, graph_.values()[v].name);
     for (int i = 0; i < count(); ++i)
       if (!(graph_.training() && node(i).computes_in_backward())) forward(i);
     plan_.backward_begin = now();
@@ -57,16 +57,16 @@ class Builder {
   bool receives(ValueId v) const { return facts_.is_result(v) && graph_.values()[v].wants_gradient; }
   int now() const { return static_cast<int>(plan_.schedule.size()); }
 
-  int buffer(int64_t bytes, char kind, const std::string& what) {
+  int buffer(int64_t bytes, BufferKind kind, const std::string& what) {
     plan_.buffers.push_back({.bytes = aligned(bytes), .first = now(), .last = now(), .what = what, .kind = kind});
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
-  int buffer(const TensorSpec& spec, char kind, const std::string& what) {
+  int buffer(const TensorSpec& spec, BufferKind kind, const std::string& what) {
     const int b = buffer(spec.bytes(), kind, what);
     plan_.buffers[b].dtype = spec.dtype;
     return b;
   }
-  int buffer_of(ValueId v, DType dtype, char kind) {
+  int buffer_of(ValueId v, DType dtype, BufferKind kind) {
     TensorSpec spec = graph_.values()[v].spec;
     spec.dtype = dtype;
     return buffer(spec, kind, graph_.values()[v].name);
@@ -81,7 +81,7 @@ class Builder {
   int seen(int i, int j, ValueId v, int b) {
     if (b < 0 || plan_.buffers[b].dtype != DType::bf16) return b;
     if (node(i).native_bf16() && (j < 0 || !node(i).weight_like(j))) return b;
-    return buffer_of(v, DType::f32, 'x');
+    return buffer_of(v, DType::f32, BufferKind::scratch);
   }
   int widened(PlanStep& step, int i, int j, ValueId v, int b) {
     const int copy = seen(i, j, v, touch(b));
@@ -114,7 +114,7 @@ class Builder {
       const Value& value = graph_.values()[v];
       const ValueId source = place >= 0 && value.output == 0 ? entry(i).inputs[place] : kAbsent;
       const bool over = source != kAbsent && facts_.free_after(i, source) && same_memory(source, v);
-      current_[v] = over ? current_[source] : buffer(value.spec, 'r', value.name);
+      current_[v] = over ? current_[source] : buffer(value.spec, BufferKind::result, value.name);
       stale_[v] = false;
       step.out.push_back(narrowed(step, i, -1, v, current_[v]));
     }
@@ -122,18 +122,19 @@ class Builder {
 
   void bind_saved(PlanStep& step, int i) {
     if (saved_[i].empty())
-      for (int64_t bytes : entry(i).needs.saved_) saved_[i].push_back(buffer(bytes, 's', entry(i).label));
+      for (int64_t bytes : entry(i).needs.saved_)
+        saved_[i].push_back(buffer(bytes, BufferKind::saved, entry(i).label));
     for (int b : saved_[i]) step.saved.push_back(touch(b));
   }
 
   void bind_scratch(PlanStep& step, int i, int64_t bytes) {
-    if (bytes > 0) step.scratch = buffer(bytes, 'x', entry(i).label);
+    if (bytes > 0) step.scratch = buffer(bytes, BufferKind::scratch, entry(i).label);
   }
 
   void forward(int i) {
     PlanStep step;
     step.node = i;
-    step.phase = Phase::forward;
+    step.phase = NodePass::forward;
     bind_inputs(step, i, true);
     make_outputs(step, i);
     bind_saved(step, i);
@@ -145,10 +146,10 @@ class Builder {
   void remake(int i) {
     PlanStep step;
     step.node = i;
-    step.phase = Phase::remake;
+    step.phase = NodePass::remake;
     step.in.assign(entry(i).inputs.size(), -1);
     const ValueId v = entry(i).outputs[0];
-    current_[v] = buffer(graph_.values()[v].spec, 'r', graph_.values()[v].name);
+    current_[v] = buffer(graph_.values()[v].spec, BufferKind::result, graph_.values()[v].name);
     stale_[v] = false;
     step.out.push_back(narrowed(step, i, -1, v, current_[v]));
     bind_saved(step, i);
@@ -177,7 +178,7 @@ class Builder {
       if (node(i).backward_reads_output(static_cast<int>(j))) ensure(entry(i).outputs[j]);
     PlanStep step;
     step.node = i;
-    step.phase = Phase::backward;
+    step.phase = NodePass::backward;
     bind_inputs(step, i, false);
     if (node(i).computes_in_backward()) make_outputs(step, i);
     else
@@ -205,7 +206,7 @@ class Builder {
         const DType type = facts_.gradient_type(v);
         const bool over = static_cast<int>(j) == place && whole >= 0 && occurrences(i, v) == 1 &&
                           plan_.buffers[whole].dtype == type;
-        gradient_[v] = over ? whole : buffer_of(v, type, 'g');
+        gradient_[v] = over ? whole : buffer_of(v, type, BufferKind::gradient);
       }
       step.din.back() = narrowed(step, i, static_cast<int>(j), v, gradient_[v]);
     }
@@ -233,6 +234,11 @@ class Builder {
 };
 
 }  // namespace
+
+const char* name_of(BufferKind kind) {
+  constexpr const char* kNames[] = {"input", "result", "saved", "scratch", "gradient"};
+  return kNames[static_cast<int>(kind)];
+}
 
 Plan make_plan(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
                const PlanOptions& options) {

@@ -21,6 +21,10 @@ struct PlanOptions {
   int64_t shift = 0;       // moves every buffer by this many bytes (multiple of 8, as doubles need; for tests)
 };
 
+// What a buffer holds: a scratch buffer may also be an fp32 copy of a bf16 value.
+enum class BufferKind : uint8_t { input, result, saved, scratch, gradient };
+const char* name_of(BufferKind kind);
+
 // A piece of the arena.
 struct Buffer {
   int64_t bytes = 0;
@@ -28,10 +32,10 @@ struct Buffer {
   int64_t offset = -1;
   DType dtype = DType::u8;  // of its numbers; u8: bytes of a node's own (saved, scratch)
   std::string what;         // for the memory table: "blocks.0.attn:attention.0"
-  char kind = 'r';          // i input, r result, s saved, x scratch or fp32 copy, g gradient
+  BufferKind kind = BufferKind::result;
 };
 
-enum class Phase : uint8_t { forward, remake, backward };
+enum class NodePass : uint8_t { forward, remake, backward };
 
 // `elements` numbers of one buffer into another of another type.
 struct Conversion {
@@ -42,7 +46,7 @@ struct Conversion {
 // One position of the schedule with the buffers its Run is bound to (-1: none).
 struct PlanStep {
   int node = 0;
-  Phase phase = Phase::forward;
+  NodePass phase = NodePass::forward;
   std::vector<int> in, out, saved, dout, din;  // buffer numbers; inputs and parameters have none (-1)
   int scratch = -1;
   std::vector<uint8_t> accumulate;        // per input
@@ -65,8 +69,6 @@ struct Plan {
   std::vector<Buffer> buffers;
   int64_t arena_bytes = 0;
   std::vector<int> final_buffer;  // per value: the buffer holding it at the end, -1 if gone or not in the arena
-
-  int64_t bytes_of(char kind) const;  // largest sum over buffers of this kind alive at one position
 };
 
 // Values in `keep` stay readable after the last step. Root nodes of backward are the producers of `losses`.

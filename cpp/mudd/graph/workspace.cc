@@ -15,7 +15,7 @@ Workspace::Workspace(const Graph& graph, const Plan& plan, const ParamStore& sto
       runs_(plan.schedule.size()) {
   for (size_t i = 0; i < runs_.size(); ++i) {
     bind(i);
-    if (plan_.schedule[i].phase == Phase::backward) bind_backward(i);
+    if (plan_.schedule[i].phase == NodePass::backward) bind_backward(i);
   }
 }
 
@@ -88,7 +88,7 @@ void Workspace::begin_backward() {
 
 void Workspace::poison() {
   for (const Buffer& b : plan_.buffers)
-    if (b.kind != 'i') std::memset(arena_.data() + b.offset, 0xff, b.bytes);
+    if (b.kind != BufferKind::input) std::memset(arena_.data() + b.offset, 0xff, b.bytes);
 }
 
 Tensor Workspace::value(ValueId id) const {
@@ -98,7 +98,7 @@ Tensor Workspace::value(ValueId id) const {
   if (v.kind == ValueKind::parameter) return tensor(id, -1);
   if (v.kind == ValueKind::input) {
     for (const Buffer& b : plan_.buffers)
-      if (b.kind == 'i' && b.what == v.name) {
+      if (b.kind == BufferKind::input && b.what == v.name) {
         Tensor t = tensor(id, -2);
         t.data = arena_.data() + b.offset;
         return t;

@@ -3,7 +3,7 @@
 
 namespace mudd::h5 {
 
-void File::set_text(const std::string& name, const std::string& value) {
+void DatasetFile::set_text(const std::string& name, const std::string& value) {
   const Handle type = owned(H5Tcopy(H5T_C_S1), H5Tclose, "text type");
   must(H5Tset_size(type.get(), value.size() + 1), "text length");
   must(H5Tset_cset(type.get(), H5T_CSET_UTF8), "UTF-8");
@@ -13,14 +13,14 @@ void File::set_text(const std::string& name, const std::string& value) {
   must(H5Awrite(attribute.get(), type.get(), value.c_str()), "text attribute");
 }
 
-void File::set_number(const std::string& name, int64_t value) {
+void DatasetFile::set_number(const std::string& name, int64_t value) {
   const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, "dataspace");
   const Handle attribute = owned(
       H5Acreate2(id(), name.c_str(), H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "attribute");
   must(H5Awrite(attribute.get(), H5T_NATIVE_INT64, &value), "attribute");
 }
 
-std::string File::text(const std::string& name) const {
+std::string DatasetFile::text(const std::string& name) const {
   const hid_t opened = H5Aopen(id(), name.c_str(), H5P_DEFAULT);
   if (opened < 0) bad("no attribute '" + name + "': " + library_error());
   const Handle attribute(opened, H5Aclose);
@@ -38,7 +38,7 @@ std::string File::text(const std::string& name) const {
   return value.substr(0, value.find('\0'));
 }
 
-int64_t File::number(const std::string& name) const {
+int64_t DatasetFile::number(const std::string& name) const {
   const hid_t opened = H5Aopen(id(), name.c_str(), H5P_DEFAULT);
   if (opened < 0) bad("no attribute '" + name + "': " + library_error());
   const Handle attribute(opened, H5Aclose);

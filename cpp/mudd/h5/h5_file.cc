@@ -19,40 +19,40 @@ Handle line_of(int64_t count) {
 
 }  // namespace
 
-File File::create(const std::string& path) {
+DatasetFile DatasetFile::create(const std::string& path) {
   prepare_library();
   const Handle access = file_access();
   const Handle creation = owned(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file creation list");
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.get(), access.get());
   if (id < 0) fail("h5", "path: cannot create '", path, "': ", library_error());
-  return File(path, Handle(id, H5Fclose));
+  return DatasetFile(path, Handle(id, H5Fclose));
 }
 
-File File::open(const std::string& path) {
+DatasetFile DatasetFile::open(const std::string& path) {
   prepare_library();
   const Handle access = file_access();
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
   if (id < 0) throw FormatError(path, 0, "not a readable HDF5 file: " + library_error());
-  return File(path, Handle(id, H5Fclose));
+  return DatasetFile(path, Handle(id, H5Fclose));
 }
 
-void File::bad(const std::string& reason) const { throw FormatError(path_, 0, reason); }
+void DatasetFile::bad(const std::string& reason) const { throw FormatError(path_, 0, reason); }
 
-hid_t File::id() const {
+hid_t DatasetFile::id() const {
   if (file_.get() < 0) throw StateError("[h5] file '" + path_ + "' is closed");
   return file_.get();
 }
 
 // Groups made by the library on the way to a dataset would carry time stamps, so we make them.
-void File::make_group(const std::string& name) {
+void DatasetFile::make_group(const std::string& name) {
   if (has(name)) return;
   const Handle creation = owned(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "group list");
   must(H5Pset_obj_track_times(creation.get(), false), "no time stamps");
   owned(H5Gcreate2(id(), name.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Gclose, "group");
 }
 
-void File::create_dataset(const std::string& name, Element type, int64_t count) {
+void DatasetFile::create_dataset(const std::string& name, Element type, int64_t count) {
   check(count >= 0, "h5", "count: expected at least 0, got ", count);
   for (size_t slash = name.find('/', 1); slash != std::string::npos; slash = name.find('/', slash + 1))
     make_group(name.substr(0, slash));
@@ -68,15 +68,15 @@ void File::create_dataset(const std::string& name, Element type, int64_t count) 
   H5Dclose(dataset);
 }
 
-Handle File::dataset(const std::string& name) const {
+Handle DatasetFile::dataset(const std::string& name) const {
   const hid_t dataset = H5Dopen2(id(), name.c_str(), H5P_DEFAULT);
   if (dataset < 0) bad("no dataset '" + name + "': " + library_error());
   return Handle(dataset, H5Dclose);
 }
 
-void File::transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in,
-                    const void* out) const {
-  const Place where = in != nullptr ? stored(name) : place(name);
+void DatasetFile::transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in,
+                           const void* out) const {
+  const DatasetPlace where = in != nullptr ? stored(name) : place(name);
   check(where.type == type, "h5", "dataset '", name, "': the element types of file and memory differ");
   check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
         "': expected a range in [0, ", where.count, "), got ", count, " from ", first);
@@ -95,21 +95,21 @@ void File::transfer(const std::string& name, Element type, int64_t first, int64_
   bad("dataset '" + name + "' cannot be read: " + library_error());
 }
 
-void File::write(const std::string& name, Element type, int64_t first, int64_t count, const void* data) {
+void DatasetFile::write(const std::string& name, Element type, int64_t first, int64_t count, const void* data) {
   transfer(name, type, first, count, nullptr, data);
 }
 
-void File::read(const std::string& name, Element type, int64_t first, int64_t count, void* data) const {
+void DatasetFile::read(const std::string& name, Element type, int64_t first, int64_t count, void* data) const {
   transfer(name, type, first, count, data, nullptr);
 }
 
-Place File::place(const std::string& name) const {
+DatasetPlace DatasetFile::place(const std::string& name) const {
   const Handle data = dataset(name);
   const Handle space = owned(H5Dget_space(data.get()), H5Sclose, "dataspace");
   const Handle element = owned(H5Dget_type(data.get()), H5Tclose, "element type");
   const Handle creation = owned(H5Dget_create_plist(data.get()), H5Pclose, "dataset list");
   if (H5Sget_simple_extent_ndims(space.get()) != 1) bad("dataset '" + name + "' does not have one dimension");
-  Place where;
+  DatasetPlace where;
   where.count = H5Sget_simple_extent_npoints(space.get());
   const std::optional<Element> type = element_of(element.get());
   if (!type) bad("dataset '" + name + "' has an element type we do not read");
@@ -121,8 +121,8 @@ Place File::place(const std::string& name) const {
   return where;
 }
 
-Place File::stored(const std::string& name) const {
-  const Place where = place(name);
+DatasetPlace DatasetFile::stored(const std::string& name) const {
+  const DatasetPlace where = place(name);
   if (where.count == 0) return where;
   if (where.offset < 0) bad("dataset '" + name + "' is not contiguous in the file");
   hsize_t bytes = 0;
@@ -132,13 +132,13 @@ Place File::stored(const std::string& name) const {
   return where;
 }
 
-bool File::has(const std::string& name) const {
+bool DatasetFile::has(const std::string& name) const {
   const bool found = H5Oexists_by_name(id(), name.c_str(), H5P_DEFAULT) > 0;
   H5Eclear2(H5E_DEFAULT);
   return found;
 }
 
-void File::close() {
+void DatasetFile::close() {
   if (file_.get() < 0) return;
   const bool flushed = H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) >= 0;
   const std::string reason = flushed ? "" : library_error();
@@ -147,8 +147,8 @@ void File::close() {
     throw WriteError("[h5] cannot write to '" + path_ + "': " + (flushed ? library_error() : reason));
 }
 
-Place dataset_offset(const std::string& path, const std::string& dataset) {
-  const Place where = File::open(path).place(dataset);
+DatasetPlace dataset_offset(const std::string& path, const std::string& dataset) {
+  const DatasetPlace where = DatasetFile::open(path).place(dataset);
   if (where.offset < 0) throw FormatError(path, 0, "dataset '" + dataset + "' is not contiguous in the file");
   return where;
 }

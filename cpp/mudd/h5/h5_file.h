@@ -23,18 +23,18 @@ class WriteError : public std::runtime_error {
 };
 
 // Where the bytes of a contiguous dataset lie in the file.
-struct Place {
+struct DatasetPlace {
   int64_t offset = 0;  // bytes from the start of the file
   int64_t count = 0;   // elements
   Element type = Element::u8;
 };
 
-class File {
+class DatasetFile {
  public:
   // A new file (Error if one exists) or an existing one for reading (FormatError if it is no HDF5 file or
   // truncated).
-  static File create(const std::string& path);
-  static File open(const std::string& path);
+  static DatasetFile create(const std::string& path);
+  static DatasetFile open(const std::string& path);
 
   // A contiguous dataset of `count` elements whose space is taken at once; groups on the way are made.
   // Created files only. Every element must be written: what is not has no defined value.
@@ -44,10 +44,10 @@ class File {
   void read(const std::string& name, Element type, int64_t first, int64_t count, void* data) const;
 
   // Type and length of a dataset; offset is -1 unless it is contiguous and its space is allocated.
-  Place place(const std::string& name) const;
+  DatasetPlace place(const std::string& name) const;
   // The same of a dataset whose bytes all lie in the file; FormatError for other datasets, which may claim any
   // size.
-  Place stored(const std::string& name) const;
+  DatasetPlace stored(const std::string& name) const;
   bool has(const std::string& name) const;
 
   // Attributes of the root group: text and whole numbers.
@@ -62,7 +62,7 @@ class File {
   void close();
 
  private:
-  File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
+  DatasetFile(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
   void make_group(const std::string& name);
   Handle dataset(const std::string& name) const;
   void transfer(const std::string& name, Element type, int64_t first, int64_t count, void* in,
@@ -76,6 +76,6 @@ class File {
 
 // Offset, length and type of a contiguous dataset. FormatError if it is not contiguous or has no space in the
 // file.
-Place dataset_offset(const std::string& path, const std::string& dataset);
+DatasetPlace dataset_offset(const std::string& path, const std::string& dataset);
 
 }  // namespace mudd::h5

@@ -52,10 +52,10 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
 // Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
 // many.
 void SharedStep::read_places() {
-  std::vector<GradientSums::Place> mine;
+  std::vector<GradientSums::TotalPlace> mine;
   for (const GradientUse& u : executor_.plan().gradients)
     mine.push_back(executor_.gradients().place(u.parameter, u.use));
-  std::vector<GradientSums::Place> all(mine.size() * static_cast<size_t>(comm_.world()));
+  std::vector<GradientSums::TotalPlace> all(mine.size() * static_cast<size_t>(comm_.world()));
   comm_.all_gather(mine.data(), std::ssize(mine) * static_cast<int64_t>(sizeof(mine[0])), all.data());
   for (int r = 0; r < comm_.node_size(); ++r) {
     const auto begin = all.begin() + (comm_.node() * comm_.node_size() + r) * std::ssize(mine);
@@ -159,10 +159,10 @@ bool SharedStep::is_table(const GradientUse& use) const {
 // Of tables only rows that some sample has read are sent.
 void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
-  std::vector<dist::Piece> pieces, rows;
+  std::vector<dist::OwnedRange> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
-    const GradientSums::Place& place = places_[comm_.node_rank()][u];
+    const GradientSums::TotalPlace& place = places_[comm_.node_rank()][u];
     check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
     const bool table = is_table(use);
     rows.clear();

@@ -62,7 +62,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
-  std::vector<std::vector<GradientSums::Place>> places_;  // [rank of the node][use of the plan]
+  std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
   std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows

@@ -25,7 +25,7 @@ void SharedStep::send_weights() {
   for (size_t b = homes_.size(); b-- > 0;) {
     if (homes_[b].empty()) continue;
     auto* plane = store.master(homes_[b].front());
-    std::vector<dist::Piece> pieces;
+    std::vector<dist::OwnedRange> pieces;
     for (int i : homes_[b])
       for (int node = 0; node < comm_.nodes(); ++node) {
         const Part p = ownership_.part(i, owner(node, comm_.node_rank()));

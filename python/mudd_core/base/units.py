@@ -1,6 +1,8 @@
-"""Sizes as people read them: bytes in powers of 1024, floating-point operations in powers of 1000."""
+"""Sizes as people read them: bytes in powers of 1024, operations in powers of 1000, times in days to seconds."""
 
 from __future__ import annotations
+
+import math
 
 _BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP")
@@ -23,3 +25,19 @@ def bytes_text(count: float) -> str:
 def flops_text(count: float) -> str:
     """Return for example '43.91 MFLOP' or '87.64 PFLOP'."""
     return _scaled(count, 1000.0, _FLOPS)
+
+
+def duration(seconds: float) -> str:
+    """45s, 12m30s, 3h05m, 2d07h, 14 years."""
+    if not math.isfinite(seconds):
+        return "?"
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    if whole < 2 * 365 * 86400:
+        return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+    return f"{whole / (365.25 * 86400):,.0f} years"

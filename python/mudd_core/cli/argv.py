@@ -11,8 +11,8 @@ from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
-from mudd_core.run.config_source import recorded, resumed
-from mudd_core.run.saved_run import mounts_in, work_directory
+from mudd_core.run.store.config_source import recorded, resumed
+from mudd_core.run.store.saved_run import mounts_in, work_directory
 
 
 def _command(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
+from mudd_core.base.units import duration
 from mudd_core.cli.job import asked
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
@@ -18,15 +19,14 @@ from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.values import whole
 from mudd_core.grammars.explain import explained, origins_of_words
-from mudd_core.run.metrics import Row
-from mudd_core.run.progress import duration
-from mudd_core.run.recipe import recipe_note
-from mudd_core.run.saved_run import load_run, named_run
+from mudd_core.run.build.recipe import recipe_note
+from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
-    from mudd_core.run.booking import Place
-    from mudd_core.run.records import Validation
+    from mudd_core.run.build.booking import Place
+    from mudd_core.run.records.events import Validation
 
 
 def run(request: Request) -> int:
@@ -41,7 +41,7 @@ def run(request: Request) -> int:
         say_notes(request)
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.data.source_check import check_sources
-        from mudd_core.run.plan_report import plan_text
+        from mudd_core.run.build.plan_report import plan_text
 
         if is_url(str(request.run_place)):
             _look_at(str(request.run_place), request.workdir)
@@ -49,7 +49,7 @@ def run(request: Request) -> int:
         print(plan_text(request.required_config(), request.workdir, _place(request)))
         return 0
     if request.command == "train" and "--params" in request.options:
-        from mudd_core.run.plan_report import parameter_table
+        from mudd_core.run.build.plan_report import parameter_table
 
         print(parameter_table(request.required_config()))
         return 0
@@ -68,14 +68,14 @@ def explain(request: Request) -> str:
 
 def _look_at(url: str, folder: Path) -> None:
     """UserError where a start could not use the URL of its work directory."""
-    from mudd_core.run.mirror import Mirror
+    from mudd_core.run.store.mirror import Mirror
 
     Mirror(url, folder.absolute(), writes=False)
 
 
 def _place(request: Request) -> Place:
     """The ranks that a plan is for."""
-    from mudd_core.run.booking import ALONE, Place
+    from mudd_core.run.build.booking import ALONE, Place
 
     words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
     if not words:
@@ -92,6 +92,8 @@ def _saved_run(request: Request) -> tuple[Config, Path]:
 
 def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
+    from mudd_core.run.build.saved_model import load_run
+
     config, path = _saved_run(request)
     step = request.options.get("--step")
     return config, *load_run(config, path, None if step is None else whole("[arguments] --step", step, 0))
@@ -99,8 +101,8 @@ def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
 
 def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
-    from mudd_core.run.run_tokenizer import asked_tokenizer
-    from mudd_core.run.sample import write_text
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer
+    from mudd_core.run.report.sample import write_text
 
     config, text, model, _ = _loaded(request)
     tokenizer = text.tokenizer
@@ -126,8 +128,8 @@ def sample(request: Request) -> int:
 
 def _write_continuations(config: Config, text: Any, model: Any, tokenizer: Tokenizer) -> None:
     """Write text behind the rows of the first validation batch."""
-    from mudd_core.run.continuations import prompts_of, write_continuations
-    from mudd_core.run.rows import validation_batches
+    from mudd_core.run.build.rows import validation_batches
+    from mudd_core.run.report.continuations import prompts_of, write_continuations
 
     batch = next(iter(validation_batches(config, text)))
     length = min(config.sample.prompt_tokens, max(1, config.train.seq_len - 1))
@@ -149,7 +151,7 @@ def data(request: Request) -> int:
 def report(request: Request) -> int:
     """What a work directory holds."""
     from mudd_core import checkpoint
-    from mudd_core.run.metrics import read_rows
+    from mudd_core.run.store.metrics import read_rows
 
     config, path = _saved_run(request)
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
@@ -180,8 +182,9 @@ def report(request: Request) -> int:
 
 def _text_bytes_per_target(request: Request, config: Config, path: Path) -> float:
     """Bytes of held-out text for each target, where --tokenizer decodes the ids of a run; else 0."""
-    from mudd_core.run.rows import validation_batches
-    from mudd_core.run.run_tokenizer import asked_tokenizer, text_bytes_per_target
+    from mudd_core.run.build.rows import validation_batches
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
+    from mudd_core.run.build.saved_model import load_run
 
     if "--tokenizer" not in request.options:
         return 0.0
@@ -212,9 +215,9 @@ def metric_of(result: Validation) -> str:
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test."""
-    from mudd_core.run.evaluate import evaluate
-    from mudd_core.run.protocols import mean_of, whole_split
-    from mudd_core.run.rows import test_batches, validation_batches
+    from mudd_core.run.build.protocols import mean_of, whole_split
+    from mudd_core.run.build.rows import test_batches, validation_batches
+    from mudd_core.run.loop.evaluate import evaluate
 
     if request.config is not None:
         from mudd_core.cli.evaluation import evaluate_named

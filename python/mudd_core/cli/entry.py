@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _signals_given_back() -> Iterator[None]:
     """Remove the handlers that a command inside the block installed."""
-    from mudd_core.run import signals
+    from mudd_core.run.loop import signals
 
     before = signals.taken()
     try:
@@ -67,7 +67,7 @@ def _take_signals(words: Sequence[str]) -> None:
 
             blocked = job.SIGNALS  # until the job has its own handlers
         elif trains(words):
-            from mudd_core.run import signals
+            from mudd_core.run.loop import signals
 
             signals.take_for_good()
     finally:

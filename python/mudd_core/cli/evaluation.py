@@ -10,9 +10,9 @@ from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
-from mudd_core.run import signals
-from mudd_core.run.records import Validation
-from mudd_core.run.start_evaluation import add_evaluation, evaluate_run, evaluate_start
+from mudd_core.run.loop import signals
+from mudd_core.run.loop.start_evaluation import add_evaluation, evaluate_run, evaluate_start
+from mudd_core.run.records.events import Validation
 
 
 def evaluate_named(request: Request, config: Config) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
-from mudd_core.run.cores import usable_cores
+from mudd_core.run.ranks.cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
 # What a rank on another host must see as it is here.

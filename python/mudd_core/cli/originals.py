@@ -14,7 +14,7 @@ from mudd_core.config.fields import walk
 from mudd_core.grammars import detect
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.config_source import recorded
+from mudd_core.run.store.config_source import recorded
 
 
 def check_takers(request: Request) -> None:

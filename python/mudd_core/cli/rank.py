@@ -29,9 +29,9 @@ from mudd_core.config import (
     to_dict,
 )
 from mudd_core.dist import Comm, launched
-from mudd_core.run.rank_cores import widen
-from mudd_core.run.ranks import Ranks, everybodys, exit_code, known_to_all
-from mudd_core.run.registrations import replay
+from mudd_core.run.ranks.rank_cores import widen
+from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
+from mudd_core.run.store.registrations import replay
 
 ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 

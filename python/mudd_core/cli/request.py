@@ -9,8 +9,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.config import Config
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.config_source import ConfigSource
-from mudd_core.run.saved_run import mounts_in, work_directory
+from mudd_core.run.store.config_source import ConfigSource
+from mudd_core.run.store.saved_run import mounts_in, work_directory
 
 
 @dataclass

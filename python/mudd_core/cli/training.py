@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mudd_core.base.errors import DivergedError, SaveError, UserError, write_error
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, program, typed_program
+from mudd_core.base.units import duration
 from mudd_core.cli.log_text import copied_output
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
@@ -22,23 +23,23 @@ from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.grammars.explain import origin_text
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.progress import Progress, duration
-from mudd_core.run.recipe import recipe_note
-from mudd_core.run.records import Summary
+from mudd_core.run.build.recipe import recipe_note
+from mudd_core.run.records.events import Summary
+from mudd_core.run.report.progress import Progress
 
 if TYPE_CHECKING:
-    from mudd_core.run.ranks import Ranks
-    from mudd_core.run.shared_store import SharedStore
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.ranks.ranks import Ranks
+    from mudd_core.run.store.run_store import RunStore
+    from mudd_core.run.store.shared_store import SharedStore
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
     """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
-    from mudd_core.run import signals
-    from mudd_core.run.logs import require_metrics_file
-    from mudd_core.run.rank_cores import widen
-    from mudd_core.run.ranks import Ranks
-    from mudd_core.run.tracker import require_tracker
+    from mudd_core.run.loop import signals
+    from mudd_core.run.ranks.rank_cores import widen
+    from mudd_core.run.ranks.ranks import Ranks
+    from mudd_core.run.report.tracker import require_tracker
+    from mudd_core.run.store.logs import require_metrics_file
 
     ranks = ranks or Ranks()
     config, world = request.required_config(), ranks.world
@@ -110,7 +111,7 @@ def say_notes(request: Request) -> None:
 
 def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
     """The locked work directory."""
-    from mudd_core.run.shared_store import open_store
+    from mudd_core.run.store.shared_store import open_store
 
     store = open_store(request.run_place, ranks)
     assert store is not None
@@ -119,9 +120,9 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
 
 
 def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
-    from mudd_core.run.run_tokenizer import has_text
-    from mudd_core.run.sweep import finish, is_done
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.build.run_tokenizer import has_text
+    from mudd_core.run.loop.sweep import finish, is_done
+    from mudd_core.run.loop.trainer import Trainer
 
     config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
@@ -197,10 +198,10 @@ def _saved(config: Config, summary: Summary) -> str:
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
-    from mudd_core.run import longer
-    from mudd_core.run.config_source import changed_file, of_facts
-    from mudd_core.run.files import read_saved_config
-    from mudd_core.run.registrations import require_registered
+    from mudd_core.run.store import extension
+    from mudd_core.run.store.config_source import changed_file, of_facts
+    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.registrations import require_registered
 
     note, store.source = "", request.source
     saved_source = of_facts(store.saved_facts())
@@ -219,13 +220,13 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         return config
     except UserError as error:
         saved = read_saved_config(store.path)
-        advice = longer.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
+        advice = extension.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
         raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
 
 
 def _show_sample(trainer: Any, config: Config) -> None:
     """A run that is done and saved ends well, whatever its sample does."""
-    from mudd_core.run.sample import write_text
+    from mudd_core.run.report.sample import write_text
 
     if trainer.tokenizer is None:  # data that are ids alone
         return

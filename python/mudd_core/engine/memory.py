@@ -26,17 +26,12 @@ def _fields(file: str) -> dict[str, int]:
 
 def resident_bytes() -> int:
     """Resident memory of this process now; the largest that it has had where /proc is not mounted."""
-    return _fields("self/status").get("VmRSS") or peak_resident_bytes()
+    return _fields("self/status").get("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def file_bytes() -> int:
     """Resident memory that is mapped from files now: programs and libraries, which processes of a machine share."""
     return _fields("self/status").get("RssFile", 0)
-
-
-def peak_resident_bytes() -> int:
-    """Largest resident memory this process has had."""
-    return _fields("self/status").get("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _number(path: Path) -> int | None:

@@ -99,7 +99,7 @@ def _look_for_tokenizer(data: DefaultData, name: str, run: Config | None) -> Non
 
 def begun(folder: str, mounts: str) -> Config | None:
     """The config of the run in a work directory; None where none has begun, or its files cannot be read."""
-    from mudd_core.run.files import read_saved_config
+    from mudd_core.run.store.json_files import read_saved_config
 
     try:
         path = Path(readable(folder, mounts))

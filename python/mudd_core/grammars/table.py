@@ -84,8 +84,6 @@ def require_taken(grammar: str, row: Row, value: Value) -> None:
         return
     if row.fate == "refused":
         raise UserError(f"[{grammar}] {row.name}={value}: not supported; {row.text}")
-    if row.fate == "pending":
-        raise UserError(f"[{grammar}] {row.name}={value} is not built yet; leave it at {row.default!r}")
 
 
 def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:

@@ -24,7 +24,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.interop.export_folder import write_folder
-from mudd_core.run.saved_run import named_run
+from mudd_core.run.store.saved_run import named_run
 
 Array = npt.NDArray[Any]
 _PROBE = (2, 32)  # windows and positions that are compared
@@ -114,9 +114,9 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
     """The model of a run's checkpoint."""
     from mudd_core import checkpoint
     from mudd_core.engine.model import Model
-    from mudd_core.run.components import resolved_model
-    from mudd_core.run.files import read_facts
-    from mudd_core.run.saved_state import take_weights
+    from mudd_core.run.build.components import resolved_model
+    from mudd_core.run.store.json_files import read_facts
+    from mudd_core.run.store.saved_state import take_weights
 
     facts = read_facts(workdir)
     weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
@@ -136,7 +136,7 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
 
 def _tokenizer(asked: str | None, config: Config, workdir: Path, vocab_size: int) -> Tokenizer | None:
     """The tokenizer to export; a note where there is none."""
-    from mudd_core.run.run_tokenizer import asked_tokenizer, own_tokenizer
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, own_tokenizer
 
     if asked is not None:
         return asked_tokenizer(asked, config, vocab_size)

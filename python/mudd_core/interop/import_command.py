@@ -27,8 +27,9 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.data.access import Access
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.recipe import printable, recipe_note
-from mudd_core.run.start_tokenizer import TRAINED, SourceTokenizer, require_same_ids
+from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
+from mudd_core.run.store.resumed_config import TRAINED
 
 
 def main(words: Sequence[str]) -> int:
@@ -217,7 +218,7 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
     """
     from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, set_weight
     from mudd_core.engine.model import Model
-    from mudd_core.run.stored_types import header_types
+    from mudd_core.run.build.stored_types import header_types
 
     if not config.train.trainable:
         return model
@@ -238,7 +239,7 @@ def _stored(config: Config, model: Any, source: Path) -> Any:
 
 def _save(config: Config, model: object, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)
     store = RunStore(workdir)

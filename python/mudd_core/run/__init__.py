@@ -1,1 +1,1 @@
-"""One run: components, loop, state, log, work directory, progress, how it ends."""
+"""One run in five packages and its records; a package imports only those below it (pyproject.toml)."""

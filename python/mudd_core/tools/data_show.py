@@ -19,7 +19,7 @@ def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
     from mudd_core.data.pipelines import prepare
-    from mudd_core.run.rows import training_rows
+    from mudd_core.run.build.rows import training_rows
 
     config = load_config(asked.config, rest)
     data = prepare(config)

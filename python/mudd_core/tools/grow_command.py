@@ -13,9 +13,9 @@ from mudd_core.base.paths import local
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.run import grow
-from mudd_core.run.start_source import check_start, read_source, start_path
-from mudd_core.run.start_tokenizer import with_source_tokenizer
+from mudd_core.run.build import grow
+from mudd_core.run.build.start_source import check_start, read_source, start_path
+from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -33,8 +33,8 @@ def main(words: Sequence[str]) -> int:
     if args.preserve and not share < PRESERVED:
         print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
         return 1
-    from mudd_core.run.progress import Progress
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
+    from mudd_core.run.report.progress import Progress
 
     with Trainer(config, args.workdir, progress=Progress()) as trainer:
         if not trainer.save():
@@ -91,9 +91,9 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     from mudd_core import _core
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
-    from mudd_core.run.booking import check_memory
-    from mudd_core.run.components import expected_vocabulary, resolved_model
-    from mudd_core.run.rows import row_shape
+    from mudd_core.run.build.booking import check_memory
+    from mudd_core.run.build.components import expected_vocabulary, resolved_model
+    from mudd_core.run.build.rows import row_shape
 
     if not isinstance(config.model, TokenFormerConfig):
         raise UserError(f"[grow] config: expected a TokenFormer, got {config.model.family}")

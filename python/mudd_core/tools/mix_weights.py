@@ -40,8 +40,9 @@ class Weights:
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked, rest = _parser().read(words)
-    from mudd_core.run.rows import validation_batches
-    from mudd_core.run.saved_run import load_run, named_run
+    from mudd_core.run.build.rows import validation_batches
+    from mudd_core.run.build.saved_model import load_run
+    from mudd_core.run.store.saved_run import named_run
 
     out = local(asked.out, "[weights] --out") if asked.out else None
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}

@@ -63,8 +63,8 @@ def seal_manifest(data: bytes) -> bytes:
 def run_json(data: bytes, folder: Path) -> None:
     """The JSON files of a work directory: config.json, run.json, summary.json."""
     from mudd_core.config import Config, check_config
-    from mudd_core.run.files import read_saved_config
-    from mudd_core.run.store import RunStore
+    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.run_store import RunStore
 
     run = folder / "run"
     run.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def run_settings(data: bytes, _folder: Path) -> None:
 
 def run_metrics(data: bytes, folder: Path) -> None:
     """metrics.jsonl: reading, and cutting back to a step on resume."""
-    from mudd_core.run.metrics import MetricsLog, read_rows
+    from mudd_core.run.store.metrics import MetricsLog, read_rows
 
     file = folder / "metrics.jsonl"
     file.write_bytes(data)

@@ -11,7 +11,7 @@
 namespace mudd::reference {
 
 template <class N>
-struct DepthMix {
+struct DepthMixReference {
   int64_t rows = 0, width = 0, hidden = 0;
   int64_t streams = 0;
   bool direct = false, post_norm = false;

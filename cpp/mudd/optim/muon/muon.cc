@@ -20,12 +20,12 @@ constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
 constexpr double kLeastNorm = 1e-7;
 constexpr int64_t kPiece = 512;  // elements of a moment that are widened at a time
 
-struct Workspace {
+struct PolarScratch {
   float *other, *gram, *square;
   void* packed;
   int64_t bytes;
 
-  Workspace(std::byte* base, int64_t rows, int64_t cols) {
+  PolarScratch(std::byte* base, int64_t rows, int64_t cols) {
     Pieces pieces(base);
     other = pieces.take<float>(rows * cols);
     gram = pieces.take<float>(rows * rows);
@@ -93,16 +93,16 @@ class Muon final : public Optimizer {
   }
 
  private:
-  struct Place {
+  struct UpdateScratch {
     float* x;
     std::span<double> blocks;  // of the norm
     std::byte* rest;
     int64_t bytes;
   };
 
-  static Place place(std::byte* scratch, const UpdateParameter& p) {
+  static UpdateScratch place(std::byte* scratch, const UpdateParameter& p) {
     Pieces pieces(scratch);
-    Place found{};
+    UpdateScratch found{};
     found.x = pieces.take<float>(p.rows * p.cols);
     const int64_t blocks = norm_blocks(p.rows * p.cols);
     found.blocks = {pieces.take<double>(blocks), static_cast<size_t>(blocks)};
@@ -112,7 +112,7 @@ class Muon final : public Optimizer {
   }
 
   bool update_matrix(const UpdateParameter& p, float grad_scale, std::byte* scratch) const {
-    const Place at = place(scratch, p);
+    const UpdateScratch at = place(scratch, p);
     const bool turned = p.rows > p.cols;
     bool finite = momentum(p, grad_scale, at.x);
     GradientPlanes whole{.n_planes = 1, .n = p.rows * p.cols};
@@ -203,10 +203,10 @@ std::unique_ptr<Optimizer> muon_optimizer(const OptimizerSettings& settings) {
   return std::make_unique<Muon>(settings);
 }
 
-int64_t orthogonalize_bytes(int64_t rows, int64_t cols) { return Workspace(nullptr, rows, cols).bytes; }
+int64_t orthogonalize_bytes(int64_t rows, int64_t cols) { return PolarScratch(nullptr, rows, cols).bytes; }
 
 void orthogonalize(float* x, int64_t rows, int64_t cols, int steps, std::byte* scratch) {
-  const Workspace w(scratch, rows, cols);
+  const PolarScratch w(scratch, rows, cols);
   float *now = x, *next = w.other;
   for (int i = 0; i < steps; ++i) {
     product(now, now, true, w.gram, rows, rows, cols, w.packed);

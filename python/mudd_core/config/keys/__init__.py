@@ -1,7 +1,7 @@
 """Every key, flag and variable of the original programs' commands, a row each; one module for each grammar."""
 
 from mudd_core.config.keys import environment, hydra, jax_lm, maxtext, mu_transformer
-from mudd_core.config.keys.row import COMMAND, WORKDIR, Fate, Key, Row, Value, mapped, noted, pending, refused
+from mudd_core.config.keys.row import COMMAND, WORKDIR, Fate, Key, Row, Value, mapped, noted, refused
 
 TABLE: tuple[Row, ...] = (*maxtext.ROWS, *mu_transformer.ROWS, *hydra.ROWS, *jax_lm.ROWS, *environment.ROWS)
 
@@ -21,7 +21,6 @@ __all__ = [
     "Value",
     "mapped",
     "noted",
-    "pending",
     "refused",
     "rows_of",
 ]

@@ -9,7 +9,7 @@ from typing import Literal
 from mudd_core.base.types import Json
 from mudd_core.config.fields import Scalar
 
-Fate = Literal["mapped", "noted", "refused", "pending"]
+Fate = Literal["mapped", "noted", "refused"]
 Value = Json
 Values = Mapping[str, Value]
 Convert = Callable[[Values], Mapping[str, Scalar]]
@@ -24,7 +24,7 @@ class Row:
     """A key of a grammar.
 
     default: the original's; a value equal to it is never refused. fields: paths of ours that a mapped key decides.
-    text: mapped, what is converted; noted, why the key does nothing here; refused, the way out; pending, as mapped.
+    text: mapped, what is converted; noted, why the key does nothing here; refused, the way out.
     convert: our values by path, from all keys of the grammar resolved so far (this one among them, with its default
     where it is not given); None: the value goes to the one field as it is. Both convert and note may raise ValueError
     for a value that the key cannot have. allowed: values that a refused key takes.
@@ -69,8 +69,3 @@ def noted(grammar: str, name: Key, default: Value, text: str) -> Row:
 def refused(grammar: str, name: Key, default: Value, text: str, *allowed: Value) -> Row:
     """A key that ends with exit code 2 and the way out, for values other than its default and the allowed ones."""
     return Row(grammar, name, default, "refused", text=text, allowed=allowed)
-
-
-def pending(grammar: str, name: Key, default: Value, *fields: str, text: str = "") -> Row:
-    """A key whose fields are not built yet: refused until then, for values other than its default."""
-    return Row(grammar, name, default, "pending", fields, text)

@@ -171,7 +171,7 @@ def _error_of(head: Head, file: str, what: str) -> Exception:
     if head["error"] == "user":
         return UserError(head["text"])
     if head["error"] == "lost":
-        if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):  # as run/lost_source.py waits for
+        if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):  # as run/loop/lost_source.py waits for
             return OSError(head["errno"], head["text"], head["path"])
         return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")
     return RuntimeError(f"[data] {file}, {what}: a process that tokenizes failed: {head['text']}")

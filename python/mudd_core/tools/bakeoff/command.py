@@ -18,7 +18,7 @@ from mudd_core.base.regular_files import write_text
 from mudd_core.config import FAMILIES
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
-from mudd_core.run.workdir import write_json
+from mudd_core.run.store.workdir import write_json
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, comparison
 from mudd_core.tools.bakeoff.result import compare, read_curves
@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> int:
     out = local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out")
     from mudd_core.base.surroundings import environment_text
     from mudd_core.data.pipelines import prepare
-    from mudd_core.run import signals
+    from mudd_core.run.loop import signals
 
     families = asked.families.split(",")
     probe = comparison(asked.preset, families[:1], "flops", tokens, overrides, 1 << 20).candidates[0].config

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core.config import Config
-from mudd_core.run.store import RunStore
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
 
@@ -45,7 +45,7 @@ def run_all(comparison: Comparison, seeds: int, out: Path, say: Callable[[str], 
 
 
 def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> bool:
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
 
     store = RunStore(folder)
     try:

@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
         )
     network = network_of(asked.net)
     config = load_config(asked.config, overrides)
-    from mudd_core.run.components import expected_vocabulary, resolved_model
+    from mudd_core.run.build.components import expected_vocabulary, resolved_model
     from mudd_core.tools.scale.models import training_of
     from mudd_core.tools.scale.report import Asked, report
 
@@ -63,7 +63,7 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
         tokens = config.train.batch_size * config.train.seq_len
         return asked.step_seconds / tokens, "given by --step-seconds, for the batch of the config"
     path = local(asked.workdir or Path("runs") / config.name, "[scale] --workdir") / "metrics.jsonl"
-    from mudd_core.run.metrics import read_rows
+    from mudd_core.run.store.metrics import read_rows
 
     rates = [row.get("tokens_per_second") for row in read_rows(path)]
     known = [float(rate) for rate in rates if isinstance(rate, int | float) and rate > 0]

@@ -10,7 +10,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig, mesh_of
-from mudd_core.run.booking import Place, planned_bytes
+from mudd_core.run.build.booking import Place, planned_bytes
 from mudd_core.tools.scale import cost
 from mudd_core.tools.scale.axes import axes
 from mudd_core.tools.scale.models import shape_of

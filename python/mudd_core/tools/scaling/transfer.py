@@ -25,7 +25,7 @@ Losses = dict[
 
 def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
     """Trains what is not done; prints one line a run."""
-    from mudd_core.run import signals
+    from mudd_core.run.loop import signals
 
     losses: Losses = {}
     with signals.handlers():
@@ -43,7 +43,7 @@ def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> 
 def run_once(config: Config, folder: Path) -> float:
     """Validation loss of one run; that of done.txt if the folder holds one of the same config."""
     from mudd_core import _core
-    from mudd_core.run.trainer import Trainer
+    from mudd_core.run.loop.trainer import Trainer
 
     done = folder / "done.txt"
     mine = config_hash(config)

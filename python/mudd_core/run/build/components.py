@@ -1,0 +1,290 @@
+"""Puts data, model and engine together for the training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.config import Config, ModelConfig
+from mudd_core.engine import memory
+from mudd_core.engine.flops import peak_flops
+from mudd_core.run.build import start_warnings
+from mudd_core.run.build.booking import ALONE, Place, book, check_memory
+from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
+from mudd_core.run.build.protocols import validated_slots
+from mudd_core.run.build.rows import (
+    data_end_note,
+    ended_by_data,
+    no_validation,
+    row_shape,
+    training_rows,
+    validation_batches,
+)
+from mudd_core.run.build.shared_memory import fit_node
+from mudd_core.run.build.stored_types import require_types, types_note
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.records.peak import TRIES, Peak
+from mudd_core.run.store.identity import seal_fact
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+
+
+@dataclass(frozen=True)
+class Components:
+    """What the loop works on.
+
+    facts: what the weights depend on besides the config; compared on resume. validated_slots: of a validation.
+    bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
+    reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
+    user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
+    data have, where they end before train.steps; else 0. validates: whether the data have rows for validation.
+    """
+
+    model: Any
+    tokenizer: Any
+    engine: Engine
+    facts: dict[str, Any]
+    validated_slots: int
+    bytes_per_target: float
+    flops_per_token: float
+    peak: Peak
+    validation_batches: Callable[[], Iterable[Any]]
+    reopened_rows: Callable[[], Any] = lambda: None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    documents: tuple[int, int] = (0, 0)
+    steps: int = 0
+    validates: bool = True
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
+        from mudd_core.data.tokenizer_files import OF_FILES, tokenizer_files
+
+        return tokenizer_files(self.tokenizer) if isinstance(self.tokenizer, OF_FILES) else {}
+
+    def ideal_step(self, config: Config) -> float:
+        """Seconds of an update at the measured peak."""
+        train = config.train
+        return self.flops_per_token * train.batch_size * train.seq_len / self.peak.flops
+
+
+def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
+    """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
+    asked = config.model.vocab_size
+    if asked and asked < vocab_size:
+        raise UserError(
+            f"[config] model.vocab_size: expected at least the tokenizer's {vocab_size}, got {asked}; "
+            "0 takes the tokenizer's"
+        )
+    longest = config.model.max_seq_len or config.train.seq_len
+    return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
+
+
+def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
+    """Return the size of the vocabulary as far as it is known without reading the text.
+
+    copied: the tokenizer of a URL is on this machine already.
+    """
+    from mudd_core.data.pipelines import reads_ids
+    from mudd_core.data.tokenize import LOWEST_BPE_SIZE
+
+    asked = config.model.vocab_size
+    tokenizer = config.data.tokenizer
+    if asked and ((is_url(tokenizer) and not copied) or reads_ids(config.data)):
+        return asked
+    if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
+        return max(asked, LOWEST_BPE_SIZE)
+    return max(asked, _tokenizer_size(config, copied))
+
+
+def _tokenizer_size(config: Config, copied: bool) -> int:
+    if config.data.tokenizer == "bpe":
+        return config.data.vocab_size
+    if config.data.tokenizer == "bytes":
+        return 257
+    from mudd_core.data.access import Access
+    from mudd_core.data.tokenizer_source import find_tokenizer
+
+    access = Access.of(config, again=copied)
+    return find_tokenizer(config.data.tokenizer, config.data.vocab_size, access).make().vocab_size
+
+
+def with_model_of(model: Any, config: Config) -> Config:
+    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
+    train = dataclasses.replace(config.train, precision=model.precision)
+    config = dataclasses.replace(config, model=model.config, train=train)
+    if model.normalize != "all_slots":
+        return config
+    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, normalize="all_slots"))
+
+
+def assemble(
+    config: Config,
+    model: Any = None,
+    fingerprint: str | None = None,
+    ranks: Ranks | None = None,
+    checkpoints: Path | None = None,
+) -> Components:
+    """Real engine and, unless a model is given, real data. UserError if memory or disk space is short.
+
+    model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
+    fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
+    checkpoints: the run's folder of them.
+    """
+    from mudd_core import _core
+    from mudd_core.data import pipelines
+    from mudd_core.engine.trainable import trained_note
+
+    train, ranks = config.train, ranks or Ranks()
+    place, memory_warning = _place(ranks), ""
+
+    def check_disk(each: int) -> str:  # by the rank that saves
+        if not ranks.first:
+            return ""
+        refuse_full_disk(config, checkpoints, each)
+        return shortage(config, checkpoints, each)
+
+    steps, ends = 0, ""
+    _core.set_num_threads(ranks.threads(train.threads))
+    if model is not None:
+        shape, text = model.config, None
+        require_types(model, config)
+        model, engine, report = book(shape, config, model)
+        memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
+        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report)))
+    else:
+
+        def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
+            shape = resolved_model(config, expected_vocabulary(config, copied=True))
+            report = check_memory(shape, config, checkpoints=checkpoints, place=place)
+            check_disk(checkpoint_bytes(report, place))
+
+        text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
+        shape = resolved_model(config, text.vocab_size)
+        report = ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
+        memory_warning = fit_node(shape, config, ranks, checkpoints)
+        batcher = training_rows(config, text)
+        whole, config = config, ended_by_data(config, batcher)
+        if config is not whole:
+            steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
+        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
+        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
+        model.store.initialize(train.seed)
+        ranks.barrier()  # ranks of a node may share the weights
+    components = Components(
+        model=model,
+        tokenizer=None,
+        engine=engine,
+        facts={},
+        validated_slots=0,
+        bytes_per_target=0.0,
+        flops_per_token=engine.flops_per_token(),
+        peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
+        validation_batches=lambda: (),
+        warnings=(
+            *filter(None, [memory_warning, disk_warning]),
+            *start_warnings.of_level(_core.detected_isa(), platform.machine()),
+            *start_warnings.of_threads(_core.num_threads()),
+            *start_warnings.of_saving(config),
+        ),
+        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints), ends])),
+        steps=steps,
+    )
+    return _with_text(components, config, text) if text else components
+
+
+def _place(ranks: Ranks) -> Place:
+    if ranks.comm is None or ranks.world == 1:
+        return ALONE
+    return Place(ranks.world, ranks.comm.node_size)
+
+
+def _shared_data(
+    prepare: Callable[..., Prepared],
+    config: Config,
+    fingerprint: str | None,
+    ranks: Ranks,
+    before_build: Callable[[], None] | None = None,
+) -> Prepared:
+    """The data of a run: a cache is built by one rank, found by those that see its files, and the same for all."""
+    shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
+    text: Prepared = ranks.in_turn(
+        lambda: prepare(config, fingerprint=fingerprint, progress=shown, before_build=before_build)
+    )
+    ranks.agree({"text and tokenizer": text.fingerprint, "token cache": text.seal})
+    return text
+
+
+def add_text(
+    components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
+) -> Components:
+    """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
+    from mudd_core.data import pipelines
+
+    text = _shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
+    have = components.model.config.vocab_size
+    if text.vocab_size > have:
+        raise UserError(
+            f"[train] model: expected a vocabulary of at least the tokenizer's {text.vocab_size}, got {have}; "
+            "give each step its batch, or set data.tokenizer to the model's own"
+        )
+    components.engine.batcher = training_rows(config, text)
+    return _with_text(components, config, text)
+
+
+def _with_text(components: Components, config: Config, text: Prepared) -> Components:
+    held = text.rows("valid", row_shape(config)).rows
+    missing = "" if held else no_validation(config)
+    warned = bool(missing and config.data.eval_match)
+    return dataclasses.replace(
+        components,
+        tokenizer=text.tokenizer,
+        documents=text.documents,
+        facts={
+            DATA_FACT: text.fingerprint,
+            **seal_fact(text),
+            "vocab_size": components.model.config.vocab_size,
+        },
+        validated_slots=validated_slots(config, held, text.documents[1]) if held else 0,
+        bytes_per_target=text.valid_bytes_per_target,
+        validation_batches=lambda: validation_batches(config, text),
+        reopened_rows=lambda: training_rows(config, text),
+        validates=bool(held),
+        warnings=(
+            *components.warnings,
+            *start_warnings.of_files(text),
+            *start_warnings.of_text(config, text),
+            *([missing] if warned else []),
+        ),
+        notes=(*components.notes, *([missing] if missing and not warned else [])),
+    )
+
+
+def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
+    """The config with train.steps of train.epochs passes over the training rows, whole batches only."""
+    from mudd_core.data import pipelines
+    from mudd_core.data.pipelines.core_rows import PackedRows
+
+    train = config.train
+    if not train.epochs:
+        return config
+    text = _shared_data(pipelines.prepare, config, fingerprint, ranks)
+    found = text.rows("train", row_shape(config))
+    rows = found.rows
+    if rows < train.batch_size:
+        raise UserError(
+            f"[train.epochs] expected at least a batch of {train.batch_size} rows, got {rows}; lower train.batch_size"
+        )
+    steps = train.epochs * (rows // train.batch_size)
+    if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
+        steps = found.batches(train.epochs)  # with the last batch of each worker
+    return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))

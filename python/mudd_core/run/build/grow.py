@@ -1,0 +1,188 @@
+"""Starting a run from the weights of another one, and growing a TokenFormer's slots on the way.
+
+Maths: docs/maths/tokenformer.md, 5. The loaded slots come first; the slots behind them are initial values
+(`random`, as the authors' programs do), or have keys of zero (`zero_keys`, the paper's way: with `zoom_dim` held the
+model then computes what it computed before), or keys and values of zero (`zero_both`: they can never learn).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.checkpoint import dtypes, whole_parts
+from mudd_core.config import Config, TokenFormerConfig
+from mudd_core.engine.frozen import set_weight
+from mudd_core.run.build.start_source import Source, read_source, start_path
+
+Array = npt.NDArray[Any]
+
+# Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
+PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
+_GROWING = ("key", "value", "key_bias")
+
+
+def real_rows(name: str, stored: int, slot_number: int) -> int:
+    """Leading rows of a stored slot tensor that are real: all, or slot_number (in the feed-forward 4 times that)."""
+    if slot_number < 0:
+        return stored
+    rows = slot_number * (4 if ".ffn." in name else 1)
+    if rows > stored:
+        raise UserError(
+            f"[start] load_parameters_path_slot_number: expected at most what is stored, got {rows} slots for "
+            f"'{name}', which has {stored}"
+        )
+    return rows
+
+
+def grows(model: Any, name: str) -> bool:
+    """True for keys, values and key biases of a TokenFormer's slots."""
+    return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
+
+
+def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
+    """fresh with the real rows of old in front; UserError where they do not fit."""
+    rows = real_rows(name, old.shape[0], slot_number)
+    if old.shape[1:] != fresh.shape[1:] or rows > fresh.shape[0]:
+        raise UserError(
+            f"[start] {name}: expected at most {fresh.shape[0]} slots of {fresh.shape[1:]}, got {rows} of "
+            f"{old.shape[1:]}; only the number of slots may differ, and only grow"
+        )
+    result = np.array(fresh)
+    result[:rows] = dtypes.as_float32(old[:rows])
+    return result
+
+
+def start_weights(
+    model: Any, source: Source, *, slot_number: int = -1, how: str = "random"
+) -> dict[str, Array]:
+    """The weights by name that a new model with initial values starts from. how: as start.grow_init."""
+    result = {}
+    names = model.parameters
+    extra = sorted(name for name in source.tensors if "/" not in name and name not in names)
+    if extra:
+        raise UserError(
+            f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
+        )
+    for name, initial in names.items():
+        if name not in source.tensors:
+            raise UserError(f"[start] {source.path}: '{name}' is missing")
+        old = source.tensors[name]
+        if not grows(model.config, name):
+            if old.shape != initial.shape:
+                raise UserError(f"[start] {name}: expected shape {initial.shape}, got {old.shape}")
+            half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
+            result[name] = old if half else np.asarray(old, np.float32)
+            continue
+        zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
+        fresh = np.zeros_like(initial) if zero else initial
+        result[name] = grown(name, old, fresh, slot_number)
+    return result
+
+
+def take_start(config: Config, model: Any, source: Source) -> str:
+    """Put the weights of a source into a model with initial values; return what was done, for the user."""
+    start = config.start
+    number = start.load_parameters_path_slot_number
+    weights = start_weights(model, source, slot_number=number, how=start.grow_init)
+    rounded = sum(set_weight(model.store, name, value) for name, value in weights.items())
+    text = f"started from {source.path}"
+    if rounded:
+        text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
+    if isinstance(config.model, TokenFormerConfig) and source.slots("attn.q"):
+        old = real_rows("attn", source.slots("attn.q"), number)
+        text += f": {old:,} slots of {config.model.slot_num:,}, the new ones {start.grow_init}"
+    return text
+
+
+def start_from(config: Config, engine: Any) -> tuple[str, Source]:
+    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
+    start = config.start
+    source = read_source(start_path(config), state=start.keep_optimizer)
+    text = take_start(config, engine.model, source)
+    if start.keep_optimizer:
+        own = [part for part in engine.state_parts() if "/" not in part.name]
+        number = start.load_parameters_path_slot_number
+        engine.load_state([*own, *whole_parts(_state(engine, source, number))])
+    text += ", the optimizer's state taken over" if start.keep_optimizer else ""
+    if not start.keep_step:
+        return text, source
+    if source.step > config.train.steps:
+        raise UserError(
+            f"[start] keep_step: {source.path} is behind the last step of this run, train.steps={config.train.steps}"
+        )
+    return f"{text}, on from step {source.step}", source
+
+
+def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
+    """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
+    state = {}
+    kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
+    for part in engine.state_parts():
+        name = part.name
+        if "/" not in name:
+            continue
+        if name not in source.tensors and name.partition("/")[0] in kept:  # its parameter was frozen
+            state[name] = np.zeros(part.global_shape, part.array.dtype)
+            continue
+        if name not in source.tensors:
+            raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
+        old, parameter = source.tensors[name], name.partition("/")[2]
+        if grows(engine.model.config, parameter):
+            state[name] = grown(name, old, np.zeros(part.global_shape, part.array.dtype), slot_number)
+        elif old.shape == part.global_shape:
+            state[name] = old
+        else:
+            raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
+    return state
+
+
+def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
+    """The config of the model before it grew: its run's own, or the new one with the stored number of slots."""
+    base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
+    if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
+        raise UserError("[grow] both models: expected a TokenFormer with slots")
+    parts = {"slot_num": "attn.q", "proj_slot_num": "attn.o", "ffn_slot_num": "ffn"}
+    rows: dict[str, Any] = {
+        field: real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
+        for field, part in parts.items()
+    }
+    return dataclasses.replace(base, vocab_size=new.vocab_size, max_seq_len=new.max_seq_len, **rows)
+
+
+def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
+    """The zoom_dim with which zero keys change nothing; UserError with the reason where no number does."""
+    if new.normalize_type not in PRESERVING:
+        reason = {
+            "softmax": "exp(0) = 1 for every new slot",
+            "gelu_layer_norm": "the mean over the slots changes with their number",
+        }[new.normalize_type]
+        raise UserError(f"[grow] --preserve: impossible with normalize_type={new.normalize_type}: {reason}")
+    zoom = old.zoom_dim or float(old.slots("qkv"))
+    if not old.zoom_dim and (old.slots("proj"), old.slots("ffn")) != (zoom, 4 * zoom):
+        raise UserError(
+            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
+            "zoom_dim z holds the scores at the roots of z, z and 4 z"
+        )
+    return zoom
+
+
+def largest_change(before: Any, after: Any, tokens: Array) -> tuple[float, float]:
+    """(largest change of a logit, largest logit before) of two models on token ids [B, T]."""
+    old, new = before.logits(tokens), after.logits(tokens)
+    return float(np.abs(new - old).max()), float(np.abs(old).max())
+
+
+def with_weights(config: Any, tensors: Mapping[str, Array]) -> Any:
+    """A model of this config with these weights."""
+    from mudd_core.engine.model import Model
+
+    model = Model(config, initialize=False)
+    for name, shape in ((name, view.shape) for name, view in model.parameters.items()):
+        model.set_parameter(name, np.ascontiguousarray(dtypes.as_float32(tensors[name][: shape[0]])))
+    return model

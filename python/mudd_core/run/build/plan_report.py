@@ -1,0 +1,180 @@
+"""What a run will cost before it starts: parameters, FLOPs, memory, time; and the table of parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.units import bytes_text, duration, flops_text
+from mudd_core.checkpoint import list_steps
+from mudd_core.config import Config, ModelConfig
+from mudd_core.data.pipelines.text import cache_to_build
+from mudd_core.engine import memory
+from mudd_core.engine.flops import matrix_weights, peak_flops
+from mudd_core.engine.frozen import stored_note
+from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
+from mudd_core.engine.trainable import trained_note
+from mudd_core.run.build.booking import ALONE, Place, book, memory_advice, planned_bytes
+from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.run.build.disk_space import (
+    checkpoint_bytes,
+    existing,
+    free_bytes,
+    most_at_once,
+    refuse_full_disk,
+    shortage,
+)
+from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
+from mudd_core.run.build.recipe import recipe_note
+from mudd_core.run.build.rows import row_shape
+from mudd_core.run.build.start_tokenizer import with_source_tokenizer
+
+LOADED_LATER = (
+    13 * memory.MIB
+)  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
+_KINDS = {
+    "program": "program",
+    "weights": "weights",
+    "moments": "optimizer moments",
+    "gradients": "gradients",
+    "packed": "packed copies of the weights",
+    "arena": "activations and scratch",
+    "evaluation": "activations of validation",
+}
+
+
+def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
+    """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train."""
+    from mudd_core import _core
+
+    train = config.train
+    _core.set_num_threads(train.threads)
+    libraries = memory.file_bytes()  # once on a node
+    program = memory.resident_bytes() - libraries + libraries // place.on_a_node + LOADED_LATER
+    checkpoints = workdir / "checkpoints"
+    if not list_steps(checkpoints):
+        config = with_source_tokenizer(config, None)[0]
+    shape = resolved_model(config, expected_vocabulary(config))
+    model, engine, report = book(shape, config, only=True, checkpoints=checkpoints)
+    own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
+    flops = engine.flops_per_token()
+    tokens = train.batch_size * train.seq_len
+    steps = planned_steps(config, workdir)
+    lines = [
+        f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
+        f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
+        *(f"                {note}" for note in (trained_note(model), stored_note(model.store)) if note),
+        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
+        + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
+        *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
+        *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
+        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
+        *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
+        *_time_lines(config, workdir, flops * tokens, place),
+        *filter(None, [_maps_line(config), recipe_note(config)]),
+    ]
+    return "\n".join(lines)
+
+
+def _disk_lines(config: Config, checkpoints: Path, each: int, steps: int | None) -> list[str]:
+    """The disk space of the checkpoints and of a token cache to be built, and whether a start would be refused."""
+    if not config.train.save:
+        return []
+    cache, root = cache_to_build(config)
+    if steps is not None:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
+    count, have = most_at_once(config), free_bytes(checkpoints)
+    lines = [
+        f"  disk          {bytes_text(count * each)} for up to {count} checkpoints at once; "
+        f"{checkpoints.parent} has {bytes_text(have)} free"
+    ]
+    if cache:
+        lines.append(f"                about {bytes_text(cache)} for the token cache, to be built in {root}")
+    try:
+        refuse_full_disk(config, checkpoints, each)
+        same_disk = existing(root).stat().st_dev == existing(checkpoints).stat().st_dev
+        text = shortage(config, checkpoints, each, cache if same_disk else 0)
+    except UserError as error:
+        text = f"DOES NOT FIT: {error}"
+    return lines + textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
+
+
+def _maps_line(config: Config) -> str:
+    """The line on the files that a start writes for data.pipeline; empty if it writes none."""
+    from mudd_core.data.pipelines import plan_note
+
+    return plan_note(config, row_shape(config))
+
+
+def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> list[str]:
+    """The time of a step of so many FLOPs and, where their number is known, of all steps."""
+    rate, nodes = peak_flops(config.train.precision), -(-place.world // place.on_a_node)
+    fraction, source = fraction_of_peak(config, workdir)
+    steps = planned_steps(config, workdir)
+    seconds = flops / (rate * fraction * nodes)
+    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+    total = "" if steps is None else f", {duration(seconds * steps)} in all"
+    lines = [
+        f"  time          about {a_step} a step{total}:",
+        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * fraction:.0f}% of it",
+        f"                ({source}); validation and saving are not in it",
+    ]
+    if nodes > 1:
+        lines.append(f"                {nodes} nodes like this one; what their messages take is not in it")
+    if steps is None and ends_with_data(config):
+        lines.append(
+            f"  steps         those that the data have (data.epochs={config.data.epochs}), at most "
+            f"{config.train.steps:,}; a start counts them"
+        )
+    elif steps is None:
+        epochs = config.train.epochs
+        passes = f"{epochs} passes" if epochs > 1 else "one pass"
+        lines.append(
+            f"  steps         those of {passes} over the training rows (train.epochs); a start counts them"
+        )
+    return lines
+
+
+def _memory_lines(
+    shape: ModelConfig, config: Config, kinds: dict[str, int], checkpoints: Path, place: Place
+) -> list[str]:
+    """The peak of a rank, its parts, and whether a start would be refused."""
+    peak, ranks = sum(kinds.values()), place.on_a_node
+    more = ranks * (peak - kinds["program"])
+    have, limit = memory.available_bytes()
+    whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
+    lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit} leaves {bytes_text(have)}"]
+    if more > have:
+        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have, checkpoints, place)}"
+        lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
+    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
+
+
+def parameter_table(config: Config) -> str:
+    """Every parameter with shape, role, first values, optimizer, learning rate and decay."""
+    shape = resolved_model(config, expected_vocabulary(config))
+    model, engine, _ = book(shape, config, only=True)
+    groups = by_name(engine.groups)
+    rows: list[tuple[str, ...]] = [("parameter", "shape", "role", "init", "optimizer", "lr", "decay")]
+    for name in model.store.names():
+        rows.append(_table_row(name, model.store.describe(name), config, groups[name]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def _table_row(name: str, about: dict[str, Any], config: Config, group: ParameterGroup) -> tuple[str, ...]:
+    scale = f"({about['init_scale']:g})" if about["init"] in ("normal", "constant") else ""
+    return (
+        name,
+        " x ".join(str(size) for size in about["shape"]),
+        about["role"],
+        about["init"] + scale,
+        group.optimizer if about["trainable"] else "none",
+        f"{config.optim.lr * about['lr_scale']:g}" if about["trainable"] else "frozen",
+        f"{group.weight_decay * about['decay_scale'] if about['trainable'] else 0:g}",
+    )

@@ -1,0 +1,88 @@
+"""How many steps a planned run takes, and how fast: from its own folder, or a measured run of its kind beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.config import Config
+from mudd_core.run.store.json_files import read_object, read_saved_config
+from mudd_core.run.store.metrics import read_rows
+
+_ASSUMED = 0.5  # fraction of the peak where no run of this kind was measured
+
+
+def planned_steps(config: Config, workdir: Path) -> int | None:
+    """Updates of the run; None where the data decide and no start has counted them yet."""
+    if ends_with_data(config):
+        return _done(workdir)
+    if not config.train.epochs:
+        return config.train.steps
+    saved = _saved(workdir)
+    return saved.train.steps if saved is not None and saved.train.epochs == config.train.epochs else None
+
+
+def ends_with_data(config: Config) -> bool:
+    """Whether the run ends where its data end; train.steps is only the most."""
+    return config.train.to_data_end and config.data.epochs > 0
+
+
+def _done(workdir: Path) -> int | None:
+    """Updates of the run as its last start found them; None where none has ended yet."""
+    try:
+        steps = read_object(workdir / "summary.json").get("steps")
+    except (FormatError, UserError):
+        return None
+    return steps if isinstance(steps, int) else None
+
+
+def fraction_of_peak(config: Config, workdir: Path) -> tuple[float, str]:
+    """The fraction of the measured peak to count with, and where it is from.
+
+    Only a run of the same width, precision and size of batch predicts it: a tiny model reaches far less of the peak.
+    """
+    for folder in _measured(workdir):
+        saved = _saved(folder)
+        if saved is None or not _alike(saved, config):
+            continue
+        try:
+            found = [row.get("peak_share") for row in read_rows(folder / "metrics.jsonl")]
+        except (
+            FormatError,
+            UserError,
+            OSError,
+        ):  # a damaged log, perhaps a neighbour's, is no reason against a plan
+            continue
+        fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
+        if fractions:
+            return fractions[
+                len(fractions) // 2
+            ], f"measured by the run {folder}, of the same width and batch"
+    return _ASSUMED, "no run of this width and batch measured yet: half of the peak assumed"
+
+
+def _measured(workdir: Path) -> Iterator[Path]:
+    """Folders that may hold metrics: the run's own, then the newest beside it."""
+    yield workdir
+    beside = workdir.parent.glob("*/metrics.jsonl") if workdir.parent.is_dir() else ()
+    for log in sorted(beside, key=lambda file: file.stat().st_mtime, reverse=True):
+        yield log.parent
+
+
+def _saved(folder: Path) -> Config | None:
+    """The saved config of a run; None without one that can be read."""
+    try:
+        return read_saved_config(folder)
+    except (FormatError, UserError):
+        return None
+
+
+def _alike(one: Config, other: Config) -> bool:
+    """Whether two runs have matrices of the same sizes, by family, width, precision and tokens of a batch."""
+    return _sizes(one) == _sizes(other)
+
+
+def _sizes(config: Config) -> tuple[str, int, str, int, int]:
+    model, train = config.model, config.train
+    return model.family, model.d_model, train.precision, train.batch_size, train.seq_len

@@ -1,0 +1,97 @@
+"""The rows of a run's data: those that training reads, and the batches of validation and of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.run.build.protocols import batches_of
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared, Rows, RowShape
+
+
+def row_shape(config: Config) -> RowShape:
+    """What of a config decides the rows of its data."""
+    from mudd_core.data.pipelines import RowShape
+
+    train = config.train
+    return RowShape(train.seq_len, train.batch_size, config.order_seed)
+
+
+def training_rows(config: Config, text: Prepared) -> Rows:
+    """The rows that training reads."""
+    from mudd_core.data.pipelines.ids_data import FirstBatch
+
+    rows, train = text.rows("train", row_shape(config)), config.train
+    whole = rows.batches(config.data.epochs) if config.data.epochs else None
+    if whole is not None and whole < (1 if train.to_data_end else train.steps):
+        way_out = (
+            f"set train.steps={whole} or data.epochs=0" if whole else "take a smaller batch or more data"
+        )
+        raise UserError(
+            f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
+            f"train.steps={train.steps} needs more; {way_out}"
+        )
+    if config.data.repeat_batch:
+        if rows.core is None:
+            return FirstBatch(rows, config.train.batch_size)
+        rows.core.repeat(config.train.batch_size)
+    return rows
+
+
+def ended_by_data(config: Config, rows: Rows) -> Config:
+    """The config with the steps that the data have, where train.to_data_end shortens the run to them."""
+    if not (config.train.to_data_end and config.data.epochs):
+        return config
+    whole = rows.batches(config.data.epochs)
+    return config if whole is None or whole >= config.train.steps else shortened(config, whole)
+
+
+def shortened(config: Config, steps: int) -> Config:
+    """The config of a run that ends earlier, with the learning rates of the whole one."""
+    optim = replace(config.optim, schedule_steps=config.schedule_steps)
+    return replace(config, train=replace(config.train, steps=steps), optim=optim)
+
+
+def data_end_note(config: Config, steps: int) -> str:
+    """What is said where the data have fewer steps than the config."""
+    return (
+        f"the data have {steps:,} batches (data.epochs={config.data.epochs}): the run ends at step {steps:,}, before "
+        f"train.steps={config.train.steps:,}"
+    )
+
+
+def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+    """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
+    return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)
+
+
+_MATCH = (
+    "data.eval_match=TEXT (eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+)
+
+
+def no_validation(config: Config) -> str:
+    """What is said of a run whose data have no rows for validation; UserError where one of its fields needs them."""
+    data, needs = config.data, ""
+    if config.train.save_policy == "best":
+        needs = "train.save_policy=best"
+    elif config.eval.target_loss:
+        needs = "eval.target_loss"
+    if needs:
+        raise UserError(
+            f"[data.eval_path] {needs} needs validation files, got none; give data.eval_path, or {_MATCH}"
+        )
+    why = f"no path of {data.path} holds {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
+    return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"
+
+
+def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+    """Batches of the test split; UserError for data without one."""
+    from mudd_core.data.pipelines import test_rows
+
+    return batches_of(config, test_rows(config, text, row_shape(config)), text.tokenizer)

@@ -1,0 +1,79 @@
+"""The tokenizer of a run for commands that read it: the one asked for, else the run's own, without reading its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data.access import Access, cache_root
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.store.json_files import read_facts
+
+
+def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
+    """The tokenizer of --tokenizer; UserError where there is none or where it has more ids than the model."""
+    if name == "bpe":
+        raise UserError("[arguments] --tokenizer: expected bytes, a file, a folder or a name, got bpe")
+    found = find_tokenizer(name, 0, Access.of(config)).make()
+    if found.vocab_size > vocab_size:
+        raise UserError(
+            f"[arguments] --tokenizer: expected at most the model's {vocab_size:,} ids, got {found.vocab_size:,} "
+            f"({name})"
+        )
+    return found
+
+
+def text_bytes_per_target(
+    tokenizer: Tokenizer, batches: Iterable[Mapping[str, npt.NDArray[np.int32]]]
+) -> float:
+    """Bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
+    decoded, size, count = tokenizer.stream(), 0, 0
+    for batch in batches:
+        targets = batch["targets"]
+        counted = targets[targets >= 0]
+        if counted.size and (largest := int(counted.max())) >= tokenizer.vocab_size:
+            raise UserError(
+                f"[report] --tokenizer: expected the tokenizer of the held-out ids, which reach {largest:,}, got one "
+                f"of {tokenizer.vocab_size:,} ids"
+            )
+        count += counted.size
+        size += sum(len(decoded(int(i)).encode()) for i in counted if i != tokenizer.eos_id)
+    return size / count if count else 0.0
+
+
+def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
+    """The tokenizer that a run was trained with; None for data that are ids, or where its files are gone.
+
+    It is kept in the run's folder; runs of earlier versions have it in the token cache alone.
+    """
+    if not has_text(config):
+        return None
+    name = config.data.tokenizer
+    if name == "bytes":
+        return find_tokenizer(name, 0).make()
+    caches = (cache_root(config), workdir.parent / "cache")
+    folders = [workdir, *(cache / (read_facts(workdir).get(DATA_FACT) or ".") for cache in caches)]
+    for folder in folders:
+        if any((folder / file).is_file() for file in VOCABULARIES):
+            return find_tokenizer(str(folder.absolute()), 0).make()
+    return None if name == "bpe" else find_tokenizer(name, 0, Access.of(config)).make()
+
+
+def has_text(config: Config) -> bool:
+    """Return whether the rows of the run are made from text."""
+    from mudd_core.config.pipelines import spec_of
+    from mudd_core.data.pipelines import own
+
+    data = config.data
+    if spec_of(data.pipeline).ids_alone:
+        return False
+    reader = own.find_reader(data.pipeline)
+    return reader is None or own.gives_text(data, reader)

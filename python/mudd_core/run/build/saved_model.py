@@ -1,0 +1,59 @@
+"""The data and the model of a run that another command reads, from one of its checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core, checkpoint
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.data import pipelines
+from mudd_core.engine.batch_part import cut_batch
+from mudd_core.engine.model import Model
+from mudd_core.run.build.components import resolved_model
+from mudd_core.run.build.stored_types import types_of
+from mudd_core.run.records.facts import DATA_FACT, SEAL_FACT
+from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.identity import seal_fact
+from mudd_core.run.store.json_files import read_facts
+from mudd_core.run.store.registrations import require_registered
+from mudd_core.run.store.saved_state import take_weights
+
+
+def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
+    """(data, model, step) of the newest checkpoint of a run, or of one step."""
+    facts = read_facts(path)
+    if (source := of_facts(facts)) is not None:
+        require_registered(source.registers, source.file)
+    _core.set_num_threads(config.train.threads)
+    text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
+    if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
+        raise UserError(
+            f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
+            f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
+        )
+    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    folder = path / "checkpoints"
+    if step is not None:
+        found = checkpoint.load_step(folder, step, **weights_only)
+    else:
+        newest = checkpoint.load_newest(folder, **weights_only)
+        if newest is None:
+            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
+        found = newest
+    for passed in found.passed_over:
+        print(f"warning: {passed}", file=sys.stderr)
+    shape = resolved_model(config, text.vocab_size)
+    model = Model(
+        shape,
+        seed=config.train.seed,
+        precision=config.train.precision,
+        stored=types_of(shape, config, found.types, resumed=True),
+    )
+    train = config.train
+    runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
+    model.evaluated_at_once = train.batch_size // runs
+    take_weights(model, found)
+    return text, model, found.step

@@ -1,0 +1,168 @@
+"""What a run can start from: another run's checkpoint, or safetensors; found, checked and read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from mudd_core import checkpoint
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
+from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
+from mudd_core.config import Config
+from mudd_core.run.store.original_run import READER_STATE, original_run_text, reader_state_of
+from mudd_core.run.store.remote_files import RemoteFiles
+from mudd_core.run.store.saved_run import fetch_run
+
+_WHAT = "[start] load_parameters_path"
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights to start from. config: of the run they come from, if known; state: whether moments are there.
+
+    step: of the checkpoint; 0 for weights alone.
+    """
+
+    path: Path
+    tensors: dict[str, Array]
+    config: Config | None
+    state: bool
+    step: int = 0
+
+    def slots(self, part: str) -> int:
+        """Stored slots of a part of the first block: attn.q, attn.o or ffn; 0 where it has none."""
+        key = self.tensors.get(f"blocks.0.{part}.key")
+        return 0 if key is None else key.shape[0]
+
+
+_THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of a step's folder in the original programs
+
+
+def step_folder(path: Path) -> Path:
+    """The folder of our step that a path names as original programs do: `checkpoints/7[/items]`, `checkpoint_7`.
+
+    Other paths, and those that exist, stay as they are.
+    """
+    theirs = path.parent if path.name == "items" else path
+    found = _THEIRS.fullmatch(theirs.name)
+    if path.exists() or found is None:
+        return path
+    folder = theirs.parent if theirs.parent.name == "checkpoints" else theirs.parent / "checkpoints"
+    ours = folder / f"step-{found[1] or found[0]}"
+    return ours if ours.is_dir() else path
+
+
+def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
+    """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
+    run, step = path, -1
+    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
+        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
+    if (run / "checkpoints").is_dir():
+        return run, step
+    if state:
+        raise UserError(
+            f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
+        )
+    return None, -1
+
+
+def check_source(path: str | Path, *, state: bool = False) -> None:
+    """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
+    path = step_folder(local(path, _WHAT))
+    if not path.exists():
+        raise UserError(
+            f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
+            f"got '{path}', which does not exist"
+        )
+    if (theirs := reader_state_of(path)) is not None and not _is_ours(path):
+        raise UserError(f"{_WHAT}: {original_run_text(path, theirs)}")
+    run, step = run_and_step(path, state)
+    if run is None:
+        weight_files(path)
+    elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
+        raise UserError(f"[start] {path} has no checkpoint yet")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a path is a work directory of this program, a step of one, or a file of weights."""
+    return path.is_file() or (path / "config.json").is_file() or (path / MANIFEST).is_file()
+
+
+def read_source(path: str | Path, *, state: bool = False) -> Source:
+    """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
+
+    state: read the optimizer's moments too; UserError where there are none.
+    """
+    from mudd_core.run.store.json_files import read_saved_config
+
+    path = step_folder(local(path, _WHAT))
+    run, step = run_and_step(path, state)
+    if run is None:
+        return Source(path, load_weights(path, keep_bf16=True), None, False)
+    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
+    folder = run / "checkpoints"
+    if step < 0:
+        found = checkpoint.load_newest(folder, only=wanted)
+        if found is None:
+            raise UserError(f"[start] {path} has no checkpoint yet")
+    else:
+        found = checkpoint.load_step(folder, step, only=wanted)
+    config = read_saved_config(run) if (run / "config.json").is_file() else None
+    return Source(found.path, found.tensors, config, state, found.step)
+
+
+def fetch_start(config: Config) -> None:
+    """Bring the run of a bucket that start.load_parameters_path names to this machine; else do nothing.
+
+    UserError where no run of this program is there.
+    """
+    url = readable(config.start.load_parameters_path, config.storage.map)
+    if not is_bucket(url):
+        return
+    run = _run_url(url)
+    try:
+        names = RemoteFiles(run, _WHAT).names("")
+    except UserError:
+        raise
+    except Exception as error:  # of credentials, or of the network
+        raise unreachable(run, _WHAT, error) from None
+    if "config.json" not in names:
+        if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names("checkpoints")}:
+            raise UserError(f"{_WHAT}: {original_run_text(run)}")
+        raise UserError(
+            f"{_WHAT}: expected a work directory of this program at '{run}', got "
+            f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy safetensors to a folder here and give that folder"
+            f"{'; ' + SHARDED if any(map(is_sharded, names)) else ''}"
+        )
+    fetch_run(run, mirror_folder(run), config.storage.map)
+
+
+def _run_url(url: str) -> str:
+    """The work directory of the step that a URL names, as ours or as original programs do; else the URL."""
+    plain = url.rstrip("/").removesuffix("/items")
+    folder, _, name = plain.rpartition("/")
+    if name.startswith("checkpoint_") and _THEIRS.fullmatch(name):
+        return folder.removesuffix("/checkpoints")
+    if name.removeprefix("step-").isdecimal() and folder.endswith("/checkpoints"):
+        return folder.removesuffix("/checkpoints")
+    return url.rstrip("/").removesuffix("/checkpoints")
+
+
+def start_path(config: Config) -> Path:
+    """What start.load_parameters_path names, on this machine: mapped, of a mirrored run, of a step named as theirs."""
+    path = readable(config.start.load_parameters_path, config.storage.map)
+    return step_folder(local(path, _WHAT))
+
+
+def check_start(config: Config) -> None:
+    """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
+    if config.start.load_parameters_path:
+        check_source(start_path(config), state=config.start.keep_optimizer)

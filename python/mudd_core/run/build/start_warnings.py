@@ -1,0 +1,68 @@
+"""What a run does that its user may not have meant: one line each, printed when it starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mudd_core.config import Config
+from mudd_core.run.ranks.cores import usable_cores
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+
+# Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al., 2023).
+MANY_EPOCHS = 4.0
+
+
+def of_level(detected: str, machine: str) -> list[str]:
+    """Return a warning where an x86-64 CPU lacks what the fast kernels need. machine: as platform.machine()."""
+    if detected != "portable" or machine != "x86_64":
+        return []
+    return [
+        "[isa] this CPU lacks AVX2, FMA or F16C: the portable kernels are used, which are about 10 times slower"
+    ]
+
+
+def of_threads(threads: int) -> list[str]:
+    """Return a warning where there are more threads than cores."""
+    cores = usable_cores()
+    if threads <= cores:
+        return []
+    return [
+        f"[train.threads] {threads} threads share {cores} usable core{'s' * (cores > 1)}, which is slower than one "
+        f"thread a core; set train.threads={cores} (or OMP_NUM_THREADS)"
+    ]
+
+
+def of_saving(config: Config) -> list[str]:
+    """Return a warning where a stop loses updates."""
+    if config.train.save:
+        return []
+    return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
+
+
+def of_files(text: Prepared) -> list[str]:
+    """Return the warnings of `describe` about files of ids."""
+    return [line.partition(" ")[2].strip() for line in text.describe() if line.startswith("warning ")]
+
+
+def of_text(config: Config, text: Prepared) -> list[str]:
+    """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
+    train, found = config.train, []
+    read = train.steps * train.batch_size * train.seq_len
+    epochs = read / text.train_tokens if text.train_tokens else 0.0
+    if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is meant
+        found.append(
+            f"[data] the run reads {read:,} tokens, the text has {text.train_tokens:,}: {epochs:,.1f} epochs over "
+            "the same text; use more text or fewer train.steps"
+        )
+    if (
+        text.tokenizer is not None
+        and config.data.tokenizer == "bpe"
+        and text.vocab_size < config.data.vocab_size
+    ):
+        found.append(
+            f"[data.vocab_size] the text is too small for {config.data.vocab_size:,} tokens; its vocabulary has "
+            f"{text.vocab_size:,}"
+        )
+    return found

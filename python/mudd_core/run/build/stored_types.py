@@ -1,0 +1,95 @@
+"""In which types a run stores its frozen weights: as its checkpoints have them, or as train.frozen_dtype says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.weights import weight_files
+from mudd_core.config import Config, ModelConfig
+from mudd_core.engine.frozen import frozen_types, stored_note
+from mudd_core.run.build.start_source import run_and_step, start_path
+
+
+def stored_types(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, str]:
+    """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`).
+
+    checkpoints: the run's folder of them, if it has one. Headers and manifests are read, no tensor.
+    """
+    if not config.train.trainable:
+        return {}
+    found = None if checkpoints is None else _types_of_steps(checkpoints)
+    if found is not None:
+        return types_of(shape, config, found, resumed=True)
+    given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
+    return types_of(shape, config, _types_of_source(start_path(config)) if given else {}, resumed=False)
+
+
+def types_of(
+    shape: ModelConfig, config: Config, found: Mapping[str, str], *, resumed: bool
+) -> dict[str, str]:
+    """The same where the weights come in the types `found`, named as in safetensors; see frozen_types."""
+    from mudd_core.engine.model import Model
+
+    if not config.train.trainable:
+        return {}
+    return frozen_types(Model(shape, booked_only=True).store, config, found, resumed)
+
+
+def types_note(model: Any, config: Config, checkpoints: Path | None) -> str:
+    """What of a new model is stored in 16 bits, for the user; empty where nothing is."""
+    note = stored_note(model.store)
+    fresh = checkpoints is None or not checkpoint.list_steps(checkpoints)
+    rounds = note and fresh and not config.start.load_parameters_path
+    return f"{note}; their initial values are rounded to it" if rounds else note
+
+
+def require_types(model: Any, config: Config) -> None:
+    """UserError where train.frozen_dtype asks for other types than a given model has."""
+    for name, kind in frozen_types(model.store, config, {}, resumed=False).items():
+        if (has := model.store.describe(name)["stored"]) != kind:
+            raise UserError(
+                f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for '{name}', "
+                f"which is in {has}; make the model with mc.Model(..., stored={{name: '{kind}'}})"
+            )
+
+
+def header_types(path: Path) -> dict[str, str]:
+    """Types of the tensors in a safetensors file, or a folder of them, that have two and more axes."""
+    found: dict[str, str] = {}
+    for file in weight_files(path):
+        tensors: list[Any] = _core.SafetensorsFile(str(file)).tensors()
+        found |= {name: dtype for name, dtype, shape, _, _ in tensors if len(shape) > 1}
+    return found
+
+
+def _types_of_steps(folder: Path) -> dict[str, str] | None:
+    """Of the newest manifest that can be read; None where there is no step."""
+    steps = checkpoint.list_steps(folder)
+    for step in sorted(steps, reverse=True):
+        try:
+            return _types_of_step(folder, step)
+        except (FormatError, OSError):  # passed over by the resume too, which says so
+            continue
+    return {} if steps else None
+
+
+def _types_of_step(folder: Path, step: int) -> dict[str, str]:
+    manifest = read_manifest(checkpoint.step_folder(folder, step))
+    return {name: tensor.dtype for name, tensor in manifest.tensors.items()}
+
+
+def _types_of_source(source: Path) -> dict[str, str]:
+    run, step = run_and_step(source, state=False)
+    try:
+        if run is None:
+            return header_types(source)
+        if step < 0:
+            return _types_of_steps(run / "checkpoints") or {}
+        return _types_of_step(run / "checkpoints", step)
+    except (FormatError, OSError):  # said where the weights are read
+        return {}

@@ -1,0 +1,1 @@
+"""The training loop: updates, validations, saves, recovery, and how a run ends."""

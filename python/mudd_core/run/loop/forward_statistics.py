@@ -1,0 +1,39 @@
+"""Statistics of the forward pass of an update, where the log of that update has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.loop.lost_source import LostSource
+from mudd_core.run.loop.session import Session
+from mudd_core.run.report.styles import reads_inside
+
+
+def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, object] | None) -> bool:
+    """Leave the statistics of the next update for the log, where it has them; False if a stop was asked for meanwhile.
+
+    number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.
+    """
+    step = run.state.step_done + 1
+    if not reads_inside(run.config, step):
+        return True
+    from mudd_core.engine.inside import Found, Inside, merged, tags_of
+
+    run.engine.settle()
+    model, train, ranks = run.components.model, run.config.train, run.ranks
+    part = BatchPart.of(train.batch_size, train.shard_count(), ranks.rank, ranks.world)
+
+    def read() -> Found:
+        if batch is None:
+            rows = run.engine.batcher.arrays(number * train.batch_size + part.first, part.samples)
+        else:
+            arrays = model.checked(model.adapt(batch))[0]
+            rows = {name: array[part.first : part.first + part.samples] for name, array in arrays.items()}
+        return Inside(model, train.seq_len, rows).read(rows)
+
+    found = source.reading(step, read)
+    if found is None:
+        return False
+    run.inside = (step, tags_of(merged(ranks.gathered(found))))
+    return True

@@ -1,0 +1,72 @@
+"""Requests to stop or save that reach one rank of a run, and become decisions of all."""
+
+from __future__ import annotations
+
+from mudd_core.config import TrainConfig
+from mudd_core.run.loop import signals
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.engine import StepReport
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.shared_store import SharedStore
+
+STOP, SAVE = 1, 2  # flags of a step
+
+
+class Requests:
+    """What signals, the STOP file and other ranks ask for.
+
+    A single process checks when it is asked. Several ranks exchange requests with the totals of a step, which costs no
+    message of its own, or by `agree`; so all of them stop at the same step.
+    """
+
+    def __init__(self, ranks: Ranks, store: RunStore | SharedStore | None, train: TrainConfig) -> None:
+        self._ranks, self._store, self._train = ranks, store, train
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was asked for before: a loop begins."""
+        self._own: str | None = None  # why this rank asks for a stop
+        self._agreed: str | None = None
+        self.decided: str | None = None  # why all ranks stop, once that is known
+        self._save = False
+
+    def flags(self) -> int:
+        """What this rank sends to the other ranks with its next step."""
+        if self._ranks.world == 1:
+            return 0
+        return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
+
+    def heard(self, report: StepReport) -> None:
+        """Take in the flags that the step gathered from all ranks."""
+        if self._ranks.world == 1:
+            return
+        self._save |= bool(report.flags & SAVE)
+        if report.stopped or report.flags & STOP:
+            self.agree()
+
+    def agree(self) -> None:
+        """Ask all ranks at once; every rank makes this call."""
+        if self._ranks.world > 1:
+            self._agreed = self._ranks.first_given(self._look())
+
+    def stop(self, step_done: int) -> str | None:
+        """Why all ranks stop behind this step; None if they go on. UserError if the work directory was taken over."""
+        if self._store is not None:
+            self._store.beat()
+        if self.decided is None:
+            self.decided = self._look() if self._ranks.world == 1 else self._agreed
+        if self.decided is None and 0 < self._train.stop_at <= step_done < self._train.steps:
+            self.decided = "train.stop_at"
+        return self.decided
+
+    def take_save(self) -> bool:
+        """True once after a request to save."""
+        if self._ranks.world == 1:
+            return signals.take_save_request()
+        asked, self._save = self._save, False
+        return asked
+
+    def _look(self) -> str | None:
+        if self._own is None or self._ranks.world == 1:
+            self._own = signals.stop_reason(self._store.stop_file if self._store else None)
+        return self._own

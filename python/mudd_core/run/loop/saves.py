@@ -1,0 +1,98 @@
+"""Where a run begins, and how it is saved: the way between the engine's weights and the work directory."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from mudd_core.base.errors import DivergedError
+from mudd_core.checkpoint import StatePart, dtypes
+from mudd_core.config import Difference
+from mudd_core.run.build.grow import start_from
+from mudd_core.run.loop import data_place
+from mudd_core.run.loop.session import Session
+from mudd_core.run.store.saved_state import reading_state
+
+
+class Saves:
+    """The checkpoint that a run goes on from, and those that it writes."""
+
+    def __init__(self, run: Session) -> None:
+        self._run = run
+
+    def resume(self, changed: list[Difference]) -> bool:
+        """Go on from the newest checkpoint; False if there is none. changed: fields of the config, for the log."""
+        run, state = self._run, self._run.state
+        if run.store is None:
+            return False
+        parts = run.engine.state_parts(writable=True)
+        found = run.store.begin(run.components.facts, parts)
+        run.store.keep_files(run.components.tokenizer_files())
+        if found is None:
+            state.last_validation = run.store.last_validation(0)  # of a start that saved no step
+            run.log.started()
+            return False
+        run.log.found(found)
+        run.engine.load_state(parts)
+        with reading_state(found):
+            state.restore(found.state)
+            data_place.go_on(run.engine.batcher, found.state)
+        state.last_validation = run.store.last_validation(state.step_done)
+        run.log.resumed(found, changed)
+        return True
+
+    def begin_from_source(self) -> None:
+        """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
+        run = self._run
+        text, source = start_from(run.config, run.engine)
+        run.log.say(text)
+        if run.config.start.keep_step and source.step:
+            run.state.begin_at(source.step)
+            run.log.restored(source.step, source.path)
+            self.save()
+
+    def save(self) -> bool:
+        """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be.
+
+        Raise DivergedError, on every rank, if a weight or moment is not finite: set_parameter may have written it.
+        """
+        run, state = self._run, self._run.state
+        state.guard.refuse_spoilt()
+        if run.store is None or not run.config.train.save:
+            return True
+        begin, guard = time.perf_counter(), state.guard
+        anchor = guard.anchor
+        if state.save_due():
+            guard.anchor = state.step_done
+        parts = run.engine.state_parts()
+        run.ranks.together(lambda: require_finite(parts))
+        with run.watch.saving(state.step_done, sum(part.array.nbytes for part in parts)):
+            place = data_place.place_of(run.engine.batcher, guard.batch_index(state.step_done))
+            saved = run.store.save(state.step_done, parts, {**state.state(), **place}, spare=guard.anchor)
+        if not saved:
+            guard.anchor = anchor
+            run.log.save_failed()
+            return False
+        state.saved(time.perf_counter() - begin)
+        run.log.saved(state.step_done)
+        return True
+
+
+def require_finite(parts: list[StatePart]) -> None:
+    """Raise DivergedError with the name, place and value of the first number of a state that is not finite."""
+    for part in parts:
+        if part.array.dtype.kind in "iu":  # counts, and the words of a bf16 moment, which each update checks
+            continue
+        values = dtypes.as_float32(part.array).reshape(-1)
+        # A sum is NaN or infinite if an element is, and takes no memory; it may also overflow, so look then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(values, dtype=np.float32)):
+                continue
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise DivergedError(
+                f"[save] '{part.name}': expected finite numbers, got {values[bad[0]]} at element "
+                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the weight again, or make "
+                "a new Trainer, which resumes from the last checkpoint"
+            )

@@ -1,0 +1,91 @@
+"""The parts of one run that its loop, updates and saves share."""
+
+from __future__ import annotations
+
+from mudd_core.config import Config
+from mudd_core.run.build.components import Components, add_text
+from mudd_core.run.loop import data_place
+from mudd_core.run.loop.state import RunState
+from mudd_core.run.ranks.hang_watch import Watch
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.report.styles import RunFacts
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.shared_store import SharedStore
+
+
+class Session:
+    """One run in this process: what it is made of, how far it is, where it writes.
+
+    components: replaced once, when a run of a given model first needs the config's text.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        components: Components,
+        store: RunStore | SharedStore | None,
+        log: RunLog,
+        ranks: Ranks,
+        fingerprint: str | None,
+    ) -> None:
+        """fingerprint: of the token cache that a resumed run was started with."""
+        self.config, self.components = config, components
+        self.store, self.log, self.ranks = store, log, ranks
+        log.warn(components.warnings)
+        for note in components.notes:
+            log.say(note)
+        if store is not None:
+            self.need_text(fingerprint)
+        self.state = RunState(config, self.components)
+        self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
+        self.inside: tuple[int, dict[str, float]] = (
+            0,
+            {},
+        )  # an update and the statistics of its forward pass
+        log.use(self._facts())
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that makes the updates."""
+        return self.components.engine
+
+    def shorten(self, config: Config) -> None:
+        """Take over the config of a run whose data end earlier than it."""
+        self.config = config
+        self.state.shorten(config)
+
+    def need_text(self, fingerprint: str | None = None) -> None:
+        """Read the config's text, where this run has not done so yet."""
+        if DATA_FACT not in self.components.facts:
+            self.components = add_text(self.components, self.config, fingerprint, self.ranks)
+            self.log.warn(self.components.warnings)
+
+    def reopen_rows(self) -> None:
+        """Open the files of the training rows again."""
+        self.watch.phase("data", self.state.step_done + 1)
+        self.end_rows()
+        self.engine.batcher = self.components.reopened_rows()
+
+    def end_rows(self) -> None:
+        """End what the training rows have running beside this process."""
+        data_place.end(self.engine.batcher)
+
+    def _facts(self) -> RunFacts:
+        parts = self.components
+        return RunFacts(
+            self.config,
+            self.store.path if self.store else None,
+            parts.flops_per_token,
+            parts.peak,
+            lambda: parts.model.parameters,
+            parts.documents,
+            self._inside,
+            self.ranks.world,
+        )
+
+    def _inside(self, step: int) -> dict[str, float]:
+        """Return the statistics of update `step`, where run/loop/forward_statistics.py has left them."""
+        return self.inside[1] if self.inside[0] == step else {}

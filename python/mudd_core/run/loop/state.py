@@ -1,0 +1,195 @@
+"""State of a run: updates done, saved and skipped, its times and rates, and the last metrics."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mudd_core.config import Config
+from mudd_core.run.build.components import Components
+from mudd_core.run.loop.update_guard import UpdateGuard
+from mudd_core.run.records.engine import StepReport, kept
+from mudd_core.run.records.events import Rewind, StepRecord, Summary, Validation
+from mudd_core.run.report.progress import Clock
+
+
+class RunState:
+    """What a training loop knows of its run so far. A checkpoint holds it as `state()`; `restore` takes that back."""
+
+    def __init__(self, config: Config, components: Components) -> None:
+        train = config.train
+        self._config = config
+        self._tokens_per_step = train.batch_size * train.seq_len
+        self._flops_per_token, self._peak = components.flops_per_token, components.peak
+        self.step_done = self.saved_step = 0
+        self.guard = UpdateGuard(train)
+        self.last_validation: Validation | None = None
+        self._best: tuple[float, int] | None = None  # of the run's validations: loss and step
+        self._last_loss: float | None = None  # None: not finite, or no step yet
+        self._earlier_seconds = 0.0
+        self._begin = time.perf_counter()
+        self._train_seconds = 0.0
+        self._logged_at = (0, 0.0)
+        ratio = components.validated_slots / max(1, self._tokens_per_step)
+        tokens = config.eval.every_tokens
+        every = max(1, round(tokens / self._tokens_per_step)) if tokens else train.eval_every
+        self.clock = Clock(train.steps, every, train.save_every, ratio, 0 if tokens else train.period_start)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run so far, parts before a resume included."""
+        return self._earlier_seconds + time.perf_counter() - self._begin
+
+    def shorten(self, config: Config) -> None:
+        """Take over the config of a run whose data end earlier than it."""
+        self._config = config
+
+    def begin_at(self, step: int) -> None:
+        """Count from this step on, which another run has reached."""
+        self.step_done = step
+        self.guard.anchor = step
+
+    def start(self) -> None:
+        """From here on time counts, and the rate of steps."""
+        self._begin = time.perf_counter()
+        self._logged_at = (self.step_done, self._train_seconds)
+
+    def took_step(
+        self, report: StepReport, lr: float, seconds: float, metrics: Mapping[str, Any]
+    ) -> StepRecord:
+        """Count one more update, which took so many seconds; its record."""
+        self.step_done += 1
+        self._train_seconds += seconds
+        self.clock.took_step(seconds)
+        self._peak.took_step()
+        # The rate over the steps since the last row: one step is too short to be measured well.
+        steps_since, seconds_before = self._logged_at
+        elapsed = self._train_seconds - seconds_before
+        rate = (self.step_done - steps_since) * self._tokens_per_step / max(elapsed, 1e-9)
+        self._last_loss = report.loss if math.isfinite(report.loss) else None
+        return StepRecord(
+            step=self.step_done,
+            tokens=self.step_done * self._tokens_per_step,
+            loss=report.loss,
+            lr=lr,
+            grad_norm=report.grad_norm,
+            tokens_per_second=rate,
+            peak_share=self._peak.fraction(rate * self._flops_per_token),
+            seconds=self.seconds,
+            skipped=not kept(report),
+            rewinds=len(self.guard.rewinds),
+            targets=int(report.weight_sum),
+            metrics=metrics,
+        )
+
+    def logged(self, record: StepRecord) -> None:
+        """The rate counts from this record on."""
+        self._logged_at = (record.step, self._train_seconds)
+
+    def validated(self, result: Validation) -> None:
+        """Keep the last validation and its time; a loss that is not finite is never the best."""
+        self.last_validation = result
+        if math.isfinite(result.val_loss) and (self._best is None or result.val_loss < self._best[0]):
+            self._best = result.val_loss, result.step
+        self.clock.took("eval", result.seconds)
+
+    def due(self, every: int) -> bool:
+        """Whether something is due that comes every so many updates, behind each of train.epochs, and at the end."""
+        train = self._config.train
+        of_epoch = train.epochs > 0 and self.step_done % max(1, train.steps // train.epochs) == 0
+        at_end = self.step_done >= train.steps or of_epoch
+        return self.step_done > 0 and (at_end or train.ends_period(every, self.step_done))
+
+    def validation_due(self) -> bool:
+        """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end."""
+        if self.last_validation is not None and self.last_validation.step == self.step_done:
+            return False
+        settings = self._config.eval
+        if self.step_done == 0:
+            return settings.at_start
+        if not settings.every_tokens:
+            return self.due(self._config.train.eval_every)
+        before, now = (
+            step * self._tokens_per_step // settings.every_tokens
+            for step in (self.step_done - 1, self.step_done)
+        )
+        return now > before or self.due(0)
+
+    def reached(self) -> bool:
+        """Whether this step's validation is at or below eval.target_loss."""
+        target, last = self._config.eval.target_loss, self.last_validation
+        return bool(target) and last is not None and last.step == self.step_done and last.val_loss <= target
+
+    @property
+    def saves_best(self) -> bool:
+        """Whether only steps are saved whose validation is the best one."""
+        return self._config.train.save_policy == "best"
+
+    def save_due(self) -> bool:
+        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
+        if self.guard.skips_in_row:
+            return False
+        if self.saves_best:
+            return self._best is not None and self._best[1] == self.step_done > 0
+        return self.due(self._config.train.save_every)
+
+    def saved(self, seconds: float) -> None:
+        """The step that is done is on disk now."""
+        self.saved_step = self.step_done
+        self.clock.took("save", seconds)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        return {
+            "step": self.step_done,
+            **self.guard.state(),
+            "last_loss": self._last_loss,
+            "seconds": self.seconds,
+            **({"best": list(self._best)} if self.saves_best and self._best else {}),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.step_done = self.saved_step = int(state["step"])
+        self.guard.restore(state)
+        self._last_loss = state["last_loss"]
+        self._earlier_seconds = float(state["seconds"])
+        self._restore_best(state)
+
+    def _restore_best(self, state: Mapping[str, Any]) -> None:
+        best = state.get("best")
+        self._best = (float(best[0]), int(best[1])) if best else None
+
+    def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
+        """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
+        self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
+        self.step_done = self.saved_step = int(state["step"])
+        self._last_loss = state["last_loss"]
+        self._restore_best(state)
+        self._logged_at = (self.step_done, self._train_seconds)
+        return self.guard.go_back(from_step, state)
+
+    def summary(
+        self, final_hash: str, stopped: str | None, *, data_end: bool = False, validates: bool = True
+    ) -> Summary:
+        """How a call of fit() ended."""
+        valid = self.last_validation
+        return Summary(
+            name=self._config.name,
+            step=self.step_done,
+            steps=self._config.train.steps,
+            tokens=self.step_done * self._tokens_per_step,
+            loss=self._last_loss,
+            val_loss=valid.val_loss if valid else None,
+            val_bits_per_byte=valid.val_bits_per_byte if valid else None,
+            skipped_steps=len(self.guard.skipped),
+            seconds=self.seconds,
+            final_hash=final_hash,
+            stopped=stopped,
+            rewinds=len(self.guard.rewinds),
+            reached=stopped is None and self.reached(),
+            data_end=data_end and stopped is None,
+            validates=validates,
+        )

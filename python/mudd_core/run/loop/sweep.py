@@ -1,0 +1,45 @@
+"""The end of a run of a sweep: the loss of the whole validation split in sweep.tsv, then done.txt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.regular_files import write_text
+from mudd_core.config import Config
+from mudd_core.run.loop.evaluate import evaluate
+from mudd_core.run.ranks.ranks import Ranks
+
+TABLE, DONE = "sweep.tsv", "done.txt"
+
+
+def is_done(workdir: Path) -> bool:
+    """Whether a run of a sweep is through: it is skipped then."""
+    return (workdir / DONE).is_file()
+
+
+def finish(
+    engine: Any, config: Config, workdir: Path, step: int, columns: Mapping[str, str], ranks: Ranks
+) -> str:
+    """Evaluate the whole split and write both files; the table. columns: the settings that distinguish the run."""
+    from mudd_core.data import pipelines
+    from mudd_core.run.build.rows import validation_batches
+
+    whole = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
+    text = ranks.in_turn(lambda: pipelines.prepare(whole, progress=lambda *_: None))
+    result = evaluate(
+        engine,
+        validation_batches(whole, text),
+        step=step,
+        bytes_per_target=text.valid_bytes_per_target,
+        ranks=ranks,
+    )
+    assert result is not None
+    row = {**columns, "loss": repr(result.val_loss)}
+    table = "\t".join(row) + "\n" + "\t".join(row.values()) + "\n"
+    if ranks.first:
+        write_text(workdir / TABLE, table)
+        write_text(workdir / DONE, "done\n")
+    return table

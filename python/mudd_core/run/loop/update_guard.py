@@ -1,0 +1,113 @@
+"""Decides which updates of a run count: bad numbers and spikes are skipped, streaks of them are left behind.
+
+Every decision follows from what a checkpoint holds and from the batches, so a replay decides the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from mudd_core.base.errors import DivergedError
+from mudd_core.config import TrainConfig
+from mudd_core.run.records.engine import StepReport, kept
+from mudd_core.run.records.events import Rewind
+
+WINDOW = 128  # kept updates that the spike rule compares with
+SIGMAS = 6.0
+
+
+class UpdateGuard:
+    """Skips, spikes and rewinds of a run, and where it is in the order of batches.
+
+    anchor: the newest checkpoint that train.save_every asked for, none of a stop or of SIGUSR2, so that stops change
+    no bit of a run that goes back. spoilt: the engine holds numbers that are not finite.
+    """
+
+    def __init__(self, train: TrainConfig) -> None:
+        self._train = train
+        self.skipped: list[int] = []
+        self.skips_in_row = 0
+        self.rewinds: list[Rewind] = []
+        self.anchor: int | None = None
+        self.spoilt = False
+        self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._norms: deque[float] = deque(maxlen=WINDOW)
+
+    def batch_index(self, step: int) -> int:
+        """The batch of update `step` (from 0): rewinds have left some out."""
+        return step + sum(rewind.batches for rewind in self.rewinds)
+
+    def refuse_spoilt(self) -> None:
+        """Raise DivergedError where the engine's weights or moments are not finite."""
+        if self.spoilt:
+            raise DivergedError(
+                "[train] weights or moments are not finite: neither trained further nor saved; make a new Trainer"
+            )
+
+    def limits(self) -> tuple[float, float] | None:
+        """The largest loss and gradient norm of the next update; None while the window fills or the rule is off."""
+        if self._train.spike == "off" or len(self._losses) < WINDOW:
+            return None
+        return _limit(self._losses), _limit(self._norms)
+
+    def judge(self, step: int, report: StepReport) -> str:
+        """Count update `step` as kept, or as skipped; then the reason, which is empty for a kept one."""
+        if kept(report):
+            self.skips_in_row = 0
+            if self._train.spike != "off":
+                self._losses.append(report.loss)
+                self._norms.append(report.grad_norm)
+            return ""
+        self.skipped.append(step)
+        self.skips_in_row += 1
+        if report.spoilt:
+            self.spoilt = True
+            return "the update wrote numbers that are not finite"
+        if report.spike:
+            loss, norm = self.limits() or (math.inf, math.inf)
+            return (
+                f"a spike: loss {report.loss:.4f} (limit {loss:.4f}), gradient norm {report.grad_norm:.4g} "
+                f"(limit {norm:.4g})"
+            )
+        return "loss or gradient is not finite"
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        return {
+            "skipped_steps": self.skipped,
+            "skips_in_row": self.skips_in_row,
+            "rewinds": [asdict(rewind) for rewind in self.rewinds],
+            "anchor": self.anchor,
+            "spike_losses": list(self._losses),
+            "spike_norms": list(self._norms),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave, or the state of a run that is older than rewinds."""
+        self.skipped = [int(step) for step in state["skipped_steps"]]
+        self.skips_in_row = int(state["skips_in_row"])
+        self.rewinds = [Rewind(**rewind) for rewind in state.get("rewinds", [])]
+        self.anchor = state.get("anchor", int(state["step"]))
+        self._losses = deque(state.get("spike_losses", []), maxlen=WINDOW)
+        self._norms = deque(state.get("spike_norms", []), maxlen=WINDOW)
+        self.spoilt = False
+
+    def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
+        """Go on from an earlier checkpoint's state, without the batches from there to those of from_step."""
+        to_step, rewinds = int(state["step"]), self.rewinds
+        rewind = Rewind(from_step, to_step, self.batch_index(to_step), self.batch_index(from_step))
+        self.restore(state)
+        self.anchor = to_step
+        self.rewinds = [*rewinds, rewind]
+        return rewind
+
+
+def _limit(values: deque[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return mean + SIGMAS * math.sqrt(
+        math.fsum((value - mean) * (value - mean) for value in values) / len(values)
+    )

@@ -1,0 +1,94 @@
+"""One update of a run: the batch, the step of the engine, what the finite check decides, the record."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mudd_core.engine.mup_statistics import MupStatistics, statistics_of
+from mudd_core.engine.rates import learning_rate
+from mudd_core.run.loop.forward_statistics import read_inside
+from mudd_core.run.loop.lost_source import LostSource
+from mudd_core.run.loop.recovery import Recovery
+from mudd_core.run.loop.requests import Requests
+from mudd_core.run.loop.session import Session
+from mudd_core.run.ranks.same_weights import compare_due, compare_weights
+from mudd_core.run.records.engine import StepReport
+from mudd_core.run.records.events import StepRecord
+from mudd_core.run.report.styles import logs_step
+
+
+def batch_hash(arrays: Mapping[str, Any]) -> str:
+    """First 16 digits of a SHA-256 over the arrays of a batch: ids, targets, and what a pipeline has beside them."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+class Updates:
+    """Makes the updates of a run. Each one is whole, or changes nothing."""
+
+    def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
+        self._run, self._source, self._requests = run, source, requests
+        self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.log, run.ranks)
+        self._statistics: MupStatistics | None = None
+        if run.ranks.first:
+            self._statistics = statistics_of(run.config, run.components.model)
+
+    def take(self, batch: Mapping[str, Any] | None = None, *, settle: bool = True) -> StepRecord | None:
+        """Make the next update on the run's own batch or on a given one; None if a stop dropped it.
+
+        settle: as Engine.train_step. A record whose step is above step_done: the run went back to a checkpoint.
+        """
+        run, state = self._run, self._run.state
+        t = state.step_done
+        state.guard.refuse_spoilt()
+        if run.store is not None:
+            run.store.ended = False
+        run.watch.phase("forward", t + 1)
+        lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
+        number = state.guard.batch_index(t)
+        if not read_inside(run, self._source, number, batch):
+            return None
+        begin = time.perf_counter()
+
+        statistics = self._statistics if logs_step(run.config, t + 1) else None
+
+        def take() -> StepReport:
+            if statistics is not None:
+                statistics.before(self._inputs(number, batch))
+            return run.engine.train_step(number, lr, batch, limits, flags, settle)
+
+        report = take() if batch is not None else self._source.reading(t + 1, take)
+        if report is None:
+            return None
+        self._requests.heard(report)
+        if report.stopped:
+            return None
+        found = {} if statistics is None else statistics.after(lr)
+        goes_back = self._recovery.judge(t, report, own_batch=batch is None)
+        seconds = time.perf_counter() - begin
+        run.watch.phase("idle", t + 1)
+        run.watch.took_step(seconds)
+        metrics = run.engine.metrics()
+        if run.config.log.batches:
+            metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
+        record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
+        if goes_back:
+            self._recovery.go_back(t)
+        if compare_due(run.ranks, run.config.dist.compare_every, record.step):
+            compare_weights(run.ranks, run.engine.state_parts(), record.step)
+        return record
+
+    def _inputs(self, number: int, batch: Mapping[str, Any] | None) -> Any:
+        """Input ids of all rows of the batch of this number, or of the given one."""
+        size, run = self._run.config.train.batch_size, self._run
+        if batch is None:
+            return run.engine.batcher.arrays(number * size, size)["inputs"]
+        return run.components.model.adapt(batch)["inputs"]

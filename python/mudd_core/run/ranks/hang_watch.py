@@ -1,0 +1,71 @@
+"""Signs of life of a rank, and how long the others wait for one before they end the job."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections import deque
+from collections.abc import Iterator
+
+from mudd_core.run.ranks.ranks import Ranks
+
+LEAST = 300.0  # seconds
+STEPS = 20  # as many median steps, where they take longer
+_BYTES_PER_SECOND = 10e6  # of a disk that is slow, and yet no reason to give up
+
+
+class Watch:
+    """The watchdog of a run of several ranks, from `begin` to `end`; a process alone has none."""
+
+    def __init__(self, ranks: Ranks, seconds: float, expected_step: float) -> None:
+        """seconds: of dist.hang_timeout; 0: by the steps. expected_step: seconds of a step before one was taken."""
+        self._comm = ranks.comm if ranks.world > 1 else None
+        self._fixed = seconds
+        self._times: deque[float] = deque(maxlen=32)
+        self._limit = seconds or max(LEAST, STEPS * expected_step)
+        self._begun = False
+
+    @property
+    def limit(self) -> float:
+        """Seconds without a sign of life."""
+        return self._limit
+
+    def begin(self) -> None:
+        """From now on ranks are watched."""
+        if self._comm is not None:
+            self._begun = True
+            self.phase("idle", 0)
+            self._comm.watch(self._limit)
+
+    def end(self) -> None:
+        """Watch no longer: ranks may wait for one that writes a text, or is being debugged."""
+        if self._comm is not None and self._begun:
+            self._begun = False
+            self._comm.watch(0)
+
+    def phase(self, name: str, step: int) -> None:
+        """What this rank does now: a sign of life, and part of the message if a rank fails or hangs."""
+        if self._comm is not None:
+            self._comm.set_phase(name, step)
+
+    def took_step(self, seconds: float) -> None:
+        """Wait longer where steps are long."""
+        if self._comm is None or self._fixed:
+            return
+        self._times.append(seconds)
+        wanted = STEPS * statistics.median(self._times)
+        if self._begun and wanted > self._limit:
+            self._limit = 2 * wanted
+            self._comm.watch(self._limit)
+
+    @contextlib.contextmanager
+    def saving(self, step: int, size: int) -> Iterator[None]:
+        """A save of so many bytes, which may take its time."""
+        self.phase("save", step)
+        longer = self._comm is not None and self._begun and not self._fixed
+        if self._comm is not None and longer:
+            self._comm.watch(max(self._limit, size / _BYTES_PER_SECOND))
+        yield
+        self.phase("idle", step)
+        if self._comm is not None and longer:
+            self._comm.watch(self._limit)

@@ -1,0 +1,170 @@
+"""The ranks of a run as Python code sees them: values, decisions and errors that all of them share.
+
+All methods are collective: every rank calls the same ones in the same order. In one process they cost a call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from mudd_core.base.errors import (
+    DivergedError,
+    ReportedElsewhereError,
+    SaveError,
+    StopRequestedError,
+    UserError,
+    is_full_disk,
+    is_full_memory,
+)
+from mudd_core.dist import Comm
+from mudd_core.run.ranks import rank_cores
+from mudd_core.run.ranks.cores import usable_cores
+
+Value = TypeVar("Value")
+
+
+class Ranks:
+    """The ranks of one run; `Ranks()` is a process alone. Values are what JSON holds."""
+
+    def __init__(self, comm: Comm | None = None) -> None:
+        self.comm = comm
+        self.rank = 0 if comm is None else comm.rank
+        self.world = 1 if comm is None else comm.world
+        self.first = self.rank == 0  # the one that writes and prints
+
+    def threads(self, asked: int) -> int:
+        """Compute threads of this rank: those asked for, else its share of the cores; 0 = as OpenMP finds them."""
+        if asked or os.environ.get("OMP_NUM_THREADS"):
+            return asked
+        if self.comm is None or self.world == 1:
+            return (
+                usable_cores() if rank_cores.started_by_mpirun() else 0
+            )  # OpenMP has counted the cores of a binding
+        mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
+        return rank_cores.share(mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores())
+
+    @property
+    def text(self) -> str:
+        """How many there are, for the end of a line about the machine; empty for a process alone."""
+        if self.comm is None or self.world == 1:
+            return ""
+        return f"; {self.world} ranks on {self.comm.nodes} node{'s' * (self.comm.nodes > 1)}"
+
+    def barrier(self) -> None:
+        """Return when all have called it."""
+        if self.comm is not None and self.world > 1:
+            self.comm.barrier()
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Everybody's value, in the order of ranks."""
+        if self.comm is None or self.world == 1:
+            return [value]
+        return [json.loads(one) for one in self.comm.all_gather(json.dumps(value).encode())]
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        return flag if self.world == 1 else any(self.gathered(flag))
+
+    def first_given(self, value: Value | None) -> Value | None:
+        """The value of the lowest rank that has one; None if none has."""
+        if self.world == 1:
+            return value
+        return next((one for one in self.gathered(value) if one is not None), None)
+
+    def together(self, action: Callable[[], Value]) -> Value:
+        """The action's result here; where it fails on any rank, it fails on all.
+
+        The lowest rank that failed raises its own error, the others ReportedElsewhereError.
+        """
+        if self.world == 1:
+            return action()
+        failure: Exception | None = None
+        try:
+            result = action()
+        except Exception as error:
+            failure = error
+        codes = self.gathered(0 if failure is None else exit_code(failure))
+        failed = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed is None:
+            return result
+        if failure is not None and failed == self.rank:
+            raise reported_once(failure)
+        raise ReportedElsewhereError(failed, codes[failed])
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """What rank 0 makes, as JSON gives it back; the others do not call `make`. Its error ends all ranks."""
+        if self.world == 1:
+            return make()
+        made = self.together(lambda: make() if self.first else None)
+        return self.first_given(made)
+
+    def in_turn(self, action: Callable[[], Value]) -> Value:
+        """The result here of an action that leaves files behind: rank 0 first, then one rank of each machine, then all.
+
+        So what one writes, the others find.
+        """
+        if self.comm is None or self.world == 1:
+            return action()
+        turns = [self.first, self.comm.node_rank == 0 and not self.first]
+        mine = turns.index(True) if True in turns else len(turns)
+        result: list[Value] = []
+
+        def act(turn: int) -> None:
+            if turn == mine:
+                result.append(action())
+
+        for turn in range(len(turns) + 1):
+            self.together(partial(act, turn))
+        return result[0]
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """UserError on all ranks where a fact differs from rank 0's: it names rank, host and fact."""
+        if self.world == 1:
+            return
+        known = self.gathered({"host": socket.gethostname(), "facts": dict(facts)})
+        for rank, other in enumerate(known):
+            for name, wanted in known[0]["facts"].items():
+                found = other["facts"].get(name)
+                if found != wanted:
+                    message = (
+                        f"[ranks] rank {rank} on {other['host']}: {name}: expected {wanted!r} as on rank 0 "
+                        f"({known[0]['host']}), got {found!r}; all ranks need the same"
+                    )
+                    raise (
+                        reported_once(UserError(message))
+                        if self.first
+                        else ReportedElsewhereError(0, UserError.exit_code)
+                    )
+
+
+def reported_once(error: Exception) -> Exception:
+    """The error, marked as one that all other ranks know of: they end with ReportedElsewhereError."""
+    error.__dict__["known_to_all_ranks"] = True
+    return error
+
+
+def known_to_all(error: BaseException) -> bool:
+    """Whether every rank ends with this error, or knows of it: the job may then end in order."""
+    known = everybodys(error) or isinstance(error, ReportedElsewhereError)
+    return known or "known_to_all_ranks" in error.__dict__
+
+
+def everybodys(error: BaseException) -> bool:
+    """Whether every rank ends with this error, so that the first one is enough to tell it."""
+    return isinstance(error, DivergedError | StopRequestedError)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of an error that ends the program."""
+    if is_full_memory(error):
+        return UserError.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if is_full_disk(error):
+        return SaveError.exit_code
+    return int(getattr(error, "exit_code", 70))

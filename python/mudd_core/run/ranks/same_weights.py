@@ -1,0 +1,55 @@
+"""Compares the weights that several nodes hold: a flipped bit of one node would spoil the run unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from mudd_core.base.errors import ReportedElsewhereError
+from mudd_core.checkpoint import StatePart
+from mudd_core.run.ranks.ranks import Ranks, reported_once
+
+INTERNAL = 70
+
+
+def compare_due(ranks: Ranks, every: int, step: int) -> bool:
+    """Whether there are nodes to compare behind this step."""
+    return ranks.comm is not None and ranks.comm.nodes > 1 and every > 0 and step % every == 0
+
+
+def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None:
+    """RuntimeError on all ranks (exit code 70) where a node holds other bytes than most; it names rank and weights.
+
+    Every rank of a node reads its part of the names, and is compared with the same rank of the other nodes. Where two
+    nodes differ, either may be right: both are named.
+    """
+    comm = ranks.comm
+    assert comm is not None
+    weights = {part.name: part.array for part in parts if "/" not in part.name}
+    own = sorted(weights)[comm.node_rank :: comm.node_size]
+    found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own]])
+    faults = []
+    for place in range(comm.node_size):
+        same = range(place, comm.world, comm.node_size)
+        names = sorted(weights)[place :: comm.node_size]
+        for i, name in enumerate(names):
+            (most, count), *differing = Counter(found[other][1][i] for other in same).most_common()
+            if differing:
+                unclear = count == differing[0][1]
+                odd = [other for other in same if unclear or found[other][1][i] != most]
+                faults.append(f"{' or '.join(f'rank {other} on {found[other][0]}' for other in odd)}: {name}")
+    if not faults:
+        return
+    message = (
+        f"[ranks] weights: expected the same bytes on all {comm.nodes} nodes after step {step}, got different ones on "
+        f"{'; '.join(faults[:4])}{f' and {len(faults) - 4} more' if len(faults) > 4 else ''}; check the memory of "
+        "that machine, then run the same command again: it goes on from the last checkpoint"
+    )
+    raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
+
+
+def _digest(weight: Any) -> str:
+    return hashlib.blake2b(memoryview(weight).cast("B"), digest_size=16).hexdigest()

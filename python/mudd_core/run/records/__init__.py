@@ -1,0 +1,1 @@
+"""Values that the other parts of a run pass to each other; no module here reads or writes a file."""

@@ -1,0 +1,141 @@
+"""What the training loop reports: a step, a validation, a rewind, the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mudd_core.engine.accuracy import SAMPLE_ACCURACY
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the loss: inf where a float cannot hold it, NaN for NaN."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
+
+    metrics: of the model, beside its loss; entries of the row like the other fields, SAMPLE_ACCURACY excepted. targets:
+    that counted; no part of the row. statistics: of activations and updates, by the names of an original program.
+    """
+
+    step: int
+    tokens: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens_per_second: float
+    peak_share: float
+    seconds: float
+    skipped: bool = False
+    rewinds: int = 0
+    targets: int = 0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def perplexity(self) -> float:
+        """e to the loss."""
+        return perplexity(self.loss)
+
+    def row(self) -> dict[str, Any]:
+        """The row of metrics.jsonl without statistics; `skipped` only where true, `rewinds` only behind one."""
+        row = asdict(self)
+        row |= row.pop("metrics")
+        for name in ("targets", "statistics", SAMPLE_ACCURACY):
+            row.pop(name, None)
+        rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
+        return row | {name: value for name, value in rare.items() if value}
+
+
+@dataclass(frozen=True)
+class BatchSums:
+    """One batch of a validation, numbered from 1. seconds: since the validation began."""
+
+    number: int
+    nats: float
+    targets: int
+    guessed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text.
+
+    val_accuracy: guessed over counted targets. batch_loss, batch_accuracy: means over batches of their own means; no
+    part of the row.
+    """
+
+    step: int
+    val_loss: float
+    val_bits_per_byte: float | None
+    targets: int
+    seconds: float
+    val_accuracy: float | None = None
+    batch_loss: float = math.nan
+    batch_accuracy: float = math.nan
+
+    @property
+    def val_ppl(self) -> float:
+        """e to the loss."""
+        return perplexity(self.val_loss)
+
+    @property
+    def text(self) -> str:
+        """The metric beside the loss: bits per byte, perplexity where there is no text."""
+        bits = self.val_bits_per_byte
+        return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
+
+    def row(self) -> dict[str, Any]:
+        """The row of metrics.jsonl."""
+        names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
+
+    skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
+    ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
+    validates: whether it has rows for validation.
+    """
+
+    name: str
+    step: int
+    steps: int
+    tokens: int
+    loss: float | None
+    val_loss: float | None
+    val_bits_per_byte: float | None
+    skipped_steps: int
+    seconds: float
+    final_hash: str
+    stopped: str | None = None
+    rewinds: int = 0
+    reached: bool = False
+    data_end: bool = False
+    validates: bool = True
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """A way back from update from_step to update to_step; batches first_batch to last_batch are left out there."""
+
+    from_step: int
+    to_step: int
+    first_batch: int
+    last_batch: int
+
+    @property
+    def batches(self) -> int:
+        """How many are left out."""
+        return self.last_batch - self.first_batch + 1

@@ -1,0 +1,259 @@
+"""Output of a run: lines on the terminal; rows, events and the summary in the work directory, where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from mudd_core.base.errors import SaveError
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Config, Difference, Mesh, TrainConfig
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.events import BatchSums, Rewind, StepRecord, Summary, Validation
+from mudd_core.run.report.mllog import BenchmarkLog
+from mudd_core.run.report.progress import Progress, step_fields
+from mudd_core.run.report.styles import RunFacts, Style, style_of
+from mudd_core.run.report.tracker import Tracker, tracker_mode
+from mudd_core.run.store.metrics import numbers_of
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.shared_store import SharedStore
+
+
+class RunLog:
+    """Takes what happens in a training loop, in its order. Of several ranks the first one prints."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        store: RunStore | SharedStore | None,
+        train: TrainConfig,
+        ranks: Ranks,
+        mesh: Mesh,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """fields: of another program's config, by name, for the first lines of its style."""
+        self._progress, self._store, self._train = progress, store, train
+        self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
+        self._prints = ranks.first
+        self._fields = fields or {}
+        self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
+        self._warned: list[str] = []
+        self._style: Style | None = None
+        self._tracker: Tracker | None = None
+        self._benchmark: BenchmarkLog | None = None
+        self._world = ranks.world
+
+    def watch_clock(self, config: Config) -> None:
+        """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
+        if config.log.mllog and self._prints and self._store is not None:
+            self._benchmark = BenchmarkLog(config, self._store.path, self.say)
+
+    def use(self, facts: RunFacts) -> None:
+        """Print in the style of the run's config from here on."""
+        self._style = style_of(replace(facts, fields=self._fields)) if self._prints else None
+        if self._style is not None and not self._style.ours:
+            self._beside = self._progress.on_errors()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._wipe()
+        self._progress.say(text)
+
+    def _say_all(self, lines: list[str]) -> None:
+        for line in lines:
+            self.say(line)
+
+    def _wipe(self) -> None:
+        """Remove the progress line on standard error, which the next step draws again."""
+        if self._beside is not None:
+            self._beside.wipe()
+
+    def warn(self, texts: tuple[str, ...]) -> None:
+        """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
+        for text in texts:
+            if self._prints and text not in self._warned:
+                self._warned.append(text)
+                self._wipe()
+                with contextlib.suppress(OSError):  # the disk behind standard error may be full
+                    print(f"warning: {text}", file=sys.stderr)
+
+    def _log_warnings(self, store: RunStore | SharedStore) -> None:
+        for text in self._warned:
+            store.event("warning", text=text)
+
+    def started(self) -> None:
+        """A new run."""
+        if self._store is not None:
+            self._store.event("started", **self._job)
+            self._log_warnings(self._store)
+            if self._style is not None and (texts := self._style.texts()):
+                self._store.add_to_board(0, {}, texts)
+        self._begin(0)
+
+    def _begin(self, step: int) -> None:
+        """What a start and a resume have in common."""
+        if self._style is None:
+            return
+        if self._benchmark is not None:
+            self._benchmark.started(self._style.facts.documents, step, self._world)
+        self._say_all(self._style.started())
+        facts = self._style.facts
+        if isinstance(self._store, RunStore | SharedStore) and tracker_mode(facts.config.log) != "off":
+            self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
+
+    def found(self, checkpoint: Checkpoint) -> None:
+        """What a run will go on from, and what it could not."""
+        for passed in checkpoint.passed_over:
+            self.say(f"warning: {passed}")
+
+    def resumed(self, found: Checkpoint, changed: list[Difference]) -> None:
+        """A run goes on from a checkpoint, with changed fields of its config."""
+        fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+        self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
+        if self._store is not None:
+            self._store.event(
+                "resumed", step=found.step, changed=[str(change) for change in changed], **self._job
+            )
+            self._log_warnings(self._store)
+        if self._style is not None:
+            self._say_all(self._style.restored(found.step, found.path))
+        self._begin(found.step)
+
+    def restored(self, step: int, folder: Path) -> None:
+        """The style's lines about the checkpoint that a run goes on from."""
+        if self._style is not None:
+            self._say_all(self._style.restored(step, folder))
+
+    def shorten(self, train: TrainConfig) -> None:
+        """Take over the length of a run whose data end earlier than its config."""
+        self._train = train
+
+    def took_step(self, record: StepRecord, seconds_left: float) -> bool:
+        """An update, drawn, and logged where it is a step to log; whether it was."""
+        train = self._train
+        logged = record.step % train.log_every == 0 or record.step == train.steps
+        if self._benchmark is not None:
+            self._benchmark.took_step(record)
+        style = self._style
+        shown = self._progress if style is None or style.ours else self._beside
+        if shown is not None:
+            fields = step_fields(record.row(), train.steps, seconds_left)
+            shown.step(fields, logged=logged and shown is self._progress)
+        if logged and self._store is not None:
+            self._store.log(record.row(), record.statistics)
+        if style is not None:
+            self._say_all(style.step(record))
+            written = dict(numbers_of("train", record.row())) if logged else {}  # by the store
+            tags = {name: value for name, value in style.scalars(record).items() if name not in written}
+            if self._store is not None and tags:
+                self._store.add_to_board(record.step, tags)
+            if self._store is not None:
+                self._store.log_object(style.object(record))
+            if logged and self._tracker is not None:
+                self._tracker.log(style.tracked(record), record.step)
+        return logged
+
+    def source_lost(self, step: int, error: OSError, retry: int, seconds: float) -> None:
+        """The data of a step could not be read; the run waits and tries again."""
+        place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
+        self.say(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
+        if self._store is not None:
+            self._store.event("source lost", step=step, file=place, reason=reason, retry=retry, wait=seconds)
+
+    def skipped(self, step: int, reason: str, where: str) -> None:
+        """An update that does not count; where: the first number that is not finite, '' if not searched."""
+        self.say(
+            f"step {step}: {reason}; the update is skipped"
+            + (f"; the first bad number is in {where}" if where else "")
+        )
+
+    def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
+        """A run that went back to a checkpoint."""
+        self.say(
+            f"step {rewind.from_step + 1}: back to the checkpoint of step {rewind.to_step} (rewind {count} of "
+            f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
+        )
+        if self._store is not None:
+            self._store.event("rewound", **asdict(rewind))
+
+    def validating(self, step: int) -> None:
+        """A validation that is due begins."""
+        if self._benchmark is not None:
+            self._benchmark.evaluating(step)
+        if self._style is not None:
+            self._say_all(self._style.validating())
+
+    def batch_validated(self, sums: BatchSums) -> None:
+        """One batch of a validation that is due."""
+        if self._style is not None:
+            self._say_all(self._style.batch_validated(sums))
+
+    def validated(self, result: Validation) -> None:
+        """A validation that was due."""
+        if self._benchmark is not None:
+            self._benchmark.validated(result)
+        if self._store is not None:
+            self._store.log(result.row())
+        style = self._style
+        if style is not None:
+            self._say_all(style.validated(result))
+            if self._store is not None:
+                if tags := style.eval_scalars(result):
+                    self._store.add_to_board(result.step, tags)
+                self._store.log_result(style.result(result))
+            if self._tracker is not None:
+                self._tracker.log(style.eval_tracked(result), result.step)
+            if not style.ours:
+                return
+        self.say(
+            f"step {result.step}: validation loss {result.val_loss:.4f}, "
+            f"{result.text} ({result.seconds:.1f} s)"
+        )
+
+    def saved(self, step: int) -> None:
+        """A checkpoint was committed."""
+        if self._style is not None and self._store is not None:
+            self._say_all(self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"))
+
+    def save_failed(self) -> None:
+        """The run goes on, and tries again when the next save is due."""
+        assert self._store is not None
+        self.say(f"warning: {self._store.save_error}")
+
+    def ended(self, summary: Summary) -> None:
+        """A call of fit() that reached its end, or was stopped."""
+        if self._benchmark is not None:
+            self._benchmark.ended(summary)
+            self._end_benchmark()
+        if self._store is not None:
+            self._store.event(
+                "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
+            )
+            self._store.finish(summary)
+        if self._tracker is not None:
+            self._tracker.finish(asdict(summary))
+            self._tracker = None
+        self._wipe()
+        self._progress.close()
+
+    def close(self) -> None:
+        """End the tracking of a run that did not reach its end; SaveError if the MLPerf log cannot be written."""
+        if self._tracker is not None:
+            self._tracker.close()
+            self._tracker = None
+        self._end_benchmark()
+
+    def broke_off(self) -> None:
+        """A call of fit() that an error has ended."""
+        self._wipe()
+        with contextlib.suppress(SaveError):  # the error that is on its way counts
+            self._end_benchmark()
+
+    def _end_benchmark(self) -> None:
+        if self._benchmark is not None:
+            benchmark, self._benchmark = self._benchmark, None
+            benchmark.close()

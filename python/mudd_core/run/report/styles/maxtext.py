@@ -1,0 +1,91 @@
+"""log.style=maxtext: what MUDDFormer's and TokenFormer's MaxText programs print and write alike."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.config.fields import walk
+from mudd_core.run.records.events import StepRecord
+from mudd_core.run.report.styles.style import RunFacts, Style
+
+
+class MaxTextStyle(Style):
+    """One line an update, and the tags of every update that `every` divides."""
+
+    ours = False
+    every = 1  # updates from one write of the tags to the next
+
+    def __init__(self, facts: RunFacts) -> None:
+        super().__init__(facts)
+        self._written: tuple[int, dict[str, float]] = (0, {})  # the newest tags and their step
+
+    @abstractmethod
+    def line(self, record: StepRecord) -> str:
+        """The line of an update."""
+
+    @abstractmethod
+    def tags(self, record: StepRecord) -> dict[str, float]:
+        """The tags of an update."""
+
+    def step(self, record: StepRecord) -> list[str]:
+        """The line of an update, and a hint where the program flushes its event file."""
+        lines, period = [self.line(record)], math.lcm(self.every, self.facts.config.log.flush_every)
+        if self.facts.workdir is not None and record.step % period == 0:
+            lines.append(f"To see full metrics 'tensorboard --logdir={self.facts.workdir / 'tensorboard'}'")
+        return lines
+
+    def saved(self, step: int, folder: Path) -> list[str]:
+        """The line of a save."""
+        return [f"saved a checkpoint at step {step}"]
+
+    def scalars(self, record: StepRecord) -> dict[str, float]:
+        """The tags of an update, where they are due; computed once."""
+        if record.step % self.every:
+            return {}
+        if self._written[0] != record.step:
+            self._written = (record.step, self.tags(record))
+        return self._written[1]
+
+    def object(self, record: StepRecord) -> dict[str, float | str]:
+        """The line of metrics_file: the tags, the step and the name of the run."""
+        tags = self.scalars(record)
+        return {**tags, "step": float(record.step), "run_name": self.facts.config.name} if tags else {}
+
+    def texts(self) -> dict[str, str]:
+        """The number of parameters and every field of the config."""
+        count = sum(value.size for value in self.facts.weights().values())
+        fields = {info.path: str(info.value) for info in walk(self.facts.config)}
+        return {"num_model_parameters": str(count), "libtpu_init_args": "", **fields}
+
+    def seconds(self, record: StepRecord) -> float:
+        """Wall time of an update."""
+        train = self.facts.config.train
+        return train.batch_size * train.seq_len / max(record.tokens_per_second, 1e-9)
+
+    def tflops(self) -> float:
+        """TFLOPs of an update on each rank, which is a device here."""
+        train = self.facts.config.train
+        return self.facts.flops_per_token * train.batch_size * train.seq_len / 1e12 / self.facts.ranks
+
+    def clipped(self, record: StepRecord) -> float:
+        """The norm of the gradient after clipping."""
+        clip = self.facts.config.optim.clip
+        return min(record.grad_norm, clip) if clip > 0 else record.grad_norm
+
+    def norms(self) -> dict[str, float]:
+        """The norm of every parameter by our name."""
+        return {name: _norm(value) for name, value in self.facts.weights().items()}
+
+
+def joined(norms: dict[str, float]) -> float:
+    """Return the norm of all parameters together."""
+    return math.sqrt(math.fsum(norm * norm for norm in norms.values()))
+
+
+def _norm(value: np.ndarray) -> float:
+    flat = np.asarray(value, np.float32).reshape(-1)
+    return math.sqrt(float(np.dot(flat, flat)))

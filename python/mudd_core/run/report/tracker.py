@@ -1,0 +1,123 @@
+"""Weights & Biases: a thread of its own takes the numbers, so that whatever the tracker does, the run goes on."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mudd_core.base.packages import needed
+from mudd_core.config import Config, LogConfig, to_dict
+from mudd_core.run.store.metrics import plain
+
+FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
+_MODES = ("online", "offline", "disabled")
+_Job = tuple[dict[str, Any], int | None]
+
+
+def tracker_mode(log: LogConfig) -> str:
+    """online, offline or off; WANDB_MODE wins over log.wandb where that is not off."""
+    if log.wandb == "off":
+        return "off"
+    asked = os.environ.get("WANDB_MODE", "")
+    mode = {"dryrun": "offline", "run": "online"}.get(asked, asked)
+    mode = mode if mode in _MODES else log.wandb
+    return "off" if mode == "disabled" else mode
+
+
+def require_tracker(log: LogConfig) -> None:
+    """UserError where the config asks for a tracker that is not installed."""
+    if tracker_mode(log) != "off":
+        needed("wandb", "[log] wandb", "to track the run")
+
+
+def _obstacle() -> str:
+    """Why the tracker's server cannot be reached; empty if it can, or if there is a proxy."""
+    if not (os.environ.get("WANDB_API_KEY") or (Path.home() / ".netrc").is_file()):
+        return "there is neither WANDB_API_KEY nor ~/.netrc"
+    if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
+        return ""
+    url = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
+    try:
+        socket.create_connection((url.hostname or "", url.port or 443), 5).close()
+    except OSError as error:
+        return f"{url.hostname}: {error}"
+    return ""
+
+
+class Tracker:
+    """A run of Weights & Biases. A failure of any call is one warning, and the end of the tracking."""
+
+    def __init__(self, config: Config, workdir: Path, run_id: str) -> None:
+        self._config, self._workdir = config, workdir
+        self._run_id = config.log.wandb_run or run_id
+        self._jobs: queue.Queue[_Job | None] = queue.Queue()
+        self._dead = threading.Event()
+        # A daemon: a tracker that hangs does not keep the process.
+        self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
+        self._thread.start()
+
+    def log(self, values: Mapping[str, Any], step: int) -> None:
+        """Numbers of a step."""
+        if not self._dead.is_set():
+            self._jobs.put((plain(dict(values)), step))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """The end of the run; waits for the tracker, but not for ever."""
+        if not self._dead.is_set():
+            self._jobs.put((plain(dict(summary)), None))
+        self.close()
+
+    def close(self) -> None:
+        """Hand over what waits."""
+        self._jobs.put(None)
+        self._thread.join(FINISH_SECONDS)
+        if self._thread.is_alive():
+            self._warn(f"it is not done after {FINISH_SECONDS:.0f} s")
+
+    def _warn(self, reason: object) -> None:
+        if not self._dead.is_set():
+            self._dead.set()
+            print(f"warning: Weights & Biases: {reason}; the run goes on without it", file=sys.stderr)
+
+    def _work(self) -> None:
+        try:
+            run = self._begin()
+            while (job := self._jobs.get()) is not None:
+                values, step = job
+                if step is None:
+                    run.summary.update(values)
+                else:
+                    run.log(values, step=step)
+            run.finish()
+        except BaseException as error:
+            self._warn(f"{type(error).__name__}: {str(error)[:300]}")
+
+    def _begin(self) -> Any:
+        wandb = needed("wandb", "[log] wandb", "to track the run")
+        log = self._config.log
+        mode = tracker_mode(log)
+        if mode == "online" and (obstacle := _obstacle()):
+            print(f"warning: Weights & Biases: offline, since {obstacle}", file=sys.stderr)
+            mode = "offline"
+        if "WANDB_MODE" in os.environ:
+            os.environ["WANDB_MODE"] = mode  # the library refuses an empty one
+        folder = Path(log.wandb_dir) if log.wandb_dir else self._workdir
+        folder.mkdir(parents=True, exist_ok=True)
+        return wandb.init(
+            project=log.wandb_project,
+            entity=log.wandb_entity or None,
+            dir=str(folder),
+            id=self._run_id,
+            name=self._config.name,
+            config=to_dict(self._config),
+            mode=mode,
+            resume="allow" if mode == "online" else None,
+            settings=wandb.Settings(console="off", silent=True),
+        )

@@ -1,0 +1,130 @@
+"""Where a run's config came from: arguments and files, so that a resume by the same command runs no file again."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mudd_core
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.config import Config, find_config
+from mudd_core.config.load import files_read
+from mudd_core.run.store.registrations import registrations, replay
+
+MEMBER = "config_source"  # of run.json
+
+
+@dataclass
+class ConfigSource:
+    """Overrides, and SHA-256 by path of the config file (first) and of the files that it read or imported.
+
+    registers: readers and schemes that exist only once the config file has run.
+    """
+
+    words: list[str]
+    files: dict[str, str] = field(default_factory=dict)
+    registers: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> str:
+        """The config file; empty for none."""
+        return next(iter(self.files), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What run.json holds."""
+        return asdict(self)
+
+
+def of_facts(facts: dict[str, Any]) -> ConfigSource | None:
+    """The source that run.json names; None where it names none."""
+    raw = facts.get(MEMBER)
+    if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict):
+        return None
+    words = raw.get("words")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return None
+    names = raw.get("registers", [])
+    if not isinstance(names, list):
+        return None
+    return ConfigSource(words, {str(k): str(v) for k, v in raw["files"].items()}, list(map(str, names)))
+
+
+@contextmanager
+def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
+    """Notes the files that are read as configs, and the user's modules that they import, while the block runs."""
+    source, modules = ConfigSource(list(words)), set(sys.modules)
+    first, known = len(files_read), registrations()
+    yield source
+    source.registers = sorted(registrations() - known)
+    paths = [*files_read[first:], *_own_modules(modules)]
+    source.files = {str(path): _hash(path) for path in map(Path.resolve, paths)}
+
+
+def _own_modules(before: set[str]) -> Iterator[Path]:
+    """Files of the modules imported since, without those of Python, of installed packages and of this one."""
+    others = {*map(Path, sysconfig.get_paths().values()), Path(mudd_core.__file__).parent}
+    for name in sys.modules.keys() - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and not others.intersection(Path(file).parents):
+            yield Path(file)
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except (OSError, UserError):
+        return ""
+
+
+def changed_file(saved: ConfigSource | None, now: ConfigSource | None) -> str:
+    """The first file that differs from what the run was started with; empty if none does, or nobody knows."""
+    if saved is None or now is None:
+        return ""
+    return next((path for path, digest in now.files.items() if saved.files.get(path, digest) != digest), "")
+
+
+def resumed(file: str, words: Sequence[str], workdir: Path | None) -> tuple[Config, ConfigSource] | None:
+    """Saved config and source of the run that the same command started, if no file of it has changed.
+
+    workdir: where the run is; None: the folder under runs/ whose name the files or the arguments spell out.
+    """
+    path = find_config(file).resolve()
+    if path.suffix == ".json":
+        return None
+    folders = [workdir] if workdir else sorted(entry.parent for entry in Path("runs").glob("*/run.json"))
+    found = [known for folder in folders if (known := _known(folder, path, words, named=workdir is not None))]
+    if len(found) != 1:
+        return None
+    replay(path, found[0][1].registers)
+    return found[0]
+
+
+def _known(
+    folder: Path, path: Path, words: Sequence[str], *, named: bool
+) -> tuple[Config, ConfigSource] | None:
+    from mudd_core.run.store.json_files import read_facts, read_saved_config
+
+    try:
+        if not (folder / "run.json").is_file() or not (folder / "config.json").is_file():
+            return None
+        source = of_facts(read_facts(folder))
+        if source is None or source.words != list(words) or next(iter(source.files), "") != str(path):
+            return None
+        if any(not digest or _hash(Path(file)) != digest for file, digest in source.files.items()):
+            return None
+        config = read_saved_config(folder)
+        if named:
+            return config, source
+        # A name that the file computes may be another one each time: then the file has to run.
+        texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
+        fits = config.name == folder.name and any(config.name in text for text in texts)
+        return (config, source) if fits else None
+    except (FormatError, UserError, OSError):  # the next command that opens the run reports it
+        return None

@@ -1,0 +1,166 @@
+"""Fetching a run from a storage as one transaction: all files are staged and verified, then moved into place.
+
+`.fetch.part` is an unfinished fetch, which the next one removes. `.fetch` holds everything and is moved into place by
+the next holder of the work directory, should the process be killed in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_disk, write_error
+from mudd_core.base.members import member
+from mudd_core.base.storage import unreachable
+from mudd_core.checkpoint.steps import MANIFEST, step_folder
+from mudd_core.checkpoint.verify import verify_step
+from mudd_core.run.store.json_files import object_in, read_object
+from mudd_core.run.store.remote_files import RemoteFiles
+from mudd_core.run.store.workdir import STAGED, UNFINISHED
+
+NOTE = "remote.json"
+_CHECKPOINTS = "checkpoints"
+_WHAT = "[workdir] path"
+
+
+class Fetch:
+    """Brings a run from its URL into a work directory, which the caller has locked."""
+
+    def __init__(self, url: str, files: RemoteFiles, folder: Path, left_out: tuple[str, ...]) -> None:
+        """left_out: entries of the run's folder in the storage that are not fetched; hidden ones never are."""
+        self._url, self._files, self._folder = url, files, folder
+        self._left_out = (_CHECKPOINTS, *left_out)
+        self._stage = folder / UNFINISHED
+
+    def run(self, steps: list[int], say: Callable[[str], None]) -> None:
+        """Bring what the storage has and this machine lacks: the identity, newer steps, logs.
+
+        steps: those in the storage. UserError where both have runs and these differ. A step that does not verify is
+        passed over.
+        """
+        try:
+            self._fetch(steps, say)
+        except (UserError, FormatError, SaveError):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and (is_full_disk(error) or _is_below(error, self._stage)):
+                raise SaveError(
+                    f"{_WHAT}: the copy {self._folder} of '{self._url}' cannot be written: {error.strerror}"
+                ) from None
+            raise unreachable(self._url, _WHAT, error) from None
+        finally:
+            shutil.rmtree(self._stage, ignore_errors=True)
+
+    def _fetch(self, steps: list[int], say: Callable[[str], None]) -> None:
+        names = self._files.names("")
+        if "config.json" not in names:
+            return
+        run_id = self._run_id(names)
+        newest = max(checkpoint.list_steps(self._folder / _CHECKPOINTS), default=-1)
+        shutil.rmtree(self._stage, ignore_errors=True)
+        self._stage.mkdir()
+        newer = [step for step in sorted(steps, reverse=True) if step > newest]
+        fetched = [step for step in newer if self._stage_step(step, run_id, say)]
+        if not fetched and (self._folder / "config.json").is_file():
+            return
+        for name in names:
+            if name not in self._left_out and not name.startswith("."):
+                self._files.fetch(name, self._stage / name)
+        for name in {"config.json", "run.json"} & set(names):
+            self._object(name, (self._stage / name).read_bytes())
+        _sync(self._stage)
+        self._stage.rename(self._folder / STAGED)
+        finish_fetch(self._folder)
+        for step in fetched:
+            say(f"fetched step {step} from {self._url}")
+
+    def _object(self, name: str, data: bytes) -> dict[str, Any]:
+        return object_in(data, f"{self._url}/{name}")
+
+    def _run_id(self, names: list[str]) -> str | None:
+        """The id of the run in the storage; None where a broken upload left none."""
+        if "run.json" not in names:
+            return None
+        theirs = self._object("run.json", self._files.read("run.json"))
+        found: str = member(theirs, "run_id", str, Path(f"{self._url}/run.json"))
+        ours = self._folder / "run.json"
+        if ours.is_file() and read_object(ours).get("run_id") != found:
+            raise UserError(
+                f"{_WHAT}: '{self._url}' holds another run than {self._folder}; give another --workdir"
+            )
+        return found
+
+    def _stage_step(self, step: int, run_id: str | None, say: Callable[[str], None]) -> bool:
+        there = f"{_CHECKPOINTS}/step-{step}"
+        names = self._files.names(there)
+        if MANIFEST not in names:  # an upload that was broken off
+            return False
+        work = step_folder(self._stage / _CHECKPOINTS, step)
+        work.mkdir(parents=True)
+        try:
+            for name in names:
+                self._files.fetch(f"{there}/{name}", work / name)
+            verify_step(work, run_id=run_id)
+            return True
+        except FormatError as error:
+            reason = error.reason
+        except FileNotFoundError:
+            reason = "its files were removed during the fetch"
+        say(f"warning: step {step} of {self._url} passed over: {reason}")
+        shutil.rmtree(work)
+        return False
+
+
+def finish_fetch(folder: Path) -> None:
+    """Move what a complete fetch has staged into place; call it with the work directory locked. SaveError."""
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    stage = folder / STAGED
+    if not stage.is_dir():
+        return
+    try:
+        steps = stage / _CHECKPOINTS
+        for step in sorted(steps.iterdir()) if steps.is_dir() else []:
+            (folder / _CHECKPOINTS).mkdir(exist_ok=True)
+            step.rename(folder / _CHECKPOINTS / step.name)
+        for file in sorted(stage.iterdir()):
+            if file != steps:
+                os.replace(file, folder / file.name)
+        shutil.rmtree(stage)
+    except OSError as error:
+        raise write_error(folder / STAGED, error) from error
+
+
+def remember(folder: Path, url: str) -> None:
+    """Note whose copy a folder is; UserError where it is that of another URL (gs://b/run and s3://b/run)."""
+    note = folder / NOTE
+    if not note.is_file():
+        try:
+            _core.replace_file(str(note), (json.dumps({"url": url}) + "\n").encode())
+        except OSError as error:
+            raise write_error(note, error) from error
+        return
+    known = member(read_object(note), "url", str, note)
+    if known != url:
+        raise UserError(f"{_WHAT}: {folder} is the copy of '{known}', not of '{url}'; move it away")
+
+
+def _is_below(error: OSError, folder: Path) -> bool:
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    local = error.errno not in (None, errno.ENOENT)
+    return local and any(Path(name).is_relative_to(folder) for name in names)
+
+
+def _sync(folder: Path) -> None:
+    """Make the staged files survive a power cut."""
+    for path in (*folder.rglob("*"), folder):
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,0 +1,42 @@
+"""Whose run a work directory holds: the id and the facts of run.json."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mudd_core.base.errors import UserError
+from mudd_core.run.records.facts import SEAL_FACT
+from mudd_core.run.store.config_source import MEMBER, ConfigSource
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+
+
+def seal_fact(data: Prepared) -> dict[str, Any]:
+    """The seal of the token cache among the facts of a run; nothing where a stream reads the text itself."""
+    from mudd_core.data.streaming.data import StreamData
+
+    return {} if isinstance(data, StreamData) else {SEAL_FACT: data.seal}
+
+
+def identity(
+    folder: Path, saved: Mapping[str, Any], facts: Mapping[str, Any], source: ConfigSource | None
+) -> dict[str, Any]:
+    """What run.json is to say. UserError where a saved fact differs.
+
+    saved: run.json of an earlier start, empty for a new run. facts: None where not known.
+    """
+    for name, value in facts.items():
+        if name in saved and saved[name] != value:
+            raise UserError(
+                f"[resume] {folder} was made with another {name}: saved {saved.get(name)!r}, "
+                f"now {value!r}. Bring the old one back, or give another --workdir."
+            )
+    fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    known = {name: value for name, value in facts.items() if value is not None}
+    # An imported run gets its facts at the first start.
+    return {**(saved or fresh), **known, **({} if source is None else {MEMBER: source.to_dict()})}

@@ -1,0 +1,178 @@
+"""Metrics: one JSON object a line in metrics.jsonl, and the same numbers as TensorBoard events.
+
+A disk that is full costs no row: what it refuses waits in memory until it takes it. On resume the log is cut back to
+the resumed step: it ends up equal to an unbroken run's except for times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import open_to_append, read_bytes
+from mudd_core.run.store.event_file import EventFile
+
+Row = dict[str, Any]
+_LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become null, wherever they stand."""
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def numbers_of(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in a value of a row; those of lists are named name/0, name/1 and so on."""
+    if isinstance(value, int | float):
+        yield name, float(value)
+    elif isinstance(value, Mapping):
+        for member, entry in value.items():
+            if member != "step":
+                yield from numbers_of(f"{name}/{member}", entry)
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from numbers_of(f"{name}/{index}", entry)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a log; a torn last line is left out, a damaged one in the middle is a FormatError."""
+    if not os.path.lexists(path):
+        return
+    try:
+        lines = read_bytes(path, links=False).split(b"\n")
+    except OSError as error:
+        raise UserError(f"[workdir] {path}: {error.strerror}") from error
+    lines.pop()  # empty, or a line that was never finished
+    offset = 0
+    for number, line in enumerate(lines, 1):
+        row = _row_of(line)
+        if isinstance(row, str):
+            if number == len(lines):  # torn by a power cut that kept the length
+                return
+            raise FormatError(str(path), offset, f"line {number} is damaged: {row}; restore it or delete it")
+        yield row
+        offset += len(line) + 1
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _row_of(line: bytes) -> Row | str:
+    """The row in a line, or what is wrong with it."""
+    try:
+        row = json.loads(line, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return "expected an object with a whole number 'step'"
+    return row
+
+
+class LineFile:
+    """Appends JSON objects, a line each, handed to the system at once: a killed process loses none.
+
+    What a full disk refuses waits in memory and goes first once the disk takes it, so no line is torn for good. The
+    OSError is raised all the same, by every call until then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_to_append(path, buffering=0)
+        weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
+        self._waiting = bytearray()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One line; numbers that are not finite become null."""
+        self.line(json.dumps(plain(row), allow_nan=False).encode())
+
+    def line(self, line: bytes) -> None:
+        """One line of text."""
+        self._waiting += line + b"\n"
+        self._write()
+
+    def sync(self) -> None:
+        """Make the lines survive a power cut."""
+        self._write()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Try once more to write what waits, and close."""
+        try:
+            if not self._file.closed:
+                self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
+
+
+class MetricsLog(LineFile):
+    """metrics.jsonl; every row needs a 'step'. `sync` is called before a checkpoint is committed."""
+
+    def __init__(self, path: Path, *, resumed_step: int = 0) -> None:
+        """Open the log and drop rows behind the resumed step and a torn last line."""
+        self._cut_back(path, resumed_step)
+        super().__init__(path)
+
+    def _cut_back(self, path: Path, step: int) -> None:
+        if os.path.lexists(path):
+            kept = [row for row in read_rows(path) if row["step"] <= step]
+            _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+class Board:
+    """The rows as TensorBoard events; the file is made with the first row."""
+
+    def __init__(self, folder: Path, *, resumed_step: int = 0, flush_every: int = 1) -> None:
+        """flush_every: steps after which rows are handed to the system; a save does it too."""
+        self._folder = folder
+        self._flush_every, self._flushed = flush_every, resumed_step
+        self._resumed_step = resumed_step
+        self._file: EventFile | None = None
+
+    def _opened(self) -> EventFile:
+        if self._file is None:
+            self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
+        return self._file
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Every number of the row under its name; `step` is the abscissa."""
+        opened = self._opened()
+        group = "valid" if "val_loss" in row else "train"
+        opened.scalars(row["step"], dict(numbers_of(group, row)))
+        if row["step"] // self._flush_every != self._flushed // self._flush_every:
+            self.flush()
+            self._flushed = row["step"]
+
+    def add(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
+        """Further tags of a step."""
+        opened = self._opened()
+        if scalars:
+            opened.scalars(step, dict(scalars))
+        for tag, text in (texts or {}).items():
+            opened.text(step, tag, text)
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        if self._file is not None:
+            self._file.close()

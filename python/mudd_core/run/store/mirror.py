@@ -1,0 +1,139 @@
+"""The copy of a work directory in a storage: steps with their manifest last, logs, and what a new machine fetches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from mudd_core import checkpoint
+from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.storage import unreachable
+from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder
+from mudd_core.run.store.fetch import Fetch, remember
+from mudd_core.run.store.original_run import READER_STATE, original_run_text
+from mudd_core.run.store.remote_files import RemoteFiles
+from mudd_core.run.store.workdir import EVALUATIONS
+
+_OWN = (".lock", ".lease", "STOP")  # of this machine alone
+_FOLDERS = ("tensorboard", "plugins")
+_PROBE = ".probe-"  # a start that is killed leaves one behind
+_WHAT = "[workdir] path"
+
+
+class Mirror:
+    """One run's folder in a storage. An upload that fails is a SaveError; the local files are whole all the same."""
+
+    def __init__(self, url: str, folder: Path, *, writes: bool = True) -> None:
+        """Connect and, if this process writes, try it; UserError where that cannot be."""
+        self.url, self._folder = url.rstrip("/"), folder
+        self._files = RemoteFiles(self.url, _WHAT)
+        self._uploaded: dict[int, bytes] = {}  # manifests of the steps there
+        self._sizes: dict[str, tuple[int, int]] = {}  # of logs, when they were uploaded
+        try:
+            names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
+        except Exception as error:
+            raise unreachable(url, _WHAT, error) from None
+        if names and "config.json" not in names and READER_STATE in self._files.names("checkpoints"):
+            raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
+        if names and not {"config.json", EVALUATIONS} & set(names):
+            raise UserError(
+                f"{_WHAT}: '{url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
+                "empty or new place with --workdir"
+            )
+        if writes:
+            self._try_write()
+
+    def _try_write(self) -> None:
+        probe = f"{_PROBE}{new_id()}"
+        try:
+            self._files.write(b"", probe)
+            self._files.remove(probe)
+        except Exception as error:
+            raise UserError(f"{_WHAT}: '{self.url}' cannot be written: {error}") from None
+
+    def fetch(self, say: Callable[[str], None]) -> None:
+        """Bring here what the storage has and this machine lacks, as one transaction (run/store/fetch.py)."""
+        remember(self._folder, self.url)
+        try:
+            steps = self._remote_steps()
+        except Exception as error:
+            raise unreachable(self.url, _WHAT, error) from None
+        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes those that are not here then
+        Fetch(self.url, self._files, self._folder, (*_FOLDERS, *_OWN)).run(steps, say)
+
+    def _remote_steps(self) -> list[int]:
+        names = self._files.names("checkpoints")
+        return [int(name[5:]) for name in names if name.startswith("step-") and name[5:].isdecimal()]
+
+    def push(self) -> None:
+        """Bring the storage up to the local files: steps that it lacks, then steps that are gone, then the logs."""
+        try:
+            self._push_logs()
+            for step in checkpoint.list_steps(self._folder / "checkpoints"):
+                self._push_step(step)
+            self._push_logs()
+            self._drop_missing()
+        except SaveError:
+            raise
+        except Exception as error:
+            raise SaveError(
+                f"[save] {self.url}: {str(error) or type(error).__name__}; the step is whole in {self._folder}"
+            ) from error
+
+    def _push_step(self, step: int) -> None:
+        here = step_folder(self._folder / "checkpoints", step)
+        manifest = (here / MANIFEST).read_bytes()
+        if self._uploaded.get(step) == manifest:
+            return
+        there = f"checkpoints/step-{step}"
+        names = self._files.names(there)
+        if MANIFEST in names:
+            if self._files.read(f"{there}/{MANIFEST}") == manifest:
+                self._uploaded[step] = manifest
+                return
+            self._files.remove(f"{there}/{MANIFEST}")  # from here on it is no step
+        for file in sorted(here.iterdir()):
+            if file.name != MANIFEST:
+                self._files.send(file, f"{there}/{file.name}")
+        self._files.write(manifest, f"{there}/{MANIFEST}")
+        self._uploaded[step] = manifest
+
+    def drop_missing(self) -> str:
+        """Remove the steps that were uploaded and are gone here; what went wrong, if something did."""
+        try:
+            self._drop_missing()
+        except Exception as error:
+            return f"{self.url}: {str(error) or type(error).__name__}; steps that are gone here stay there for now"
+        return ""
+
+    def _drop_missing(self) -> None:
+        """Each manifest goes first."""
+        for step in sorted(self._uploaded.keys() - set(checkpoint.list_steps(self._folder / "checkpoints"))):
+            there = f"checkpoints/step-{step}"
+            if MANIFEST in self._files.names(there):
+                self._files.remove(f"{there}/{MANIFEST}")
+            if self._files.names(there):
+                self._files.remove_folder(there)
+            del self._uploaded[step]
+
+    def _push_logs(self) -> None:
+        files = [file for file in self._folder.iterdir() if file.name not in _OWN]
+        for name in _FOLDERS:
+            files += list((self._folder / name).rglob("*"))
+        for file in sorted(files):
+            name = file.relative_to(self._folder).as_posix()
+            if file.is_symlink() or not file.is_file() or ".tmp" in file.name:
+                continue
+            found = os.stat(file)
+            mark = (found.st_size, found.st_mtime_ns)
+            if self._sizes.get(name) != mark:
+                self._files.send(file, name)
+                self._sizes[name] = mark
+
+    def push_logs(self) -> None:
+        """The logs alone, as they are at the end."""
+        try:
+            self._push_logs()
+        except Exception as error:
+            raise SaveError(f"[save] {self.url}: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,267 @@
+"""What a run keeps on disk: config, identity, metrics, events, checkpoints, summary, under one lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, SaveError, write_error
+from mudd_core.base.members import build
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.checkpoint import Checkpoint, StatePart
+from mudd_core.config import (
+    Config,
+    Difference,
+    to_dict,
+)
+from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store.config_source import ConfigSource
+from mudd_core.run.store.fetch import finish_fetch
+from mudd_core.run.store.holders import locked
+from mudd_core.run.store.identity import identity
+from mudd_core.run.store.json_files import finished_summary, read_facts, read_saved_config
+from mudd_core.run.store.logs import Logs
+from mudd_core.run.store.metrics import Row, read_rows
+from mudd_core.run.store.mirror import Mirror
+from mudd_core.run.store.resumed_config import resumed_config
+from mudd_core.run.store.saved_state import Saver, load_newest
+from mudd_core.run.store.workdir import write_json
+
+
+class RunStore:
+    """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close."""
+
+    def __init__(self, path: str | Path, remote: str = "") -> None:
+        """Lock the work directory; UserError if it is in use or foreign.
+
+        remote: URL that the directory is a copy of. What it has and this machine lacks is fetched.
+        """
+        self.ended = False  # all that was done is saved: a later store of this process may take over
+        self._mirror = Mirror(remote, Path(path).absolute()) if remote else None
+        self.dir = locked(path, self)
+        try:
+            finish_fetch(self.path)
+            if self._mirror is not None:
+                self._mirror.fetch(print)
+        except BaseException:
+            self.dir.close()
+            raise
+        self.config: Config | None = None
+        self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
+        self.run_id = ""
+        self._upload_error: SaveError | None = None
+        self.save_error: SaveError | None = None  # of the newest save, None if that worked
+        self._logs = Logs(self.path)
+
+    @property
+    def path(self) -> Path:
+        """The work directory."""
+        return self.dir.path
+
+    def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
+        """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
+
+        Raises UserError with the list of fields that must not differ.
+        """
+        changed: list[Difference] = []
+        self.config = asked
+        if self.dir.config_file.exists():
+            saved = read_saved_config(self.path)
+            self.config, changed = resumed_config(saved, asked, self.newest_step())
+        return self.config, changed
+
+    def resolve(self, config: Config) -> None:
+        """Take what the first start of the run has found out for its config."""
+        self.config = config
+
+    def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
+        """The config that `adopt` finds for this store."""
+        return adopt(self)
+
+    def beat(self) -> None:
+        """UserError if the work directory is not this run's any more; cheap, call it every step."""
+        self.dir.beat()
+
+    @property
+    def stop_file(self) -> Path:
+        """The file that asks for a stop."""
+        return self.path / "STOP"
+
+    def newest_step(self) -> int:
+        """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
+        return max(checkpoint.list_steps(self.dir.checkpoint_folder), default=0)
+
+    def summary(self) -> Summary | None:
+        """The summary of a finished run; None while there is something left to do."""
+        assert self.config is not None
+        return finished_summary(self.dir.summary_file, self.config)
+
+    def has_checkpoint(self) -> bool:
+        """Return whether there is a step to go on from."""
+        return bool(checkpoint.list_steps(self.dir.checkpoint_folder))
+
+    def saved_facts(self) -> dict[str, Any]:
+        """run.json of an earlier start; empty for a new run."""
+        return read_facts(self.path) if self.dir.run_file.exists() else {}
+
+    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
+        """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
+
+        facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
+        run whose saved facts differ is refused with UserError. into: the parts the checkpoint is read into, once it
+        has verified.
+        """
+        self.identify(facts)
+        found = load_newest(self.dir.checkpoint_folder, self.run_id, into)
+        self.open_logs(found.step if found else 0)
+        return found
+
+    def identify(self, facts: Mapping[str, Any]) -> str:
+        """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
+        assert self.config is not None
+        saved = self.saved_facts()
+        run = identity(self.path, saved, facts, self.source)
+        self.run_id = run["run_id"]
+        # The config first: it is what makes the folder ours, should the run be killed before the next line.
+        write_json(self.dir.config_file, to_dict(self.config))
+        if run != saved:
+            write_json(self.dir.run_file, run)
+        checkpoint.recover(self.dir.checkpoint_folder)
+        return self.run_id
+
+    def open_logs(self, step: int) -> None:
+        """The last part of `begin`: rows behind the step are cut off."""
+        self._logs.open(step, self.config or Config())
+
+    def keep_files(self, files: Mapping[str, bytes]) -> None:
+        """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
+        for name, data in files.items():
+            try:
+                if not (self.path / name).is_file() or read_bytes(self.path / name) != data:
+                    _core.replace_file(str(self.path / name), data)
+            except OSError as error:
+                raise write_error(self.path / name, error) from error
+
+    def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
+        """Go back to the checkpoint of this step, or to the newest before it that verifies.
+
+        Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
+        """
+        found = load_newest(self.dir.checkpoint_folder, self.run_id, into, up_to=step)
+        if found is None:
+            raise FormatError(
+                str(self.dir.checkpoint_folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
+            )
+        self.drop_after(found.step)
+        return found
+
+    def drop_after(self, step: int) -> None:
+        """The second part of `rewind`: later checkpoints go, and rows."""
+        try:
+            # Checkpoints before rows: a resume from one of these needs its rows.
+            checkpoint.drop_after(self.dir.checkpoint_folder, step, run_id=self.run_id)
+            if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
+                print(f"warning: {obstacle}", file=sys.stderr)
+            self._logs.close_rows()
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        self.open_logs(step)
+
+    def last_validation(self, step: int) -> Validation | None:
+        """The validation of this step, if the log has it; FormatError if its row is not one."""
+        file = self.dir.metrics_file
+        rows = [row for row in read_rows(file) if row["step"] == step and "val_loss" in row]
+        return build(Validation, rows[-1], file, f"validation of step {step}: ") if rows else None
+
+    def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
+        """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
+        self._logs.row(row, statistics or {})
+
+    def add_to_board(
+        self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Further tags of TensorBoard."""
+        self._logs.add_to_board(step, scalars, texts or {})
+
+    def log_object(self, values: Mapping[str, float | str]) -> None:
+        """One object of another program, to log.metrics_file where that has these."""
+        self._logs.object(values)
+
+    def log_result(self, line: str) -> None:
+        """One line of a validation, to the results.txt of log.metrics_file where there is one."""
+        self._logs.result(line)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Something that happened, to events.jsonl."""
+        self._logs.event(name, facts)
+
+    def save(
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+    ) -> bool:
+        """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
+        assert self.config is not None
+        try:
+            self.sync_logs()
+            Saver(self.dir.checkpoint_folder, self.config, self.run_id).save(step, parts, state, spare)
+        except SaveError as error:
+            self.save_failed(step, error)
+            return False
+        self.save_error = None
+        self.mirror_step(step)
+        return True
+
+    def mirror_step(self, step: int) -> None:
+        """Mirror what is committed. A failure counts as one of a save; no local step is lost."""
+        if self._mirror is None:
+            return
+        try:
+            self._mirror.push()
+        except SaveError as error:
+            print(f"warning: {error}; the next save tries again", file=sys.stderr)
+            self._upload_error = error
+            self.save_failed(step, error)
+
+    def settle(self) -> None:
+        """Before the end: what could not be mirrored is tried once more; SaveError where that fails."""
+        if self._mirror is not None:
+            self._mirror.push()
+            if self.save_error is self._upload_error:
+                self.save_error = None
+
+    def sync_logs(self) -> None:
+        """Before a step is committed, its rows are on disk; SaveError where that fails."""
+        self.dir.beat()
+        self._logs.sync()
+
+    def save_failed(self, step: int, error: SaveError) -> None:
+        """Keep the reason, and write it to events.jsonl."""
+        self.save_error = error
+        self.event("save failed", step=step, reason=str(error))
+
+    def finish(self, summary: Summary) -> None:
+        """Write summary.json behind the last row; SaveError if not every row is on disk."""
+        self._logs.sync()
+        write_json(self.dir.summary_file, dataclasses.asdict(summary))
+        if self._mirror is not None:
+            self._mirror.push_logs()
+        self.ended = True
+
+    def close(self) -> None:
+        """Close the logs and release the lock; SaveError where a log cannot be written any more."""
+        try:
+            self._logs.close()
+            self._mirror_last_lines()
+        finally:
+            self.dir.close()
+
+    def _mirror_last_lines(self) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None and self.config is not None:
+            try:
+                mirror.push_logs()
+            except SaveError as error:
+                print(f"warning: {error}", file=sys.stderr)

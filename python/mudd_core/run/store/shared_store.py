@@ -1,0 +1,231 @@
+"""The store of a run of several ranks: rank 0 has the files; the other ranks get what they hold and write nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mudd_core.base.errors import FormatError, ReportedElsewhereError, SaveError
+from mudd_core.base.members import build
+from mudd_core.base.storage import is_url, mapped, mirror_folder
+from mudd_core.checkpoint import Checkpoint, StatePart
+from mudd_core.config import Config, Difference, from_dict, to_dict
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store.config_source import ConfigSource
+from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.saved_state import Saver, load_newest
+
+
+class SharedStore:
+    """A RunStore that all ranks of a run have together. Its methods are collective, but for `log` and `event`."""
+
+    def __init__(self, path: str | Path, ranks: Ranks, remote: str = "") -> None:
+        """Rank 0 locks the work directory; UserError if it is in use or foreign. remote: as RunStore."""
+        self._ranks = ranks
+        self._store = ranks.together(lambda: RunStore(path, remote) if ranks.first else None)
+        self.path = Path(ranks.from_first(lambda: str(self.writer.path)))
+        self.config: Config | None = None
+        self.run_id = ""
+        self.save_error: Exception | None = None
+        self.ended = False
+
+    @property
+    def writer(self) -> RunStore:
+        """The store itself, on rank 0."""
+        assert self._store is not None
+        return self._store
+
+    @property
+    def source(self) -> ConfigSource | None:
+        """Of the config that is asked for, where it came from files; rank 0 knows it."""
+        return self._store.source if self._store is not None else None
+
+    @source.setter
+    def source(self, source: ConfigSource | None) -> None:
+        if self._store is not None:
+            self._store.source = source
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoints are."""
+        return self.path / "checkpoints"
+
+    def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
+        """As RunStore.adopt; the changes are known to rank 0."""
+        changed: list[Difference] = []
+
+        def adopted() -> dict[str, Any]:
+            config, found = self.writer.adopt(asked)
+            changed.extend(found)
+            return to_dict(config)
+
+        self.config = from_dict(self._ranks.from_first(adopted))
+        return self.config, changed
+
+    def resolve(self, config: Config) -> None:
+        """As RunStore.resolve."""
+        self.config = config
+        if self._store is not None:
+            self._store.resolve(config)
+
+    def adopt_by(self, adopt: Callable[[RunStore], Config]) -> Config:
+        """The config that `adopt` finds for the store on rank 0."""
+        self.config = from_dict(self._ranks.from_first(lambda: to_dict(adopt(self.writer))))
+        return self.config
+
+    def summary(self) -> Summary | None:
+        """The summary of a finished run; None while there is something left to do."""
+
+        def found() -> dict[str, Any] | None:
+            summary = self.writer.summary()
+            return None if summary is None else dataclasses.asdict(summary)
+
+        raw = self._ranks.from_first(found)
+        return None if raw is None else build(Summary, raw, self.path / "summary.json")
+
+    def has_checkpoint(self) -> bool:
+        """Return whether there is a step to go on from."""
+        return bool(self._ranks.from_first(lambda: self.writer.has_checkpoint()))
+
+    def saved_facts(self) -> dict[str, Any]:
+        """run.json of an earlier start; empty for a new run."""
+        return dict(self._ranks.from_first(lambda: self.writer.saved_facts()))
+
+    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
+        """As RunStore.begin; every rank reads what it needs."""
+        self.run_id = self._ranks.from_first(lambda: self.writer.identify(facts))
+        comm = self._ranks.comm
+        found = self._ranks.together(lambda: load_newest(self.folder, self.run_id, into, comm=comm))
+        self._same_step(found)
+        self._by_first(lambda store: store.open_logs(found.step if found else 0))
+        return found
+
+    def keep_files(self, files: Mapping[str, bytes]) -> None:
+        """As RunStore.keep_files."""
+        self._by_first(lambda store: store.keep_files(files))
+
+    def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
+        """As RunStore.rewind."""
+
+        def back() -> Checkpoint:
+            found = load_newest(self.folder, self.run_id, into, step, self._ranks.comm)
+            if found is None:
+                raise FormatError(
+                    str(self.folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
+                )
+            return found
+
+        found = self._ranks.together(back)
+        self._same_step(found)
+        self._by_first(lambda store: store.drop_after(found.step))
+        return found
+
+    def _same_step(self, found: Checkpoint | None) -> None:
+        self._ranks.agree({"newest checkpoint that verifies": found.step if found else 0})
+
+    def _by_first(self, action: Any) -> None:
+        self._ranks.together(lambda: action(self._store) if self._store is not None else None)
+
+    def last_validation(self, step: int) -> Validation | None:
+        """The validation of this step, if the log has it."""
+
+        def row() -> dict[str, Any] | None:
+            found = self.writer.last_validation(step)
+            return None if found is None else dataclasses.asdict(found)
+
+        found = self._ranks.from_first(row)
+        return None if found is None else build(Validation, found, self.path / "metrics.jsonl")
+
+    def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
+        """One row of numbers."""
+        if self._store is not None:
+            self._store.log(row, statistics)
+
+    def add_to_board(
+        self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Further tags of TensorBoard."""
+        if self._store is not None:
+            self._store.add_to_board(step, scalars, texts)
+
+    def log_object(self, values: Mapping[str, float | str]) -> None:
+        """One object of another program."""
+        if self._store is not None:
+            self._store.log_object(values)
+
+    def log_result(self, line: str) -> None:
+        """One line of a validation for results.txt."""
+        if self._store is not None:
+            self._store.log_result(line)
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Something that happened."""
+        if self._store is not None:
+            self._store.event(name, **facts)
+
+    def beat(self) -> None:
+        """UserError on all ranks if the work directory is not this run's any more."""
+        if self._store is not None:
+            self._store.beat()
+
+    @property
+    def stop_file(self) -> Path | None:
+        """The file that asks for a stop, on rank 0."""
+        return self._store.stop_file if self._store is not None else None
+
+    def save(
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+    ) -> bool:
+        """Commit a checkpoint; False on all ranks and `save_error` if it failed on one."""
+        assert self.config is not None
+        saver = Saver(self.folder, self.config, self.run_id, self._ranks.comm)
+        try:
+            self._by_first(lambda store: store.sync_logs())
+            self._ranks.together(lambda: saver.save(step, parts, state, spare))
+        except SaveError as error:  # on all ranks; rank 0 reports it
+            self.save_error = error
+            self.writer.save_failed(step, error)
+            return False
+        except ReportedElsewhereError as error:
+            if error.exit_code != SaveError.exit_code:
+                raise
+            self.save_error = error
+            return False
+        self.save_error = None
+        self._by_first(lambda store: store.mirror_step(step))
+        return True
+
+    def settle(self) -> None:
+        """As RunStore.settle."""
+        self._by_first(lambda store: store.settle())
+
+    def finish(self, summary: Summary) -> None:
+        """Write summary.json behind the last row."""
+        self._by_first(lambda store: store.finish(summary))
+        self.ended = True
+
+    def close(self) -> None:
+        """Close the logs and release the lock."""
+        if self._store is not None:
+            self._store.close()
+
+
+def open_store(
+    workdir: str | Path | RunStore | SharedStore | None, ranks: Ranks, mounts: str = ""
+) -> RunStore | SharedStore | None:
+    """The store of a work directory, or the one that is given; None for a run that writes nothing.
+
+    mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote.
+    """
+    if workdir is None or isinstance(workdir, RunStore | SharedStore):
+        return workdir
+    remote = ""
+    if isinstance(workdir, str):
+        workdir = mapped(workdir, mounts)
+        if is_url(workdir):
+            remote, workdir = workdir, mirror_folder(workdir)
+    return RunStore(workdir, remote) if ranks.world == 1 else SharedStore(workdir, ranks, remote)
