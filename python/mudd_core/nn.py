@@ -7,11 +7,11 @@ here computes; the formulas are in the docstrings of ops/ and in docs/maths/.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from mudd_core import ops
 from mudd_core.config.families import TiedHead
-from mudd_core.graph.recording import Like, current, part, prefix
+from mudd_core.graph.recording import Declaration, Like, current, part, prefix
 
 __all__ = [
     "bias",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-def parameter(name: str, shape: tuple[int, ...], **declaration: Any) -> Like:
+def parameter(name: str, shape: tuple[int, ...], **declaration: Unpack[Declaration]) -> Like:
     """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
     full = f"{prefix()}.{name}" if prefix() else name
     return current().parameter(full, shape, **declaration)

@@ -100,6 +100,9 @@ class FakeEngine:
     def metrics(self) -> dict[str, Any]:
         return {}
 
+    def last_batch(self, step: int) -> dict[str, Any]:
+        return {}
+
     def load_state(self, parts: Sequence[StatePart]) -> None:
         self.w[:], self.m[:] = (part.array for part in parts)
 

@@ -13,10 +13,18 @@ from mudd_core.config import from_dict
 from printed_hints import require_sample_command_works
 
 SHAPE = {
-    "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 257,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1,
-    "max_position_embeddings": 64, "router_aux_loss_coef": 0.02,
-}  # fmt: skip
+    "model_type": "mixtral",
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "vocab_size": 257,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "max_position_embeddings": 64,
+    "router_aux_loss_coef": 0.02,
+}
 
 
 def write_documents(file: Path, count: int) -> None:
@@ -41,7 +49,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         *("per_device_train_batch_size=4", "exp_name=small", "dataset.train_dataset_path=c4"),
         *("dataset.eval_dataset_path=val", "data.tokenizer=bytes", "eval_frequency=3", "n_eval_examples=9"),
         *("train.threads=1", "sample.max_tokens=1"),
-    ]  # fmt: skip
+    ]
 
 
 def without(words: list[str], key: str) -> list[str]:
@@ -101,7 +109,7 @@ def test_multirun_runs_every_combination(words: list[str], capsys: pytest.Captur
 
 def test_multirun_ends_with_the_first_failure(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*without(words, "max_steps"), "-m", "max_steps=1,0,2"]) == 2
-    assert "max_steps: expected at least 1, got 0" in capsys.readouterr().err
+    assert "max_steps: expected a whole number of at least 1, got 0" in capsys.readouterr().err
     assert sorted(path.name for path in Path("out/small").iterdir()) == ["0"]
 
 
@@ -116,12 +124,12 @@ def test_a_work_directory_of_ones_own(words: list[str]) -> None:
         ("max_stepz=1", "did you mean 'max_steps'?"),
         ("nothing_like_it=1", "there is no key 'nothing_like_it'\n"),
         ("sched.warmup_steps=3", "; +sched.warmup_steps=... adds it"),
-        ("max_length=0", "[hydra] max_length: expected at least 1, got 0"),
+        ("max_length=0", "[hydra] max_length: expected a whole number of at least 1, got 0"),
         ("+warmup=1", "there is no key 'warmup' in this grammar"),
         ("+warmup_ratio=1", "did you mean 'sched.warmup_ratio'?"),
         ("sched=CosineAnneal", "did you mean 'CosineAnnealing'?"),
         ("lr=1,2", "several values are for --multirun"),
-        ("lr=fast", "lr: expected a finite number, got 'fast'"),
+        ("lr=fast", "lr: expected a number, got 'fast'"),
         ("optimizer=Adagrad", "expected ADAMW_TORCH_XLA, AdamW or SGD"),
         ("tensor_parallelism=2", "tensor_parallelism=2: not supported"),
         ("pad_token_id=0", "pad_token_id=0: not supported"),
@@ -204,8 +212,13 @@ def test_a_dry_run_ends_at_its_target_with_a_log_for_the_checker(words: list[str
     assert (values["train_samples"], values["eval_samples"]) == (60, 9)
     assert (values["gradient_accumulation_steps"], values["micro_batch_size"]) == (2, 2)
     assert [line["key"] for line in lines][-6:] == [
-        "block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
-    ]  # fmt: skip
+        "block_start",
+        "block_stop",
+        "eval_start",
+        "eval_accuracy",
+        "eval_stop",
+        "run_stop",
+    ]
     assert lines[-1]["metadata"]["status"] == "success" and lines[-1]["metadata"]["samples_count"] == 0
 
 

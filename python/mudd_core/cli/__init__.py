@@ -11,9 +11,16 @@ from collections.abc import Sequence
 
 # Faults of the process itself, and the two signals that nothing blocks.
 NOT_HELD = {
-    signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
-    signal.SIGTRAP, signal.SIGSYS,
-}  # fmt: skip
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

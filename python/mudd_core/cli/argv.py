@@ -9,6 +9,7 @@ from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING
 from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
+from mudd_core.config.arguments import Arguments, argument, with_values
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.store.config_source import recorded, resumed
@@ -31,11 +32,9 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     for count in (2, 1):  # "data show" is a command, and "data" another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        value = value if equals else "".join(words[i + 1 : i + 2])
-        if name == "--mode" and value in TOOLS:
-            return value, [*words[:i], *words[i + (1 if equals else 2) :]]
+    for i, (item, value) in enumerate(with_values(words)):
+        if item.option == "--mode" and value in TOOLS:
+            return value, [*words[:i], *words[i + (2 if item.switch else 1) :]]
     return None, list(words)
 
 
@@ -49,12 +48,11 @@ def trains(words: Sequence[str]) -> bool:
         return False
     tool, _ = tool_in(words)
     command = tool or (words[0] if words[0] in (*COMMANDS, *ALIASES) else "train")
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in _NO_TRAINING:
+    for item, value in with_values(words):
+        if item.option in _NO_TRAINING:
             return False
-        if name == "--mode":
-            command = value if equals else "".join(words[i + 1 : i + 2])
+        if item.option == "--mode":
+            command = value
     return command in _TRAINING
 
 
@@ -65,7 +63,7 @@ def asks_for_many(words: Sequence[str]) -> bool:
 
 def starts_ranks(words: Sequence[str]) -> bool:
     """Whether the arguments ask for a training whose ranks this process is to start."""
-    return trains(words) and any(word.partition("=")[0] in JOB_OPTIONS for word in words)
+    return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
 
 
 _FIELDS_TOO = ("--tokenizer",)  # options of some commands, and fields of the config for the others
@@ -73,17 +71,31 @@ _FIELDS_TOO = ("--tokenizer",)  # options of some commands, and fields of the co
 
 def _mode(words: Sequence[str]) -> str:
     """The command of --mode; empty without one."""
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == "--mode":
-            value = value if equals else "".join(words[i + 1 : i + 2])
-            return ALIASES.get(value, value)
-    return ""
+    modes = (value for item, value in with_values(words) if item.option == "--mode")
+    value = next(modes, "")
+    return ALIASES.get(value, value)
 
 
 def _is_name(word: str) -> bool:
     """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
     return word != "help" and word[:1].isalpha() and "=" not in word and not detect.is_yml(word)
+
+
+def _read_options(request: Request, words: Sequence[str], command: str) -> None:
+    """Add the options of this program to the request, and all other arguments to its words."""
+    arguments = Arguments(words)
+    for item in arguments:
+        name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
+        if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
+            request.words.append(item.raw)
+            # Its value must not be read as an option of this program.
+            if item.switch and (behind := arguments.plain_value()) is not None:
+                request.words.append(behind)
+            continue
+        value = item.value
+        if OPTIONS[name][0] and value is None and (value := arguments.value()) is None:
+            raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
+        request.options[name] = value or ""
 
 
 def parse(words: Sequence[str]) -> Request:
@@ -95,27 +107,7 @@ def parse(words: Sequence[str]) -> Request:
     if rest and rest[0] in (*COMMANDS, *ALIASES, *detect.COMMANDS):
         first = rest.pop(0)
         request.command = first if first in detect.COMMANDS else _command(first)
-    asked = _mode(words) or request.command
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        name = {"-h": "--help", "-V": "--version"}.get(name, name)
-        if name not in OPTIONS or (name in _FIELDS_TOO and asked not in OPTIONS[name][2]):
-            request.words.append(word)
-            if (
-                word.startswith("--")
-                and not equals
-                and rest
-                and not rest[0].startswith("--")
-                and "=" not in rest[0]
-            ):
-                request.words.append(rest.pop(0))  # its value: it must not be read as an option of ours
-            continue
-        if OPTIONS[name][0] and not equals:
-            if not rest:
-                raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
-            value = rest.pop(0)
-        request.options[name] = value
+    _read_options(request, rest, _mode(words) or request.command)
     if request.options.keys() & {"--help", "--version"}:
         asked = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0]
         if not first and _is_name(asked):

@@ -34,29 +34,46 @@ checkpoints. The run is the one in --workdir, or the one in the default folder o
 }
 _FIELDS = {
     "train": (
-        "model.d_model", "model.n_layer", "data.path", "data.tokenizer", "train.steps", "train.batch_size",
-        "train.seq_len", "train.precision", "train.threads", "train.save_every", "train.eval_every", "optim.lr",
+        "model.d_model",
+        "model.n_layer",
+        "data.path",
+        "data.tokenizer",
+        "train.steps",
+        "train.batch_size",
+        "train.seq_len",
+        "train.precision",
+        "train.threads",
+        "train.save_every",
+        "train.eval_every",
+        "optim.lr",
         "optim.warmup_steps",
     ),
     "validate": ("eval.max_batches", "eval.batch_size", "train.threads", "data.cache_dir"),
     "sample": (
-        "sample.temperature", "sample.top_k", "sample.top_p", "sample.max_tokens", "sample.seed", "train.threads",
+        "sample.temperature",
+        "sample.top_k",
+        "sample.top_p",
+        "sample.max_tokens",
+        "sample.seed",
+        "train.threads",
     ),
     "data": ("data.path", "data.tokenizer", "data.vocab_size", "data.cache_dir"),
     "report": (),
-}  # fmt: skip
+}
 _EXAMPLES = {
     "train": (
-        "--config=tiny.py", "--config=small.py --plan",
+        "--config=tiny.py",
+        "--config=small.py --plan",
         "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
     ),
     "validate": ("validate --config=small.py", "validate --workdir=runs/mine --step=500"),
     "sample": (
-        'sample --config=small.py --prompt "def "', "sample --workdir=runs/mine --temperature=0 --max-tokens=50",
+        'sample --config=small.py --prompt "def "',
+        "sample --workdir=runs/mine --temperature=0 --max-tokens=50",
     ),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
     "report": ("report --config=small.py", "report --workdir=runs/mine"),
-}  # fmt: skip
+}
 _CODES = {
     "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
 }

@@ -21,12 +21,13 @@ from mudd_core.cli.job_check import cause, require_files, require_hosts, require
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.config.arguments import Arguments, with_values
 from mudd_core.config.values import whole
 from mudd_core.dist.siblings import children
 
 # Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
-_THREADS = re.compile(r"(?:--|\+{0,2})(?:config\.)?(?:train\.)?threads(?:=(.*))?")
+_THREADS = ("train.threads", "threads")
 SIGNALS = {*_core.stop_signals(), _core.save_signal()}
 _ANSWER_SECONDS = 10
 _AGAIN_SECONDS = 2  # until a request to stop is repeated
@@ -45,17 +46,15 @@ class Asked:
 
 def asked(words: Sequence[str]) -> Asked:
     """The job that the words ask for; UserError for a value that is none."""
-    found: dict[str, str] = {}
-    rest, left = [], list(words)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name not in JOB_OPTIONS:
-            rest.append(word)
+    found, rest, arguments = dict[str, str](), list[str](), Arguments(words)
+    for item in arguments:
+        if item.option not in JOB_OPTIONS:
+            rest.append(item.raw)
             continue
-        if not equals and not left:
-            raise UserError(f"[arguments] {name}: expected a value behind it")
-        found[name] = value if equals else left.pop(0)
+        value = arguments.value() if item.value is None else item.value
+        if value is None:
+            raise UserError(f"[arguments] {item.option}: expected a value behind it")
+        found[item.option] = value
     if (tool := tool_in(rest)[0]) is not None:
         raise UserError(f"[arguments] {next(iter(found))}: expected the command train, got {tool}")
     if "--ranks" not in found:
@@ -76,9 +75,8 @@ def asked(words: Sequence[str]) -> Asked:
 def _threads(words: Sequence[str]) -> int:
     """The threads of a rank that the words set; 0 if they set none, or nothing that is a number."""
     value = "0"
-    for i, word in enumerate(words):
-        if found := _THREADS.fullmatch(word):
-            value = found[1] if found[1] is not None else "".join(words[i + 1 : i + 2])
+    for item, given in with_values(words):
+        value = given if item.name in _THREADS else value
     with contextlib.suppress(UserError):  # the ranks name the mistake
         return whole("", value, 0, 256)
     return 0
@@ -145,9 +143,11 @@ def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple
     for host in hosts:
         try:
             asked_of[host] = subprocess.Popen(
-                [*agent, host, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [*agent, host, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         except OSError as error:
             raise UserError(f"[launch] --hosts: {agent[0]}: {error.strerror}") from error
     return tuple(host for host, process in asked_of.items() if _succeeded(process))

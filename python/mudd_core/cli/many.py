@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import program
 from mudd_core.cli.names import OPTIONS
+from mudd_core.config.arguments import argument
 from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra import multirun
 
@@ -17,13 +18,12 @@ _COMMAND = "clm"
 def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
     """Run each combination of the values with commas; the first exit code that is not 0 ends it."""
     rest = [word for word in words if word != _COMMAND]
-    kept = [word for word in rest if word.partition("=")[0] in OPTIONS]
-    split = [word for word in kept if "=" not in word and OPTIONS[word][0]]
-    if split:
-        raise UserError(
-            f"[hydra] --multirun: expected {split[0]}={OPTIONS[split[0]][0]}, with an equals sign"
-        )
-    if "--workdir" in (word.partition("=")[0] for word in kept):
+    options = [item for item in map(argument, rest) if item.option in OPTIONS]
+    for item in options:
+        if item.value is None and (value := OPTIONS[item.option][0]):
+            raise UserError(f"[hydra] --multirun: expected {item.raw}={value}, with an equals sign")
+    kept = [item.raw for item in options]
+    if any(item.option == "--workdir" for item in options):
         raise UserError(
             f"[hydra] --multirun: expected {FOLDER}=DIR in place of --workdir; run i works in {FOLDER}/i"
         )

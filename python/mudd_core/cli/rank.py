@@ -28,6 +28,7 @@ from mudd_core.config import (
     split_words,
     to_dict,
 )
+from mudd_core.config.arguments import Arguments
 from mudd_core.dist import Comm, launched
 from mudd_core.run.ranks.rank_cores import widen
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
@@ -61,14 +62,12 @@ def leave(comm: Comm) -> None:
 
 def join_options(words: Sequence[str]) -> DistConfig:
     """The fields of dist among the arguments: ranks join before one of them reads the config."""
-    own, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        name = word.lstrip("-+").removeprefix("config.")
-        if name.startswith("dist."):
-            own.append(word)
-            if "=" not in word and rest and word.startswith("--"):
-                own.append(rest.pop(0))
+    own, arguments = list[str](), Arguments(words)
+    for item in arguments:
+        if item.name.startswith("dist."):
+            own.append(item.raw)
+            if item.switch and (behind := arguments.value()) is not None:
+                own.append(behind)
     config = apply_overrides(Config(), split_words(own, Config()))
     check_config(config)
     return config.dist

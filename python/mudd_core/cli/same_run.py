@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
 from mudd_core.base.surroundings import program
 from mudd_core.cli.request import Request
+from mudd_core.config.arguments import Arguments
 
 _STOP = "train.stop_at"
-_STOP_NAME = re.compile(r"(--|\+{0,2})(config\.)?(train\.)?stop[_-]at")  # as a user may type it
 
 
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
@@ -37,12 +36,10 @@ def to_go_on(request: Request, reason: str, ranks: int) -> str:
 
 def _without_stop(words: Sequence[str]) -> list[str]:
     """The arguments without train.stop_at, in any of its forms."""
-    kept, rest = list[str](), list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, _ = word.partition("=")
-        if not _STOP_NAME.fullmatch(name):
-            kept.append(word)
-        elif not equals:
-            del rest[:1]  # its value
+    kept, arguments = list[str](), Arguments(words)
+    for item in arguments:
+        if item.name.replace("-", "_") not in (_STOP, _STOP.partition(".")[2]):
+            kept.append(item.raw)
+        elif item.value is None:
+            arguments.value()
     return kept

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mudd_core.base.types import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Scalar = int | float | bool | str
+C = TypeVar("C", bound="DataclassInstance")
 
 
 LARGEST = 2**31 - 1  # largest width, and largest value of an int field that has no bound of its own
@@ -118,3 +124,8 @@ def replace_path(section: Any, path: str, value: Scalar) -> Any:
     if rest:
         return dataclasses.replace(section, **{head: replace_path(getattr(section, head), rest, value)})
     return dataclasses.replace(section, **{head: value})
+
+
+def with_fields(section: C, values: Mapping[str, Json]) -> C:
+    """A copy of the section with these fields; the checks of configs look at their types."""
+    return dataclasses.replace(section, **values)

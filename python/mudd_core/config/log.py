@@ -12,16 +12,19 @@ class LogConfig:
     """Lines on stdout, TensorBoard, Weights & Biases and MLPerf logs; metrics.jsonl is always written."""
 
     style: str = opt(
-        "auto", "program whose lines and tags are written; auto = that of the command's grammar, else ours",
-        choices=("auto", "ours", "maxtext", "mu_transformer", "jax_lm", "moe"), free=True,
-    )  # fmt: skip
+        "auto",
+        "program whose lines and tags are written; auto = that of the command's grammar, else ours",
+        choices=("auto", "ours", "maxtext", "mu_transformer", "jax_lm", "moe"),
+        free=True,
+    )
     compat: bool = opt(
         False, "give the original programs' odd numbers where docs/maths marks them", free=True
     )
     weights: bool = opt(
-        False, "log norms of weights and activations too; of a muP model the size of each weight's update",
+        False,
+        "log norms of weights and activations too; of a muP model the size of each weight's update",
         free=True,
-    )  # fmt: skip
+    )
     activations: bool = opt(False, "log the mean size of every activation of a muP model", free=True)
     batches: bool = opt(False, "add a hash of each step's ids to its row, to compare two runs", free=True)
     flush_every: int = opt(
@@ -32,21 +35,27 @@ class LogConfig:
         free=True,
     )
     metrics_file: str = opt(
-        "", "a second file of metrics rows; with style=maxtext the file or folder of that program; empty = none",
+        "",
+        "a second file of metrics rows; with style=maxtext the file or folder of that program; empty = none",
         free=True,
-    )  # fmt: skip
+    )
     mllog: bool = opt(False, "write an MLPerf log", free=True)
     mllog_config: str = opt(
         "", "config file that the MLPerf log names; empty = the name of the run", free=True
     )
     mllog_warmup: float = opt(
-        -1.0, "warm-up factor that the MLPerf log names; -1 = warm-up steps over the schedule's steps", low=-1.0,
-        high=1.0, free=True,
-    )  # fmt: skip
+        -1.0,
+        "warm-up factor that the MLPerf log names; -1 = warm-up steps over the schedule's steps",
+        low=-1.0,
+        high=1.0,
+        free=True,
+    )
     wandb: str = opt(
-        "off", "Weights & Biases; offline keeps its files in wandb_dir, online sends them",
-        choices=("off", "offline", "online"), free=True,
-    )  # fmt: skip
+        "off",
+        "Weights & Biases; offline keeps its files in wandb_dir, online sends them",
+        choices=("off", "offline", "online"),
+        free=True,
+    )
     wandb_project: str = opt("mudd_core", "project of the run there", free=True)
     wandb_entity: str = opt("", "user or team of the run there; empty = your default one", free=True)
     wandb_dir: str = opt("", "folder of its files; empty = the work directory", free=True)

@@ -15,25 +15,39 @@ class MeshConfig:
     """How the ranks (processes) of a run share its work; world = data x fsdp. Only any_world changes numbers."""
 
     data: int = opt(
-        -1, "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left", "ranks",
-        low=-1, high=1024, free=True,
-    )  # fmt: skip
+        -1,
+        "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left",
+        "ranks",
+        low=-1,
+        high=1024,
+        free=True,
+    )
     fsdp: int = opt(
-        -1, "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too the "
-        f"largest divisor of the world up to {LARGEST_FSDP}", "ranks", low=-1, high=1024, free=True,
-    )  # fmt: skip
+        -1,
+        "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too the "
+        f"largest divisor of the world up to {LARGEST_FSDP}",
+        "ranks",
+        low=-1,
+        high=1024,
+        free=True,
+    )
     expert: int = opt(1, "ranks that the experts are dealt out to; not built yet", "ranks", low=1, free=True)
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
     context: int = opt(1, "ranks that a sequence is cut over; not built yet", "ranks", low=1, free=True)
     tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
     zero: int = opt(
-        1, "what is cut over fsdp: 1 the optimizer's state; 2 gradients too, 3 weights too (not built yet)", "level",
-        low=1, high=3, free=True,
-    )  # fmt: skip
-    any_world: bool = opt(
-        False, "allow a number of ranks that does not divide train.logical_shards; bits then depend on the world",
+        1,
+        "what is cut over fsdp: 1 the optimizer's state; 2 gradients too, 3 weights too (not built yet)",
+        "level",
+        low=1,
+        high=3,
         free=True,
-    )  # fmt: skip
+    )
+    any_world: bool = opt(
+        False,
+        "allow a number of ranks that does not divide train.logical_shards; bits then depend on the world",
+        free=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,25 +55,43 @@ class DistConfig:
     """How the ranks of a run talk; no field changes a number."""
 
     node: str = opt(
-        "host", "host: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
-        "own and only messages are used", choices=("host", "rank"), free=True,
-    )  # fmt: skip
+        "host",
+        "host: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
+        "own and only messages are used",
+        choices=("host", "rank"),
+        free=True,
+    )
     isa: str = opt(
-        "common", "common: all ranks use the highest instruction set level that all have; same: ranks with different "
-        "levels are refused", choices=("common", "same"), free=True,
-    )  # fmt: skip
+        "common",
+        "common: all ranks use the highest instruction set level that all have; same: ranks with different "
+        "levels are refused",
+        choices=("common", "same"),
+        free=True,
+    )
     hang_timeout: float = opt(
-        0.0, "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
-        "median step where that is longer", "seconds", low=0.0, free=True,
-    )  # fmt: skip
+        0.0,
+        "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
+        "median step where that is longer",
+        "seconds",
+        low=0.0,
+        free=True,
+    )
     join_timeout: float = opt(
-        60.0, "end the job with exit code 2 when a rank has not joined the others for so long at the start; give it as "
-        "an argument", "seconds", low=0.1, free=True,
-    )  # fmt: skip
+        60.0,
+        "end the job with exit code 2 when a rank has not joined the others for so long at the start; give it as "
+        "an argument",
+        "seconds",
+        low=0.1,
+        free=True,
+    )
     compare_every: int = opt(
-        500, "steps between two comparisons of the weights that several nodes hold; a difference ends the job with "
-        "exit code 70; 0 = never", "steps", low=0, free=True,
-    )  # fmt: skip
+        500,
+        "steps between two comparisons of the weights that several nodes hold; a difference ends the job with "
+        "exit code 70; 0 = never",
+        "steps",
+        low=0,
+        free=True,
+    )
     debug: bool = opt(
         False, "compare the places in the code that the ranks' messages come from (slow)", free=True
     )

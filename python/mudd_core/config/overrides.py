@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
@@ -48,7 +49,7 @@ class Override:
 
 def typed_names(overrides: Sequence[Override]) -> dict[str, str]:
     """For each field that a flag set: the flag and the field, as messages name them."""
-    flags = {item.path: item.word.partition("=")[0] for item in overrides}
+    flags = {item.path: argument(item.word).option for item in overrides}
     return {
         path: f"{flag} ({path})" for path, flag in flags.items() if flag.startswith("--") and "." not in flag
     }
@@ -87,39 +88,39 @@ def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | 
 
 
 def _dashed(
-    word: str, rest: list[str], infos: Sequence[FieldInfo], known: Sequence[str], first: str
+    item: Argument, rest: Arguments, infos: Sequence[FieldInfo], known: Sequence[str], first: str
 ) -> Override:
     """`--config.path=v`, `--config.path v`, `--flag=v` or `--flag v`; may take its value off `rest`."""
-    name, equals, text = word[2:].partition("=")
-    path = name[len("config.") :] if name.startswith("config.") else field_path(name, infos, first)
+    name, word = item.key, item.raw
+    path = item.name if item.name != name else field_path(name, infos, first)
     if path is None:
         options = [option for option in known if option.startswith("--")]
         hint = nearest_field(name, infos) if "." in name else nearest_option(name, infos, options)
         raise UserError(f"[arguments] unknown option '--{name}'{hint}")
-    if equals:
-        return Override(path, text, word)
-    is_switch = any(info.path == path and info.kind is bool for info in infos)
-    if is_switch and (not rest or "=" in rest[0] or rest[0].startswith("-")):
+    if item.value is not None:
+        return Override(path, item.value, word)
+    is_switch, behind = any(info.path == path and info.kind is bool for info in infos), rest.next()
+    if is_switch and (behind is None or not is_plain(behind) or behind.mark == "-"):
         return Override(path, "true", word)
-    if not rest:
+    if (value := rest.value()) is None:
         choices = next((info.choices for info in infos if info.path == path), ())
         expected = f"one of {', '.join(map(str, choices))}" if choices else "a value"
         raise UserError(f"[arguments] {word}: expected {expected} behind it")
-    return Override(path, rest.pop(0), word)
+    return Override(path, value, word)
 
 
-def _plain(word: str, known: Sequence[str]) -> Override:
+def _plain(item: Argument, known: Sequence[str]) -> Override:
     """`path=v`, `+path=v` or `++path=v`."""
-    if word.startswith("~"):
+    word = item.raw
+    if item.mark == "~":
         raise UserError(f"[arguments] {word}: fields of a typed config cannot be removed; set a value")
-    name, equals, text = word.lstrip("+").partition("=")
-    if not equals:
+    if item.value is None:
         if word in known:
             raise UserError(f"[arguments] '{word}' is a command: it is the first argument")
         commands = [name for name in known if not name.startswith("--")]
         hint = nearest(word, commands) or (f"; commands: {', '.join(commands)}" if commands else "")
         raise UserError(f"[arguments] '{word}' is neither a command nor name=value{hint}")
-    return Override(name.removeprefix("config."), text, word)
+    return Override(item.option if item.mark == "-" else item.name, item.value, word)
 
 
 def split_words(
@@ -130,13 +131,11 @@ def split_words(
     known: commands and options, which a message may propose. first: section of `--name` where several have the name.
     """
     infos = list(walk(config))
-    overrides: list[Override] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        dashed = word.startswith("--")
-        overrides.append(_dashed(word, rest, infos, known, first) if dashed else _plain(word, known))
-    return overrides
+    arguments = Arguments(words)
+    return [
+        _dashed(item, arguments, infos, known, first) if item.mark == "--" else _plain(item, known)
+        for item in arguments
+    ]
 
 
 _OLD_MICRO_BATCH = re.compile(r"micro[_-]batch(?![_-]size)")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
-from mudd_core.config.families import ModelConfig, TransformerPPConfig
-from mudd_core.config.fields import opt
+from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
+from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.optim import OptimConfig
@@ -24,9 +24,10 @@ class LossConfig:
     """Loss."""
 
     normalize: str = opt(
-        "valid", "denominator: targets that count, all slots, or the mean over micro-batches of their means",
+        "valid",
+        "denominator: targets that count, all slots, or the mean over micro-batches of their means",
         choices=("valid", "all_slots", "micro_mean"),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,24 @@ class EvalConfig:
         0, "sequences in one validation batch; 0 = train.batch_size", "sequences", low=0, free=True
     )
     protocol: str = opt(
-        "auto", "which rows are validated, and what their mean is over; auto = that of data.pipeline",
-        choices=("auto", *PROTOCOLS), later=True,
-    )  # fmt: skip
+        "auto",
+        "which rows are validated, and what their mean is over; auto = that of data.pipeline",
+        choices=("auto", *PROTOCOLS),
+        later=True,
+    )
     documents: int = opt(0, "validate the first documents only; 0 = all", "documents", low=0, later=True)
     at_start: bool = opt(False, "validate before the first update too", free=True)
     every_tokens: int = opt(
-        0, "validate every so many tokens; 0 = train.eval_every counts", "tokens", low=0, high=2**62, later=True
-    )  # fmt: skip
+        0,
+        "validate every so many tokens; 0 = train.eval_every counts",
+        "tokens",
+        low=0,
+        high=2**62,
+        later=True,
+    )
     target_loss: float = opt(
         0.0, "save and end the run at a validation loss at or below this; 0 = never", low=0.0, free=True
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -65,13 +73,19 @@ class SampleConfig:
     max_tokens: int = opt(200, "tokens to write", "tokens", low=1, free=True)
     seed: int = opt(0, "seed of the draws", low=0, high=_SEEDS, free=True)
     window: str = opt(
-        "stop", "at the longest sequence: stop writing, or go on in a ring of its positions", choices=("stop", "ring"),
+        "stop",
+        "at the longest sequence: stop writing, or go on in a ring of its positions",
+        choices=("stop", "ring"),
         free=True,
-    )  # fmt: skip
+    )
     prompt_tokens: int = opt(
-        128, "tokens of a validation row that --mode=sample of mu-Transformer's grammar goes on from", "tokens", low=1,
-        free=True, later=True,
-    )  # fmt: skip
+        128,
+        "tokens of a validation row that --mode=sample of mu-Transformer's grammar goes on from",
+        "tokens",
+        low=1,
+        free=True,
+        later=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -86,9 +100,10 @@ class StartConfig:
         -1, "TokenFormer: slots of the loaded q, k and v that are real; -1 = all of them", "slots", low=-1
     )
     grow_init: str = opt(
-        "random", "TokenFormer: values of slots that are not loaded: initial ones, keys zero, or keys and values zero",
+        "random",
+        "TokenFormer: values of slots that are not loaded: initial ones, keys zero, or keys and values zero",
         choices=("random", "zero_keys", "zero_both"),
-    )  # fmt: skip
+    )
     keep_optimizer: bool = opt(
         False,
         "take over the moments and their count too, zeros for what is new; else the optimizer starts afresh",
@@ -141,3 +156,11 @@ class Config:
     def schedule_steps(self) -> int:
         """Updates of warm-up and decay together."""
         return self.optim.schedule_steps or self.train.steps
+
+
+def fields_of_all() -> list[FieldInfo]:
+    """The fields of the configs of all families, each path once."""
+    found: dict[str, FieldInfo] = {}
+    for family in FAMILIES.values():
+        found |= {info.path: info for info in walk(Config(model=family()))}
+    return list(found.values())

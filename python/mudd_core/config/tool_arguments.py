@@ -10,9 +10,9 @@ from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import program
-from mudd_core.config import FAMILIES, Config
-from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.arguments import argument
 from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest_option
 from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whole
 
@@ -80,19 +80,18 @@ class ToolArguments(argparse.ArgumentParser):
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """(options, overrides of config fields); UserError for what is neither."""
         options, rest = self.parse_known_args(list(words))
-        infos, own = _fields_of_every_family(), self._own()
-        for word in rest:
-            name = word.partition("=")[0].removeprefix("--").removeprefix("config.")
-            if word.startswith("--") and field_path(name, infos) is None:
-                hint = nearest_option("--" + name, infos if self._takes_fields else [], own)
-                self.error(f"unknown option '--{name}'{hint}")
+        infos, own = fields_of_all(), self._own()
+        for item in map(argument, rest):
+            if item.mark == "--" and field_path(item.name, infos) is None:
+                hint = nearest_option("--" + item.name, infos if self._takes_fields else [], own)
+                self.error(f"unknown option '--{item.name}'{hint}")
         return options, rest
 
     def options(self, words: Sequence[str]) -> argparse.Namespace:
         """The options; UserError for any other argument."""
         options, rest = self.parse_known_args(list(words))
         if rest:
-            hint = nearest_option(rest[0].partition("=")[0], [], self._own())
+            hint = nearest_option(argument(rest[0]).option, [], self._own())
             self.error(f"unknown option '{rest[0]}'{hint}")
         return options
 
@@ -104,7 +103,3 @@ class ToolArguments(argparse.ArgumentParser):
         raise UserError(
             f"[{self._tool}] {message.removeprefix('argument ')}\n{self.prog} --help shows the options"
         )
-
-
-def _fields_of_every_family() -> list[FieldInfo]:
-    return [info for family in FAMILIES.values() for info in walk(Config(model=family()))]

@@ -32,17 +32,24 @@ class TrainConfig:
         8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
     )
     micro_batch_size: int = opt(
-        0, "most sequences in one run of the graph, which takes whole logical shards, at least one; changes speed "
-        "and memory, never bits; 0 = the whole batch", "sequences", low=0, free=True, flags=("micro_batch",),
-    )  # fmt: skip
+        0,
+        "most sequences in one run of the graph, which takes whole logical shards, at least one; changes speed "
+        "and memory, never bits; 0 = the whole batch",
+        "sequences",
+        low=0,
+        free=True,
+        flags=("micro_batch",),
+    )
     recompute: bool = opt(
         False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
     )
     precision: str = opt(
-        "fp32", "bf16: activations and operands of matmuls in 16 bits; sums, norms, softmax, loss, gradients of "
+        "fp32",
+        "bf16: activations and operands of matmuls in 16 bits; sums, norms, softmax, loss, gradients of "
         "weights, weights and moments stay fp32 (float32 and bfloat16 are read as other names of the two)",
-        choices=("fp32", "bf16"), flags=("dtype",),
-    )  # fmt: skip
+        choices=("fp32", "bf16"),
+        flags=("dtype",),
+    )
     seed: int = opt(
         0,
         "seed of the initial weights and of draws; of the data order too unless data.seed is set",
@@ -51,34 +58,55 @@ class TrainConfig:
         flags=("random_seed",),
     )
     save_every: int = opt(
-        0, "save a checkpoint every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        0,
+        "save a checkpoint every so many updates; 0 = only at the end",
+        "steps",
+        low=0,
+        free=True,
         flags=("save_frequency",),
-    )  # fmt: skip
+    )
     eval_every: int = opt(
-        0, "validate every so many updates; 0 = only at the end", "steps", low=0, free=True,
+        0,
+        "validate every so many updates; 0 = only at the end",
+        "steps",
+        low=0,
+        free=True,
         flags=("eval_frequency", "eval_steps"),
-    )  # fmt: skip
+    )
     period_start: int = opt(
-        0, "updates before the periods of save_every and eval_every begin; 1 counts steps from 0", "steps", low=0,
-        free=True, later=True,
-    )  # fmt: skip
+        0,
+        "updates before the periods of save_every and eval_every begin; 1 counts steps from 0",
+        "steps",
+        low=0,
+        free=True,
+        later=True,
+    )
     log_every: int = opt(
-        10, "write a metrics row and a progress line every so many updates", "steps", low=1, free=True,
+        10,
+        "write a metrics row and a progress line every so many updates",
+        "steps",
+        low=1,
+        free=True,
         flags=("logging_frequency", "logging_steps"),
-    )  # fmt: skip
+    )
     stop_at: int = opt(0, "stop (saved, exit 75) after this update; 0 = never", "step", low=0, free=True)
     keep_last: int = opt(3, "checkpoints kept; 0 = all", "checkpoints", low=0, free=True)
     keep_every: int = opt(
-        0, "never delete the checkpoint of a step that is a multiple of this; 0 = no such step", "steps", low=0,
+        0,
+        "never delete the checkpoint of a step that is a multiple of this; 0 = no such step",
+        "steps",
+        low=0,
         free=True,
-    )  # fmt: skip
+    )
     save: bool = opt(
         True, "write checkpoints; without them a stopped run starts again from its beginning", free=True
     )
     save_policy: str = opt(
-        "every", "every: save each save_every updates; best: only where a validation is the best one of the run",
-        choices=("every", "best"), later=True,
-    )  # fmt: skip
+        "every",
+        "every: save each save_every updates; best: only where a validation is the best one of the run",
+        choices=("every", "best"),
+        later=True,
+    )
     threads: int = opt(
         0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
     )
@@ -86,14 +114,19 @@ class TrainConfig:
         10, "updates skipped in a row before the run goes back (train.rewind) or gives up", "steps", low=1
     )
     rewind: int = opt(
-        3, "times the run may go back to its last scheduled checkpoint and leave out the batches since, after "
+        3,
+        "times the run may go back to its last scheduled checkpoint and leave out the batches since, after "
         "max_skips skipped updates in a row or an update that wrote numbers that are not finite; then it ends with 76",
-        "rewinds", low=0, free=True,
-    )  # fmt: skip
+        "rewinds",
+        low=0,
+        free=True,
+    )
     spike: str = opt(
-        "off", "skip: no update where loss or gradient norm is above mean + 6 sigma of the last 128 updates kept",
-        choices=("off", "skip"), later=True,
-    )  # fmt: skip
+        "off",
+        "skip: no update where loss or gradient norm is above mean + 6 sigma of the last 128 updates kept",
+        choices=("off", "skip"),
+        later=True,
+    )
     extend: bool = opt(
         False,
         "let a resume raise train.steps in place, where the schedule's rates up to now stay the same",
@@ -101,23 +134,33 @@ class TrainConfig:
     )
     debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
     trainable: str = opt(
-        "", "parameters that train: patterns of names such as 'blocks.*.attn.*', with commas between them and '!' "
+        "",
+        "parameters that train: patterns of names such as 'blocks.*.attn.*', with commas between them and '!' "
         "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
         later=True,
-    )  # fmt: skip
+    )
     frozen_dtype: str = opt(
-        "stored", "type that frozen matrices and tables are kept in; equal values give equal results in each: stored = "
+        "stored",
+        "type that frozen matrices and tables are kept in; equal values give equal results in each: stored = "
         "that of the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
-        choices=("stored", "fp32", "bf16", "fp16"), later=True,
-    )  # fmt: skip
+        choices=("stored", "fp32", "bf16", "fp16"),
+        later=True,
+    )
     epochs: int = opt(
-        0, "length as passes over the data, in place of train.steps, with a validation and a save behind each; 0 = "
-        "train.steps counts", "epochs", low=0, later=True,
-    )  # fmt: skip
+        0,
+        "length as passes over the data, in place of train.steps, with a validation and a save behind each; 0 = "
+        "train.steps counts",
+        "epochs",
+        low=0,
+        later=True,
+    )
     to_data_end: bool = opt(
-        False, "end with the last whole batch of data.epochs passes where train.steps needs more; the schedule keeps "
-        "its length", free=True, later=True,
-    )  # fmt: skip
+        False,
+        "end with the last whole batch of data.epochs passes where train.steps needs more; the schedule keeps "
+        "its length",
+        free=True,
+        later=True,
+    )
     profile: str = opt(
         "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True
     )

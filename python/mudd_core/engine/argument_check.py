@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
-from mudd_core.config import FAMILIES, Config, load_config
+from mudd_core.config import FAMILIES, Config, ModelConfig, load_config
 from mudd_core.config.check import model_faults
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 def run_config(config: Config | str | Path) -> Config:
@@ -30,7 +34,7 @@ def run_config(config: Config | str | Path) -> Config:
     )
 
 
-def require_model(model: Any) -> None:
+def require_model(model: Model) -> None:
     """TypeError unless `model` is a model (of mc.Model or interop.load_original)."""
     if not (hasattr(model, "store") and hasattr(model, "config")):
         raise TypeError(
@@ -39,7 +43,7 @@ def require_model(model: Any) -> None:
         )
 
 
-def require_model_config(config: Any) -> None:
+def require_model_config(config: ModelConfig) -> None:
     """TypeError unless `config` is the config of a family; ValueError where it is incomplete or breaks a rule."""
     if isinstance(config, Config):
         raise TypeError(
@@ -59,7 +63,7 @@ def require_model_config(config: Any) -> None:
         raise ValueError(f"[Model] {faults[0]}")
 
 
-def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> npt.NDArray[Any]:
+def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Array:
     """Return the values of a parameter as an array: float16 and BF16 as they are, numbers of lists as float32.
 
     TypeError for an array of another type and for what are no numbers, ValueError for another shape.
@@ -78,7 +82,7 @@ def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> npt
     return array if array.dtype in (dtypes.BF16, np.float16) else np.asarray(array, np.float32)
 
 
-def require_batch(batch: Any) -> None:
+def require_batch(batch: Mapping[str, npt.ArrayLike]) -> None:
     """TypeError unless `batch` maps names to arrays."""
     if not isinstance(batch, Mapping) or not all(isinstance(name, str) for name in batch):
         raise TypeError(
@@ -87,5 +91,5 @@ def require_batch(batch: Any) -> None:
         )
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return f"the string {value!r}" if isinstance(value, str) else f"a value of type {type(value).__name__}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
+from mudd_core.config import Config
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy
 from mudd_core.engine.batch_part import BATCH_SUM
@@ -19,7 +19,9 @@ from mudd_core.engine.rates import assign_scales
 from mudd_core.engine.state import EngineState
 from mudd_core.engine.training_graphs import TrainingGraphs
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.data.rows import Rows
+    from mudd_core.engine.model import Model
 
 
 class Engine:
@@ -29,7 +31,9 @@ class Engine:
     batch. parts: the inputs beside inputs and targets that the batcher will have, where there is none yet.
     """
 
-    def __init__(self, config: Any, model: Any, batcher: Any = None, parts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, config: Config, model: Model, batcher: Rows | None = None, parts: tuple[str, ...] = ()
+    ) -> None:
         self.config, self.model, self.batcher = config, model, batcher
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
@@ -39,7 +43,7 @@ class Engine:
         self._planned = self._graphs.plan(self._parts)
         self._step = self._graphs.step(self._planned, self.groups)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
-        self._steps: dict[tuple[str, ...], Any] = {self._parts: self._step}
+        self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._aux_loss = 0.0
         self._accuracy: dict[str, float] = {}
         self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
@@ -48,8 +52,7 @@ class Engine:
     @property
     def in_use(self) -> InUse:
         """The model's: a step writes its weights."""
-        in_use: InUse = self.model.in_use
-        return in_use
+        return self.model.in_use
 
     @alone
     def train_step(
@@ -60,7 +63,7 @@ class Engine:
         limits: tuple[float, float] | None = None,
         flags: int = 0,
         settle: bool = True,
-    ) -> Any:
+    ) -> _core.StepReport:
         """Update at learning rate lr on the batcher's batch number `step` (from 0).
 
         batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
@@ -68,22 +71,23 @@ class Engine:
         settle: wait for the weights of other nodes; False where another step follows, which waits for each one as it
         reads it.
         """
-        where = {"step": step, "updates": self.updates, "lr": lr, "limits": limits, "flags": flags}
+        size, updates = self.config.train.batch_size, self.updates
         self._given = None
-        if batch is None and self.batcher.core is not None:
-            taken = self._step_with(tuple(self.batcher.parts))
-            report = taken.run(self.batcher.core, **where)
+        if batch is None and (source := self._rows.core) is not None:
+            taken = self._step_with(tuple(self._rows.parts))
+            report = taken.run(source, step=step, updates=updates, lr=lr, limits=limits, flags=flags)
         else:
-            size = self.config.train.batch_size
-            given = self.batcher.arrays(step * size, size) if batch is None else self.model.adapt(batch)
+            given = self._rows.arrays(step * size, size) if batch is None else self.model.adapt(batch)
             arrays, optional = self.model.checked(given)
             taken, self._given = self._step_with(optional), arrays
-            report = taken.run_on(arrays, **where, batch_size=size)
+            report = taken.run_on(
+                arrays, step=step, updates=updates, lr=lr, batch_size=size, limits=limits, flags=flags
+            )
         if settle or taken is not self._step:
             taken.settle()
         if not report.stopped:
-            sums, sequences = taken.metrics, self.config.train.batch_size
-            self._accuracy = step_accuracy(sums[-2:], report.weight_sum, sequences)
+            sums = taken.metrics
+            self._accuracy = step_accuracy(sums[-2:], report.weight_sum, size)
             if self._load is not None:
                 self._load.take(step, sums[:-2])
                 self._aux_loss = report.aux_loss
@@ -91,7 +95,13 @@ class Engine:
             self._state.count_update()
         return report
 
-    def _step_with(self, parts: tuple[str, ...]) -> Any:
+    @property
+    def _rows(self) -> Rows:
+        if self.batcher is None:
+            raise RuntimeError("[engine] batch: expected one for each step, as there is no batcher")
+        return self.batcher
+
+    def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:
         """The step over graphs with these inputs beside inputs and targets."""
         if parts != self._parts:
             self.settle()  # another step's weights
@@ -115,18 +125,18 @@ class Engine:
         """Of the last step on the batcher's rows: only exchanging with other ranks, or waiting for them."""
         return float(self._step.exposed_seconds)
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> JsonObject:
         """Metrics of the last step beside its loss: accuracy; loads, drops and alarms of a mixture of experts.
 
         accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy.
         """
-        of_experts = {} if self._load is None else {"aux_loss": self._aux_loss, **self._load.row()}
-        return self._accuracy | of_experts
+        if self._load is None:
+            return {**self._accuracy}
+        return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
         """Summed nats, counted and guessed targets of a batch of inputs and targets int32 [B, T]."""
-        sums: tuple[float, int, int] = self.model.evaluate(batch)
-        return sums
+        return self.model.evaluate(batch)
 
     @alone
     def first_nonfinite(self, step: int) -> str:
@@ -136,9 +146,7 @@ class Engine:
         """
         self.settle()
         given = self._given
-        optional = (
-            self.batcher.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
-        )
+        optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
         self.executor.release()  # two of them at once were never asked for
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         for run in range(graphs.runs):
@@ -147,7 +155,7 @@ class Engine:
             if given is not None:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
             else:
-                _core.fill_inputs(self.batcher.core, planned.executor, first)
+                _core.fill_inputs(self._rows.core, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())
@@ -156,7 +164,7 @@ class Engine:
     def last_batch(self, step: int) -> Mapping[str, Array]:
         """All arrays of the batch of the last step taken, `step`."""
         size = self.config.train.batch_size
-        return self.batcher.arrays(step * size, size) if self._given is None else self._given
+        return self._rows.arrays(step * size, size) if self._given is None else self._given
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow.
@@ -180,7 +188,7 @@ class Engine:
         self.load_state(whole_parts(tensors))
 
     @property
-    def executor(self) -> Any:
+    def executor(self) -> _core.Executor:
         """The planned executor of a training run over the batcher's rows."""
         return self._planned.executor
 

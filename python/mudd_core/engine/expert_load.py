@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config import ModelConfig, mixture_of
-
-Array = npt.NDArray[Any]
 
 WINDOW = 100  # steps that an alarm covers
 LOW, HIGH = 0.1, 3.0  # of an expert's fair share
@@ -43,7 +40,7 @@ class StepMetrics:
         share, mean = self.routed.sum(0) / tokens, self.probability.sum(0) / tokens
         return float(self.routed.shape[1] * (share * mean).sum())
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonObject:
         """For metrics.jsonl, by layer (and expert)."""
         slots = np.maximum(1.0, self.routed.sum(1, keepdims=True))
         worked = np.maximum(1.0, (self.kept + self.dropped).sum(1, keepdims=True))
@@ -57,8 +54,9 @@ class StepMetrics:
         }
 
 
-def _lists(values: Array) -> Any:
-    return np.round(values, 6).tolist()
+def _lists(values: Array) -> Json:
+    lists: Json = np.round(values, 6).tolist()
+    return lists
 
 
 class ExpertLoad:
@@ -91,12 +89,14 @@ class ExpertLoad:
         where = np.argwhere((share < LOW) | (share > HIGH))
         return [f"layer {layer} expert {e} at {share[layer, e]:.2f} of its share" for layer, e in where]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonObject:
         """What a metrics row says of the last step."""
         if self._last is None:
             return {}
-        alarms = self.alarms()
-        return {**self._last.row(), **({"expert_alarms": alarms} if alarms else {})}
+        row = self._last.row()
+        if alarms := self.alarms():
+            row["expert_alarms"] = [*alarms]
+        return row
 
     def state(self) -> dict[str, Array]:
         """Arrays for a checkpoint."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
 from mudd_core.engine.trainable import trained_names
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 # Types of the core by their names in safetensors files, and in train.frozen_dtype.
 NARROW = {"BF16": "bfloat16", "F16": "float16"}
@@ -25,7 +26,7 @@ OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 class Weights(Mapping[str, Array]):
     """Name to float32 weights: read-only views, of weights stored in 16 bits a copy for each access."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: _core.ParamStore) -> None:
         self._store, self._names = store, dict.fromkeys(store.names())
         for name in list(self._names)[:1]:
             store.view(0, name)  # refuses a model without memory at once
@@ -47,13 +48,13 @@ class Weights(Mapping[str, Array]):
         return len(self._names)
 
 
-def weight_view(store: Any, name: str, writable: bool = False) -> Array:
+def weight_view(store: _core.ParamStore, name: str, writable: bool = False) -> Array:
     """View of a weight in the type that it is stored in."""
     view: Array = store.view(0, name, writable)
     return view.view(dtypes.BF16) if store.describe(name)["stored"] == "bfloat16" else view
 
 
-def set_weight(store: Any, name: str, value: Array) -> int:
+def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
     """Write float32, BF16 or float16 values into a weight of any type; return how many of them were rounded.
 
     UserError with name and value for a finite one that would become infinite in the 16 bits of its type.
@@ -80,7 +81,9 @@ def _require_in_range(name: str, value: Array, kind: str) -> None:
         )
 
 
-def frozen_types(store: Any, config: Config, found: Mapping[str, str], resumed: bool) -> dict[str, str]:
+def frozen_types(
+    store: _core.ParamStore, config: Config, found: Mapping[str, str], resumed: bool
+) -> dict[str, str]:
     """Name to "bfloat16" or "float16" of the parameters that a run stores so.
 
     store: of a model of this shape. found: names in safetensors of the types that the weights come in. resumed: they
@@ -108,7 +111,7 @@ def is_exact(values: Array, kind: str) -> bool:
         return bool(np.array_equal(values.astype(np.float16).astype(np.float32), values))
 
 
-def stored_note(store: Any) -> str:
+def stored_note(store: _core.ParamStore) -> str:
     """How many frozen parameters are stored in 16 bits, for the user; empty where none is."""
     counts: dict[str, int] = {}
     for name in store.names():

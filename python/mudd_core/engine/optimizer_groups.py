@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig
 from mudd_core.config.groups import GroupSpec, parse_groups
 from mudd_core.engine.name_patterns import choose_names
+
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 _BLOCK_MATRICES = ("matrix", "slots")  # what optim.name=muon gives to muon
 _MUON_ROLES = (*_BLOCK_MATRICES, "router", "mix")
@@ -28,7 +32,7 @@ class ParameterGroup:
     settings: dict[str, float]
 
 
-def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
+def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """The groups that share a model's parameters, empty ones left out.
 
     UserError for a selector that matches nothing, a parameter in two groups, and parameters that muon cannot take.
@@ -46,7 +50,7 @@ def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
                     f"{_written(spec)}; leave it out of one of them with '!{name}'"
                 )
             owner[name] = spec
-            if spec.optimizer == "muon" and not _is_matrix(about[name], _MUON_ROLES):
+            if spec.optimizer == "muon" and not _is_matrix(roles[name], about[name]["shape"], _MUON_ROLES):
                 raise UserError(
                     f"[config] optim.groups: muon takes matrices of blocks, got '{name}' of role {roles[name]} and "
                     f"shape {list(about[name]['shape'])}; leave it out with '!{name}', or name it in a group of "
@@ -55,7 +59,7 @@ def optimizer_groups(store: Any, optim: OptimConfig) -> list[ParameterGroup]:
         groups.append(_group(spec.optimizer, names, optim, spec.settings))
     rest = [name for name in roles if name not in owner]
     if optim.name == "muon":
-        matrices = [name for name in rest if _is_matrix(about[name], _BLOCK_MATRICES)]
+        matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], _BLOCK_MATRICES)]
         groups.append(_group("muon", matrices, optim, {}))
         rest = [name for name in rest if name not in set(matrices)]
     groups.append(_group("adamw" if optim.name == "muon" else optim.name, rest, optim, {}))
@@ -67,7 +71,7 @@ def by_name(groups: list[ParameterGroup]) -> dict[str, ParameterGroup]:
     return {name: group for group in groups for name in group.names}
 
 
-def core_groups(groups: list[ParameterGroup], config: Config) -> list[Any]:
+def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.UpdateGroup]:
     """The groups as the core's TrainStep takes them."""
     from mudd_core import _core
 
@@ -106,8 +110,8 @@ def _group(optimizer: str, names: list[str], optim: OptimConfig, own: dict[str, 
     )
 
 
-def _is_matrix(about: dict[str, Any], roles: tuple[str, ...]) -> bool:
-    return about["role"] in roles and len(about["shape"]) >= 2
+def _is_matrix(role: str, shape: Sequence[int], roles: tuple[str, ...]) -> bool:
+    return role in roles and len(shape) >= 2
 
 
 def _written(spec: GroupSpec) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config
+from mudd_core.config import Config, ModelConfig, MupConfig
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
+
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 _DECAYS = {
     "matrices": {"matrix", "router", "slots", "mix"},
@@ -35,13 +38,13 @@ def learning_rate(config: Config, t: int) -> float:
     return rate
 
 
-def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
+def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
     """Return the factor of a parameter's rate under the rule (docs/maths/mup.md, 2.1; Yang et al. 2022, table 3).
 
     mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
     behind the activation. Embeddings, gains and biases keep the rate, and under sp all do.
     """
-    if rule == "sp" or role not in ("matrix", "head"):
+    if rule == "sp" or role not in ("matrix", "head") or not isinstance(model, MupConfig):
         return 1.0
     if rule == "mup":
         return 1.0 / float(model.d_model // model.d_base)
@@ -50,7 +53,7 @@ def rate_scale(model: Any, rule: str, role: str, fan_in: int) -> float:
     return 1.0 / float(model.ff_multiple * model.d_model)
 
 
-def assign_scales(store: Any, config: Config, groups: list[ParameterGroup]) -> None:
+def assign_scales(store: _core.ParamStore, config: Config, groups: list[ParameterGroup]) -> None:
     """Assign every parameter its factors by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
     optim = config.optim
     if optim.decay not in _DECAYS:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.expert_load import ExpertLoad
 from mudd_core.engine.frozen import weight_view
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 _MOMENTS = ("first_moment", "second_moment")
 _UPDATES = "updates/count"
@@ -26,7 +26,9 @@ class EngineState:
     second moment, nor have the matrices of muon. A bf16 first moment comes as its 16-bit words (uint16).
     """
 
-    def __init__(self, store: Any, moment_planes: Sequence[int], load: ExpertLoad | None) -> None:
+    def __init__(
+        self, store: _core.ParamStore, moment_planes: Sequence[int], load: ExpertLoad | None
+    ) -> None:
         """moment_planes: of the store, in the order first, second."""
         self._store, self._load = store, load
         self._moments = list(zip(_MOMENTS, moment_planes, strict=False))

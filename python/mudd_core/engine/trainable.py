@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.engine.name_patterns import choose_names
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
@@ -26,7 +29,7 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def choose_trained(model: Any, patterns: str) -> list[str]:
+def choose_trained(model: Model, patterns: str) -> list[str]:
     """Mark in a model's store what trains by the patterns, and return those names."""
     chosen = trained_names(patterns, model.store.names())
     for name in chosen:
@@ -39,7 +42,7 @@ def choose_trained(model: Any, patterns: str) -> list[str]:
     return chosen
 
 
-def trained_note(model: Any) -> str:
+def trained_note(model: Model) -> str:
     """How many parameters train, for the user; empty where all do."""
     trained, count = model.store.trained_elements, model.n_parameters
     return "" if trained == count else f"{trained:,} of {count:,} parameters train (train.trainable)"

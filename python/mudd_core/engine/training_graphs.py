@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.config import mixture_of
+from mudd_core.config import Config, mixture_of
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine.batch_part import BatchPart, cut_batch
-from mudd_core.engine.optimizer_groups import core_groups
-from mudd_core.engine.planned import Planned
+from mudd_core.engine.optimizer_groups import ParameterGroup, core_groups
+from mudd_core.engine.planned import ExecutorOptions, Planned
 from mudd_core.engine.trainable import choose_trained
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 class TrainingGraphs:
@@ -21,7 +24,7 @@ class TrainingGraphs:
     part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run.
     """
 
-    def __init__(self, config: Any, model: Any) -> None:
+    def __init__(self, config: Config, model: Model) -> None:
         train = config.train
         self._config, self._model = config, model
         self.comm: Comm = model.comm or alone_rank()
@@ -48,24 +51,32 @@ class TrainingGraphs:
         train, store = self._config.train, self._model.store
         choose_trained(self._model, train.trainable)  # a later engine of the model may have chosen others
         shared = self.comm.world > 1 and not check_finite
-        between_nodes = {"gradient_rows": False} if shared and self.comm.nodes > 1 else {}  # whole tables
         store.share_packs(shared)
-        planned: Planned = self._model.plan(
+        options = ExecutorOptions(
+            runs_per_step=self.runs,
+            recompute=train.recompute,
+            check_finite=check_finite or train.debug_nonfinite,
+            gradients=_core.NodeGradients(self.comm.core) if shared else None,
+        )
+        if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
+            options["gradient_rows"] = False
+        planned = self._model.plan(
             "train",
             self.samples,
             train.seq_len,
             shards=self._shards,
             optional=optional,
-            runs_per_step=self.runs,
-            recompute=train.recompute,
-            check_finite=check_finite or train.debug_nonfinite,
-            gradients=_core.NodeGradients(self.comm.core) if shared else None,
-            **between_nodes,
+            **options,
         )
         store.share_packs(False)
         return planned
 
-    def step(self, planned: Planned, groups: Any, moment_planes: list[int] | None = None) -> Any:
+    def step(
+        self,
+        planned: Planned,
+        groups: list[ParameterGroup],
+        moment_planes: list[int] | None = None,
+    ) -> _core.TrainStep:
         """The core's step over a planned graph. groups: of the optimizer; moment_planes: those of another step."""
         optim, train = self._config.optim, self._config.train
         return _core.TrainStep(

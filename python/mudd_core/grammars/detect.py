@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import FAMILIES, Config, find_config, read_config
+from mudd_core.config import find_config, read_config
 from mudd_core.config.aliases import ALIASES
-from mudd_core.config.fields import FieldInfo, replace_path, walk
+from mudd_core.config.arguments import argument
+from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import rows_of
 from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.devices import refuse_devices
 from mudd_core.grammars.resolved import Resolved
@@ -22,6 +24,7 @@ from mudd_core.grammars.resolved import Resolved
 COMMANDS = {"clm": "hydra", "jax_lm.train": "jax_lm"}
 _FILES = {"run_clm.py": "clm"}  # the original program's file, and the command that takes its place
 _YML = (".yml", ".yaml")
+_KEY = re.compile(r"[A-Za-z_][\w./@]*")
 
 
 def is_yml(word: str) -> bool:
@@ -104,18 +107,16 @@ def _returns_config_dict(config: str) -> bool:
 
 
 def _flags(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        if word.startswith("--"):
-            yield word[2:].partition("=")[0].removeprefix("config.").replace("-", "_")
+    for item in map(argument, words):
+        if item.mark == "--":
+            yield item.name.replace("-", "_")
 
 
 def _assigned(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        found = re.match(r"\+{0,2}([A-Za-z_][\w./@]*)=", word)
-        if found:
-            yield found[1].removeprefix("config.")
-        elif word.startswith("~"):
-            yield word[1:].partition("=")[0]
+    for item in map(argument, words):
+        assigns = item.value is not None and item.mark in ("", "+", "++")
+        if item.mark == "~" or (assigns and _KEY.fullmatch(item.key)):
+            yield item.name
 
 
 def _known_alone(grammar: str, names: Sequence[str] | Iterator[str]) -> Iterator[str]:
@@ -124,11 +125,3 @@ def _known_alone(grammar: str, names: Sequence[str] | Iterator[str]) -> Iterator
     for name in names:
         if name in rows and field_path(name, ours) is None:
             yield name
-
-
-def fields_of_all() -> list[FieldInfo]:
-    """The fields of every family."""
-    found: dict[str, FieldInfo] = {}
-    for family in FAMILIES.values():
-        found |= {info.path: info for info in walk(Config(model=family()))}
-    return list(found.values())

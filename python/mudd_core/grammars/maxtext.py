@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig
+from mudd_core.config.arguments import Arguments
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys.environment import environment_notes
@@ -92,17 +93,16 @@ def _page(yml: Yml) -> str:
 def _split(asked: Asked, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
     """(keys that are typed or set by a variable, words about fields of ours, notes)."""
     typed, own, notes = Typed(), list[str](), list[str]()
-    words = list(asked.words)
-    while words:
-        word = words.pop(0)
-        name, equals, text = word.partition("=")
-        if word.startswith("-") or "." in name:
+    arguments = Arguments(asked.words)
+    for item in arguments:
+        word, name, text = item.raw, item.option, item.value
+        if item.mark in ("-", "--") or "." in name:
             own.append(word)
-            if not equals and words and "=" not in words[0] and not words[0].startswith("-"):
-                own.append(words.pop(0))
-        elif not name and equals:
+            if text is None and (behind := arguments.plain_value()) is not None:
+                own.append(behind)
+        elif not name and text is not None:
             notes.append(f"'{word}': an argument without a name is left out")
-        elif not equals:
+        elif text is None:
             raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
         elif name not in rows:
             raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows) or page}")

@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.keys import Value
 from mudd_core.config.keys.maxtext import DATASET
 from mudd_core.config.keys.maxtext_model import BLOCK
-from mudd_core.config.keys.maxtext_training import EVAL_BATCH, TRAIN_BATCH
+from mudd_core.config.keys.maxtext_training_values import EVAL_BATCH, TRAIN_BATCH
 from mudd_core.grammars.devices import OPTION, ranks_note, sequences, whole_batch
 from mudd_core.grammars.table import Setting
 

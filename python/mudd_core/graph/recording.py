@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeAlias
+from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.graph.tape import Tensor
+from mudd_core.graph.tape import NumpyFunction, Options, Tensor
 
 
 class Value:
@@ -35,10 +35,24 @@ class Value:
 Like: TypeAlias = "Value | Tensor | Array"
 
 
+class Declaration(TypedDict):
+    """What a model function says of a parameter beside its name and shape (contracts 11)."""
+
+    role: str
+    fan_in: int
+    fan_out: int
+    init: str
+    init_scale: NotRequired[float]
+    trainable: NotRequired[bool]
+    stored: NotRequired[str]
+
+
 class Scope(Protocol):
     """What nn.py needs of the place a model function runs in."""
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value | Tensor:
+    def parameter(
+        self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]
+    ) -> Value | Tensor:
         """The parameter of this name as a value that ops take."""
 
     def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
@@ -50,7 +64,7 @@ class Recorder:
 
     def __init__(
         self,
-        store: Any,
+        store: _core.ParamStore,
         *,
         training: bool,
         samples: int,
@@ -69,10 +83,10 @@ class Recorder:
         """A value that is filled before every run (external: attached memory, such as a KV cache)."""
         return Value(self, self.graph.input(name, list(shape), dtype, external))
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Value:
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Value:
         """The parameter of this name, declared on first sight."""
         if name in self.stored:
-            declaration |= {"stored": self.stored[name], "trainable": False}
+            declaration["stored"], declaration["trainable"] = self.stored[name], False
         self.store.declare(name, list(shape), **declaration)
         return Value(self, self.graph.parameter(self.store, name))
 
@@ -82,14 +96,14 @@ class Recorder:
             made = value() if callable(value) else value
             self.sown[name] = recorded(made)
 
-    def apply(self, op: str, inputs: Sequence[Value | None], options: dict[str, Any]) -> Any:
+    def apply(self, op: str, inputs: Sequence[Value | None], options: Options) -> Value | tuple[Value, ...]:
         """Records one node; returns its output or a tuple of them."""
         numbers = self.graph.apply(op, options, self._numbers(op, inputs), prefix())
         return self._values(numbers)
 
     def custom(
-        self, forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Value]
-    ) -> Any:
+        self, forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Value]
+    ) -> Value | tuple[Value, ...]:
         """Records a pair of NumPy functions."""
         return self._values(self.graph.custom(forward, backward, self._numbers("custom", inputs), prefix()))
 
@@ -101,7 +115,7 @@ class Recorder:
                 )
         return [-1 if value is None else value.number for value in inputs]
 
-    def _values(self, numbers: list[int]) -> Any:
+    def _values(self, numbers: list[int]) -> Value | tuple[Value, ...]:
         values = tuple(Value(self, number) for number in numbers)
         return values[0] if len(values) == 1 else values
 
@@ -109,11 +123,11 @@ class Recorder:
 class Immediate:
     """Parameters of a store as leaves of the tape."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: _core.ParamStore) -> None:
         self.store = store
         self.leaves: dict[str, Tensor] = {}
 
-    def parameter(self, name: str, shape: Sequence[int], **declaration: Any) -> Tensor:
+    def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Tensor:
         """The parameter of this name; one leaf however often it is used."""
         if name not in self.leaves:
             about = self.store.describe(name)

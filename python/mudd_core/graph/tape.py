@@ -12,21 +12,27 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
+from mudd_core.base.types import Array
 from mudd_core.graph import scopes
 
-Array = npt.NDArray[Any]
+# The options of an op by name, as its C++ part reads them.
+Options: TypeAlias = "dict[str, bool | int | float | str]"
+# A function of custom ops: arrays to the outputs, or to the gradients of the inputs.
+NumpyFunction: TypeAlias = "Callable[..., Array | Sequence[Array | None]]"
+Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
+
 _order = itertools.count()
 _counting = threading.Lock()  # of the readers of a tensor
 
 
-def as_array(data: Any) -> Array:
+def as_array(data: npt.ArrayLike) -> Array:
     """The array itself, or one of a list or number; fractions become float32."""
     array = np.asarray(data)
     return (
@@ -37,7 +43,7 @@ def as_array(data: Any) -> Array:
 class _Record:
     """One op on the tape: the call, its inputs, the gradients of its backward."""
 
-    def __init__(self, call: Any, inputs: Sequence[Tensor | None], outputs: int) -> None:
+    def __init__(self, call: _core.Call, inputs: Sequence[Tensor | None], outputs: int) -> None:
         self.order = next(_order)
         self.call = call
         self.inputs = inputs
@@ -71,7 +77,7 @@ class Tensor:
         return self.data.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """Type of the elements."""
         return self.data.dtype
 
@@ -188,7 +194,7 @@ def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array
     record.call.backward(list(record.dout), into, accumulate, round_to_bf16)
 
 
-def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: dict[str, Any]) -> Any:
+def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
     """Run an op now. Arrays in, arrays out; with a Tensor among the inputs, tensors out and a record kept."""
     make = lambda arrays, wants: _core.Call(  # noqa: E731
         op, options, arrays, wants, *scopes.in_force()
@@ -196,18 +202,20 @@ def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: dict[str,
     return _run(make, inputs)
 
 
-def call_custom(forward: Callable[..., Any], backward: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+def call_custom(
+    forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
+) -> Results:
     """A pair of NumPy functions as an op (see mudd_core.custom)."""
     return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
 
 
 def _run(
-    make: Callable[[list[Array | None], list[bool]], Any], inputs: Sequence[Tensor | Array | None]
-) -> Any:
+    make: Callable[[list[Array | None], list[bool]], _core.Call], inputs: Sequence[Tensor | Array | None]
+) -> Results:
     tensors = [i if i is None or isinstance(i, Tensor) else Tensor(i) for i in inputs]
     wants = [t is not None and t._wants for t in tensors]
     call = make([None if t is None else t.data for t in tensors], wants)
-    results = call.forward()
+    results: tuple[Array, ...] = call.forward()
     if not any(isinstance(i, Tensor) for i in inputs):
         return results[0] if len(results) == 1 else results
     record = _Record(call, tensors, len(results)) if any(wants) else None
@@ -227,8 +235,8 @@ def _run(
 
 
 def backward_of(
-    op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: dict[str, Any]
-) -> Any:
+    op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: Options
+) -> tuple[Array | None, ...]:
     """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
     wants = [i is not None and i.dtype == np.float32 for i in inputs]
     call = _core.Call(op, options, list(inputs), wants, *scopes.in_force())

@@ -27,22 +27,28 @@ class ExpertFields(Decoding):
         choices=("sequence", "shard"),
     )
     drop_policy: str = opt(
-        "position", "which slots a full expert keeps: the first, or those of the largest gates",
+        "position",
+        "which slots a full expert keeps: the first, or those of the largest gates",
         choices=("position", "probs"),
-    )  # fmt: skip
+    )
     full_drop: str = opt(
-        "passthrough", "a token that no expert takes adds its normalised state, or nothing",
+        "passthrough",
+        "a token that no expert takes adds its normalised state, or nothing",
         choices=("passthrough", "zero"),
-    )  # fmt: skip
+    )
     aux_coef: float = opt(0.0, "weight of the load-balancing loss; training only", low=0.0, effect="training")
     aux_form: str = opt(
-        "pooled", "balance over all layers together (transformers), or a sum over layers (Megatron-LM)",
-        choices=("pooled", "per_layer"), effect="training",
-    )  # fmt: skip
+        "pooled",
+        "balance over all layers together (transformers), or a sum over layers (Megatron-LM)",
+        choices=("pooled", "per_layer"),
+        effect="training",
+    )
     aux_scope: str = opt(
-        "shard", "what balance averages over: each logical shard, or the whole batch in one graph run",
-        choices=("shard", "batch"), effect="training",
-    )  # fmt: skip
+        "shard",
+        "what balance averages over: each logical shard, or the whole batch in one graph run",
+        choices=("shard", "batch"),
+        effect="training",
+    )
     z_coef: float = opt(
         0.0, "weight of the router's z-loss, summed over layers; training only", low=0.0, effect="training"
     )

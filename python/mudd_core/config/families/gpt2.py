@@ -6,27 +6,23 @@ import math
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.model_config import Decoding
+from mudd_core.config.families.sizes import HeadSizes
 from mudd_core.config.fields import LONGEST, opt
 
 
 @dataclass(frozen=True)
-class GPT2Config(Decoding):
+class GPT2Config(HeadSizes):
     """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, dropout."""
 
     family: str = opt("gpt2", "model family", choices=("gpt2",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(0, "number of learned positions; 0 = train.seq_len", "tokens", low=0, high=LONGEST)
-    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
     n_head: int = opt(4, "attention heads", "heads", low=1)
-    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
-    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     d_ff: int = opt(1024, "inner width of the feed-forward block", "channels", low=1)
     activation: str = opt(
-        "gelu_tanh", "activation of the feed-forward block; gelu_tanh is gelu_new",
+        "gelu_tanh",
+        "activation of the feed-forward block; gelu_tanh is gelu_new",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu"),
-    )  # fmt: skip
+    )
     scale_scores: bool = opt(True, "scores are divided by the root of the head's width")
     scale_by_layer: bool = opt(False, "scores of block l are divided by l + 1 as well")
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
@@ -35,22 +31,36 @@ class GPT2Config(Decoding):
         0.02, "standard deviation of the initial matrices and embeddings", low=0.0, effect="start"
     )
     scale_residual_init: bool = opt(
-        False, "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)", later=True,
+        False,
+        "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)",
+        later=True,
         effect="start",
-    )  # fmt: skip
+    )
 
     embd_dropout: float = opt(
-        0.0, "training: chance that a number of the embeddings' sum is dropped", low=0.0, high=1.0, later=True,
+        0.0,
+        "training: chance that a number of the embeddings' sum is dropped",
+        low=0.0,
+        high=1.0,
+        later=True,
         effect="training",
-    )  # fmt: skip
+    )
     attn_dropout: float = opt(
-        0.0, "training: chance that an attention probability is dropped", low=0.0, high=1.0, later=True,
+        0.0,
+        "training: chance that an attention probability is dropped",
+        low=0.0,
+        high=1.0,
+        later=True,
         effect="training",
-    )  # fmt: skip
+    )
     resid_dropout: float = opt(
-        0.0, "training: chance that a number is dropped on its way to the residual stream", low=0.0, high=1.0,
-        later=True, effect="training",
-    )  # fmt: skip
+        0.0,
+        "training: chance that a number is dropped on its way to the residual stream",
+        low=0.0,
+        high=1.0,
+        later=True,
+        effect="training",
+    )
 
     @property
     def positions_end(self) -> bool:

@@ -6,28 +6,20 @@ from dataclasses import dataclass
 
 from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.fields import LONGEST, opt, with_defaults
+from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.fields import opt, with_defaults
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _Fields(HeadSizes):
     """Fields that are listed before those of the experts."""
 
     family: str = opt("mixtral", "model family", choices=("mixtral",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
-    )
-    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
-    n_head: int = opt(4, "query heads", "heads", low=1)
-    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
-    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     d_ff: int = opt(704, "inner width of one expert", "channels", low=1)
 
 
 @dataclass(frozen=True)
-class MixtralConfig(ExpertFields, _Sizes):
+class MixtralConfig(ExpertFields, _Fields):
     """Mixtral: RMSNorm, rotary positions, grouped key and value heads, SwiGLU experts after a top-k router."""
 
     n_expert: int = opt(8, "experts of a layer", "experts", low=1)

@@ -7,25 +7,18 @@ from typing import ClassVar
 
 from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.fields import LONGEST, opt, with_defaults
+from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.fields import opt, with_defaults
 
 STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
 
 @dataclass(frozen=True)
-class _Fields:
+class _Fields(HeadSizes):
     """Fields that are listed before those of the experts."""
 
     family: str = opt("muddformer", "model family", choices=("muddformer",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
-    )
-    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=511)
-    n_head: int = opt(4, "query heads", "heads", low=1)
-    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
-    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     d_ff: int = opt(
         704,
         "inner width of the feed-forward part, on average over blocks, or of one expert",
@@ -37,9 +30,10 @@ class _Fields:
         "inner widths grow from half of d_ff to one and a half, in multiples of 128; not those of experts",
     )
     block: str = opt(
-        "llama", "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention beside feed-forward",
+        "llama",
+        "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention beside feed-forward",
         choices=("llama", "pythia"),
-    )  # fmt: skip
+    )
     rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
     rope_fraction: float = opt(1.0, "fraction of each head that is rotated", "fraction", low=0.0, high=1.0)
     norm_eps: float = opt(1e-6, "added to the mean square (variance) in norms", low=0.0)
@@ -50,13 +44,15 @@ class _Fields:
     tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
     init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0, effect="start")
     mix: str = opt(
-        "dynamic", "weights of earlier states: made per token, learned constants, or no mixing at all",
+        "dynamic",
+        "weights of earlier states: made per token, learned constants, or no mixing at all",
         choices=("dynamic", "static", "none"),
-    )  # fmt: skip
+    )
     streams: str = opt(
-        "qkvr", "inputs that are mixed apart, of q, k, v, r in this order (others read the newest state); "
+        "qkvr",
+        "inputs that are mixed apart, of q, k, v, r in this order (others read the newest state); "
         "x = one mixture for all",
-    )  # fmt: skip
+    )
     prenorm: bool = opt(
         False, "normalise every state before it is mixed, and give the generator's norm a gain"
     )
@@ -67,15 +63,17 @@ class _Fields:
         True, "with postnorm: the mixture for the head counts as the residual's, so it is normalised"
     )
     activation: str = opt(
-        "gelu_tanh", "activation of the weight generator",
+        "gelu_tanh",
+        "activation of the weight generator",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu", "squared_relu"),
-    )  # fmt: skip
+    )
     hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
     last_expand: int = opt(4, "the last generator is so many times wider", "times", low=1)
     hidden: str = opt(
-        "", "widths of the generators block by block, e.g. 64,64,128, where they follow no rule; empty = by the rule",
+        "",
+        "widths of the generators block by block, e.g. 64,64,128, where they follow no rule; empty = by the rule",
         "channels",
-    )  # fmt: skip
+    )
     dilation: int = opt(1, "mix every so manieth earlier state, counted from the newest", "states", low=1)
     period: int = opt(1, "mix only after every so manieth block", "blocks", low=1)
     window: int = opt(

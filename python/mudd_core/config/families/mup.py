@@ -6,36 +6,49 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights
-from mudd_core.config.families.model_config import Decoding
-from mudd_core.config.fields import LARGEST, LONGEST, opt, with_defaults
+from mudd_core.config.families.sizes import Sizes
+from mudd_core.config.fields import LARGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
 # Activations of the feed-forward block: those that the matmul applies, then those that are an op of their own.
 FUSED = ("relu", "sqrelu", "gelu", "silu")
 POINTWISE = (
-    "relu6", "sigmoid", "tanh", "softplus", "log_sigmoid", "soft_sign", "leaky_relu", "hard_sigmoid", "hard_silu",
-    "hard_tanh", "elu", "selu", "squareplus", "mish", "sparse_plus", "sparse_sigmoid",
-)  # fmt: skip
+    "relu6",
+    "sigmoid",
+    "tanh",
+    "softplus",
+    "log_sigmoid",
+    "soft_sign",
+    "leaky_relu",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_tanh",
+    "elu",
+    "selu",
+    "squareplus",
+    "mish",
+    "sparse_plus",
+    "sparse_sigmoid",
+)
 
 
 @dataclass(frozen=True)
-class MupConfig(Decoding):
+class MupConfig(Sizes):
     """mu-Transformer (Lingle 2024): a Transformer whose initial values and rates follow its width.
 
     Field names are the original's. optim.rule gives the rates; initial values and the logit scale are fields here.
     """
 
     family: str = opt("mup", "model family", choices=("mup",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
-    )
     d_model: int = opt(1024, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
     d_base: int = opt(
-        128, "width at which the rates are those of the proxy; fixed over sizes", "channels", low=1,
+        128,
+        "width at which the rates are those of the proxy; fixed over sizes",
+        "channels",
+        low=1,
         effect="training",
-    )  # fmt: skip
+    )
     d_head: int = opt(DEFAULT_HEAD, "width of a head; fixed over sizes", "channels", low=1)
     ff_multiple: float = opt(
         4.0, "inner width of the feed-forward block over d_model; fixed over sizes", low=0.0
@@ -46,13 +59,15 @@ class MupConfig(Decoding):
     kv_mqa: bool = opt(False, "one key and value head for all queries")
     rotary_base: float = opt(10000.0, "base of the rotary wavelengths; 0 = no positions at all", low=0.0)
     attn_act_name: str = opt(
-        "softmax", "activation of the scores; the norm_ ones are divided by their sum, the others by max_seq_len",
+        "softmax",
+        "activation of the scores; the norm_ ones are divided by their sum, the others by max_seq_len",
         choices=("softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"),
-    )  # fmt: skip
+    )
     ff_act_name: str = opt(
-        "relu", "activation of the feed-forward block; swiglu has a gate",
+        "relu",
+        "activation of the feed-forward block; swiglu has a gate",
         choices=("swiglu", *FUSED, *POINTWISE),
-    )  # fmt: skip
+    )
     q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"), effect="start")
     r_init: str = opt(
         "vs",
@@ -61,9 +76,11 @@ class MupConfig(Decoding):
         effect="start",
     )
     u_init: str = opt(
-        "mup", "initial head: mup 1/d_model, sp d_model^-1/2, or zero", choices=("mup", "sp", "zero"),
+        "mup",
+        "initial head: mup 1/d_model, sp d_model^-1/2, or zero",
+        choices=("mup", "sp", "zero"),
         effect="start",
-    )  # fmt: skip
+    )
     e_norm: bool = opt(False, "RMSNorm of the embedding")
     qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
     norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)

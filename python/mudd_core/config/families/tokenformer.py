@@ -5,37 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.model_config import Decoding
-from mudd_core.config.fields import LONGEST, opt, with_defaults
+from mudd_core.config.families.sizes import Sizes
+from mudd_core.config.fields import opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
 # eps of each normalisation in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
 # Fields that a block of the other kind does not read.
 _OF_SLOTS = (
-    "slot_num", "proj_slot_num", "ffn_slot_num", "normalize_type", "gelu", "slot_eps", "zoom_dim", "qkv_scale_factor",
-    "proj_scale_factor", "ffn_scale_factor", "qkv_bias", "proj_bias", "ffn_bias", "keep_scores",
-)  # fmt: skip
+    "slot_num",
+    "proj_slot_num",
+    "ffn_slot_num",
+    "normalize_type",
+    "gelu",
+    "slot_eps",
+    "zoom_dim",
+    "qkv_scale_factor",
+    "proj_scale_factor",
+    "ffn_scale_factor",
+    "qkv_bias",
+    "proj_bias",
+    "ffn_bias",
+    "keep_scores",
+)
 _OF_DENSE = ("d_ff", "mlp_activation")
 
 
 @dataclass(frozen=True)
-class TokenFormerConfig(Decoding):
+class TokenFormerConfig(Sizes):
     """TokenFormer: projections and feed-forward are attention to learned tokens ("slots"); norms without parameters."""
 
     family: str = opt("tokenformer", "model family", choices=("tokenformer",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
-    )
-    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
     n_head: int = opt(4, "attention heads", "heads", low=1)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     block: str = opt(
-        "pattention", "pattention, or dense = the baseline of gpt2.yml (biased matrices, LayerNorms with parameters)",
+        "pattention",
+        "pattention, or dense = the baseline of gpt2.yml (biased matrices, LayerNorms with parameters)",
         choices=("pattention", "dense"),
-    )  # fmt: skip
+    )
     slot_num: int = opt(192, "key and value tokens of each of q, k, v", "slots", low=1)
     proj_slot_num: int = opt(0, "tokens of the output projection; 0 = slot_num", "slots", low=0)
     ffn_slot_num: int = opt(0, "tokens of the feed-forward; 0 = 4 slot_num", "slots", low=0)
@@ -47,9 +54,11 @@ class TokenFormerConfig(Decoding):
         -1.0, "added to the norm of the scores; -1 = that of the JAX program, NeoX has 0", low=-1.0
     )
     zoom_dim: float = opt(
-        0.0, "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
-        "slots", low=0.0,
-    )  # fmt: skip
+        0.0,
+        "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
+        "slots",
+        low=0.0,
+    )
     qkv_scale_factor: float = opt(1.0, "multiplies the activated scores of q, k, v")
     proj_scale_factor: float = opt(1.0, "multiplies the activated scores of the output projection")
     ffn_scale_factor: float = opt(1.0, "multiplies the activated scores of the feed-forward")
@@ -57,21 +66,27 @@ class TokenFormerConfig(Decoding):
     proj_bias: bool = opt(False, "biases on keys and values of the output projection")
     ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
     drop_path: float = opt(
-        0.0, "probability that a sample skips a layer's branch in training", "fraction", low=0.0, high=1.0,
+        0.0,
+        "probability that a sample skips a layer's branch in training",
+        "fraction",
+        low=0.0,
+        high=1.0,
         effect="training",
-    )  # fmt: skip
+    )
     keep_scores: bool = opt(
         True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
     )
     d_ff: int = opt(0, "dense block: inner width of the feed-forward; 0 = 4 d_model", "channels", low=0)
     mlp_activation: str = opt(
-        "silu", "dense block: activation of the feed-forward",
+        "silu",
+        "dense block: activation of the feed-forward",
         choices=("relu", "squared_relu", "silu", "gelu_tanh", "gelu_erf"),
-    )  # fmt: skip
+    )
     positions: str = opt(
-        "none", "order of tokens: none = the causal mask alone, sinusoidal or learned (added), rotary",
+        "none",
+        "order of tokens: none = the causal mask alone, sinusoidal or learned (added), rotary",
         choices=("none", "sinusoidal", "learned", "rotary"),
-    )  # fmt: skip
+    )
     rope_base: float = opt(10000.0, "rotary: base of the wavelengths", low=1.0)
     rope_fraction: float = opt(0.25, "rotary: rotated fraction of each head", "fraction", low=0.0, high=1.0)
     norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
@@ -84,9 +99,11 @@ class TokenFormerConfig(Decoding):
     tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
     normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
     init: str = opt(
-        "jax", "initial values: jax = standard deviation 1 / root of fan-in, neox = 0.02 and 2 / (L root d)",
-        choices=("jax", "neox"), effect="start",
-    )  # fmt: skip
+        "jax",
+        "initial values: jax = standard deviation 1 / root of fan-in, neox = 0.02 and 2 / (L root d)",
+        choices=("jax", "neox"),
+        effect="start",
+    )
 
     def slots(self, group: str) -> int:
         """Tokens of a projection of the group qkv, proj or ffn, zeros resolved."""

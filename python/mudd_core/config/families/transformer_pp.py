@@ -5,24 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.model_config import Decoding
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.fields import opt
 
 
 @dataclass(frozen=True)
-class TransformerPPConfig(Decoding):
+class TransformerPPConfig(HeadSizes):
     """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads."""
 
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
-    max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
-    )
-    d_model: int = opt(256, "width of the residual stream", "channels", low=1)
-    n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
-    n_head: int = opt(4, "query heads", "heads", low=1)
-    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
-    d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)
     rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
     norm_eps: float = opt(1e-6, "added to the mean square in RMSNorm", low=0.0)

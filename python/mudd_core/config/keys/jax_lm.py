@@ -64,19 +64,32 @@ def _seed_note(values: Values) -> str:
 
 def _tracker(name: str, default: str, path: str) -> Row:
     return mapped(
-        _G, name, default, path, "log.wandb", text="typed: the tracker is on",
+        _G,
+        name,
+        default,
+        path,
+        "log.wandb",
+        text="typed: the tracker is on",
         convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
-    )  # fmt: skip
+    )
 
 
 ROWS: tuple[Row, ...] = (
     mapped(
-        _G, MODEL, "distilgpt2", "model",
+        _G,
+        MODEL,
+        "distilgpt2",
+        "model",
         text="gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2 or a folder with config.json",
         convert=lambda values: {},
     ),
     mapped(
-        _G, "train_dataset_paths", "dataset/wikitext.train**", "data.path", "data.pipeline", "eval.protocol",
+        _G,
+        "train_dataset_paths",
+        "dataset/wikitext.train**",
+        "data.path",
+        "data.pipeline",
+        "eval.protocol",
         convert=_train_files,
     ),
     mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
@@ -96,17 +109,30 @@ ROWS: tuple[Row, ...] = (
     mapped(_G, "logging_frequency", 100, "train.log_every"),
     mapped(_G, "eval_frequency", 5000, "train.eval_every"),
     mapped(
-        _G, "save_frequency", 5000, "train.save_every", "train.period_start", text="steps are counted from 0",
-        convert=lambda values: {"train.save_every": int(str(values["save_frequency"])), "train.period_start": 1},
+        _G,
+        "save_frequency",
+        5000,
+        "train.save_every",
+        "train.period_start",
+        text="steps are counted from 0",
+        convert=lambda values: {
+            "train.save_every": int(str(values["save_frequency"])),
+            "train.period_start": 1,
+        },
     ),
     mapped(_G, FOLDER, "artifacts/", WORKDIR),
     mapped(
-        _G, RESTORED, None, "start.load_parameters_path", "start.keep_optimizer",
+        _G,
+        RESTORED,
+        None,
+        "start.load_parameters_path",
+        "start.keep_optimizer",
         text="weights, optimizer and step",
         convert=lambda values: {
-            "start.load_parameters_path": str(values[RESTORED]), "start.keep_optimizer": True,
+            "start.load_parameters_path": str(values[RESTORED]),
+            "start.keep_optimizer": True,
             "start.keep_step": True,
         },
     ),
     *PREPROCESS,
-)  # fmt: skip
+)

@@ -102,56 +102,85 @@ _RUN = (
     mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = the current folder"),
     mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings go over those of the yml file"),
     mapped(NAME, BASE_FILE, "", text="yml file that this one goes over"),
-    Row(NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware),
+    Row(
+        NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware
+    ),
     noted(NAME, "async_checkpointing", True, "checkpoints are written by the training process itself"),
     noted(NAME, "remat_policy", "full", "train.recompute=true trades time for memory here; the bits stay"),
     noted(NAME, "logits_dot_in_fp32", False, "logits are always summed in fp32"),
     *(
         refused(
-            NAME, f"{network}_{axis}_parallelism", 1,
+            NAME,
+            f"{network}_{axis}_parallelism",
+            1,
             f"one process is one device here: take {network}_{axis}_parallelism=1; --ranks N trains by N processes",
-            1, -1,
+            1,
+            -1,
         )
         for network in ("ici", "dcn")
         for axis in _AXES
     ),
-)  # fmt: skip
+)
 
 _DATA = (
     mapped(NAME, "dataset_path", "", "data.path", text="files, unless dataset_type=grain", convert=_path),
     mapped(NAME, "grain_train_files", "", "data.path", text="files of dataset_type=grain", convert=_path),
     mapped(NAME, "grain_eval_files", "", "data.eval_path"),
     mapped(
-        NAME, "eval_split", "valid", "data.eval_match", text="of dataset_type=pile: files whose path holds this text "
-        "are for validation; no such file, None or empty: training without validation", convert=_eval_match,
+        NAME,
+        "eval_split",
+        "valid",
+        "data.eval_match",
+        text="of dataset_type=pile: files whose path holds this text "
+        "are for validation; no such file, None or empty: training without validation",
+        convert=_eval_match,
     ),
     mapped(
-        NAME, DATASET, "pretrain_4k", "data.pipeline",
+        NAME,
+        DATASET,
+        "pretrain_4k",
+        "data.pipeline",
         text="pile; megatron (.idx and .bin); grain and hf are pack; c4_mlperf is blocks; synthetic; FILE.py:reader",
         convert=lambda values: {"data.pipeline": _pipeline(values)},
     ),
     mapped(NAME, "grain_worker_count", 1, "data.workers"),
-    mapped(NAME, "tokenizer_path", "", "data.tokenizer", convert=lambda values: (
-        {"data.tokenizer": str(values["tokenizer_path"])} if values["tokenizer_path"] else {}
-    )),
+    mapped(
+        NAME,
+        "tokenizer_path",
+        "",
+        "data.tokenizer",
+        convert=lambda values: (
+            {"data.tokenizer": str(values["tokenizer_path"])} if values["tokenizer_path"] else {}
+        ),
+    ),
     mapped(NAME, "data_shuffle_seed", 9876, "data.seed"),
     mapped(NAME, "enable_data_shuffling", True, "data.shuffle", convert=_shuffle),
     _whole("train_shuffle_buffer_size", "data.buffer"),
     refused(
-        NAME, "eval_shuffle_buffer_size", None, "validation rows keep their order: take eval_shuffle_buffer_size=None",
+        NAME,
+        "eval_shuffle_buffer_size",
+        None,
+        "validation rows keep their order: take eval_shuffle_buffer_size=None",
     ),
     refused(NAME, "packing_train", True, "documents are packed into rows: take packing_train=True"),
+    mapped(NAME, "iter_file_nums", 20, "data.files_per_group", text="of dataset_type=pile", convert=_groups),
     mapped(
-        NAME, "iter_file_nums", 20, "data.files_per_group", text="of dataset_type=pile", convert=_groups
-    ),
-    mapped(
-        NAME, "epoch", 1, "data.epochs", "train.to_data_end", text="a run ends where the data end", convert=_epochs
+        NAME,
+        "epoch",
+        1,
+        "data.epochs",
+        "train.to_data_end",
+        text="a run ends where the data end",
+        convert=_epochs,
     ),
     mapped(NAME, "zero_loss", False, "data.zero_loss"),
     mapped(
-        NAME, "reuse_example_batch", 0, "data.repeat_batch",
+        NAME,
+        "reuse_example_batch",
+        0,
+        "data.repeat_batch",
         convert=lambda values: {"data.repeat_batch": as_whole(values["reuse_example_batch"]) > 0},
     ),
-)  # fmt: skip
+)
 
 ROWS: tuple[Row, ...] = (*_RUN, *_DATA, *TRAINING, *MODEL, *NOTED)

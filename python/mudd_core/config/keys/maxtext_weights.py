@@ -8,9 +8,14 @@ from mudd_core.config.families import ModelConfig, MUDDFormerConfig, Transformer
 
 Names = Iterator[tuple[str, str]]  # ours and theirs
 _PARTS = (
-    ("attn.q", "self_attention/query"), ("attn.k", "self_attention/key"), ("attn.v", "self_attention/value"),
-    ("attn.o", "self_attention/out"), ("ffn.gate", "mlp/wi_0"), ("ffn.up", "mlp/wi_1"), ("ffn.down", "mlp/wo"),
-)  # fmt: skip
+    ("attn.q", "self_attention/query"),
+    ("attn.k", "self_attention/key"),
+    ("attn.v", "self_attention/value"),
+    ("attn.o", "self_attention/out"),
+    ("ffn.gate", "mlp/wi_0"),
+    ("ffn.up", "mlp/wi_1"),
+    ("ffn.down", "mlp/wo"),
+)
 
 
 def block_names(model: MUDDFormerConfig | TransformerPPConfig, layer: int) -> Names:

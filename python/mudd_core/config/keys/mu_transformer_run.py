@@ -14,8 +14,17 @@ MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_s
 RATE, OLD_RATE = "lr_base", "lr_max"
 DATASET, VARIANT, TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
 LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
-_NAMED = ("dtype", "lr_base", "wd", "d_model", "n_layer", "ff_act_name", "optim_name", "optim_rule",
-          "lr_schedule_name")  # fmt: skip
+_NAMED = (
+    "dtype",
+    "lr_base",
+    "wd",
+    "d_model",
+    "n_layer",
+    "ff_act_name",
+    "optim_name",
+    "optim_rule",
+    "lr_schedule_name",
+)
 _COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
 _UPDATES = (
     "n_pretrain_step",
@@ -27,11 +36,21 @@ _UPDATES = (
 _OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
 # The columns of sweep.tsv and their keys.
 _COLUMNS = {
-    "group": "experiment_group", "seed": "rng_seed", "fold": "rng_fold", "dtype": "dtype",
-    "tokens_per_batch": "tokens_per_global_batch", "lr": "lr_base", "wd": "wd", "width": "d_model",
-    "depth": "n_layer", "nonlin": "ff_act_name", "optim": "optim_name", "rule": "optim_rule",
-    "sched": "lr_schedule_name", "steps": "n_pretrain_step",
-}  # fmt: skip
+    "group": "experiment_group",
+    "seed": "rng_seed",
+    "fold": "rng_fold",
+    "dtype": "dtype",
+    "tokens_per_batch": "tokens_per_global_batch",
+    "lr": "lr_base",
+    "wd": "wd",
+    "width": "d_model",
+    "depth": "n_layer",
+    "nonlin": "ff_act_name",
+    "optim": "optim_name",
+    "rule": "optim_rule",
+    "sched": "lr_schedule_name",
+    "steps": "n_pretrain_step",
+}
 
 
 def sampling(values: Values) -> Fields:
@@ -109,11 +128,19 @@ def run_names(values: Values) -> tuple[str, str]:
 def _run_name(values: Values, suffix: str) -> str:
     data = text(values, "hfds_identifier").rstrip("/").rpartition("/")[2].lower()
     parts = {
-        "t": values["rng_seed"], "d": values["dtype"], "b": values["tokens_per_global_batch"],
-        "a": values["lr_base"], "w": values["wd"], "m": values["d_model"], "l": values["n_layer"],
-        "n": values["ff_act_name"], "o": values["optim_name"], "r": values["optim_rule"],
-        "s": values["lr_schedule_name"], "p": values["n_pretrain_step"],
-    }  # fmt: skip
+        "t": values["rng_seed"],
+        "d": values["dtype"],
+        "b": values["tokens_per_global_batch"],
+        "a": values["lr_base"],
+        "w": values["wd"],
+        "m": values["d_model"],
+        "l": values["n_layer"],
+        "n": values["ff_act_name"],
+        "o": values["optim_name"],
+        "r": values["optim_rule"],
+        "s": values["lr_schedule_name"],
+        "p": values["n_pretrain_step"],
+    }
     named = [f"{mark}{value}" for mark, value in parts.items()]
     return "_".join(
         ["mutransformer", data, text(values, "experiment_group"), *named, *([suffix] if suffix else [])]

@@ -11,9 +11,24 @@ from mudd_core.config.schema import Config
 
 # Settings of the model that have the same name in our config: for the command line and for its weights (interop).
 MODEL_KEYS = (
-    "d_base", "d_head", "ff_multiple", "qk_scale", "kv_mqa", "rotary_base", "attn_act_name", "ff_act_name", "q_init",
-    "r_init", "u_init", "e_norm", "qk_norm", "norm_eps", "norm_gains", "norm_gains_type", "proj_biases",
-)  # fmt: skip
+    "d_base",
+    "d_head",
+    "ff_multiple",
+    "qk_scale",
+    "kv_mqa",
+    "rotary_base",
+    "attn_act_name",
+    "ff_act_name",
+    "q_init",
+    "r_init",
+    "u_init",
+    "e_norm",
+    "qk_norm",
+    "norm_eps",
+    "norm_gains",
+    "norm_gains_type",
+    "proj_biases",
+)
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 _MOST_SHARDS = 128  # of the configs in configs/mup
 Fields = dict[str, Scalar]

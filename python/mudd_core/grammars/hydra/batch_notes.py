@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mudd_core.config import Config, mixture_of
+from mudd_core.config.arguments import argument
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys.hydra import DEVICE_BATCH, GLOBAL_BATCH, LENGTH
 from mudd_core.grammars.devices import OPTION, ranks_note, sequences
@@ -42,7 +43,7 @@ def with_scope(applied: Applied) -> tuple[Applied, list[str]]:
     if (
         mixture is None
         or not mixture.aux_coef
-        or (typed is not None and typed.word.partition("=")[0].endswith(_SCOPE))
+        or (typed is not None and argument(typed.word).option.endswith(_SCOPE))
     ):
         return applied, []
     if not config.train.micro_batch_size:

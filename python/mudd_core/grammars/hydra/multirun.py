@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.arguments import argument
 from mudd_core.config.keys.hydra import FOLDER
 from mudd_core.grammars.hydra.interpolation import resolved
 from mudd_core.grammars.hydra.resolve import compose_words, is_raw
@@ -27,7 +28,7 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
         folder = resolved(composed.tree).get(FOLDER)
         if not isinstance(folder, str) or not folder:
             raise UserError(f"[hydra] --multirun: expected a config with {FOLDER}, the folder of the runs")
-        rest = [word for word in picked if word.lstrip("+").partition("=")[0] != FOLDER]
+        rest = [word for word in picked if argument(word).option.lstrip("+") != FOLDER]
         quoted = folder.replace("'", "\\'")
         found.append([*kept, *rest, f"++{FOLDER}='{quoted}/{number}'"])
     return found
@@ -35,10 +36,10 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
 
 def _texts(word: str) -> list[str]:
     """The words that a word means: itself, or one for each of its values."""
-    key, equals, text = word.partition("=")
-    if word.startswith("-") or not equals or is_raw(word):
+    item = argument(word)
+    if item.mark in ("-", "--") or item.value is None or is_raw(word):
         return [word]
     try:
-        return [f"{key}={choice}" for choice in split_choices(text)] or [word]
+        return [f"{item.option}={choice}" for choice in split_choices(item.value)] or [word]
     except ValueError as error:
         raise UserError(f"[hydra] {word}: {error}") from None

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import FAMILIES, Config, DataConfig, LogConfig, OptimConfig, config_folders
-from mudd_core.config.fields import FieldInfo, replace_path, walk
+from mudd_core.config import Config, DataConfig, LogConfig, OptimConfig, config_folders
+from mudd_core.config.arguments import argument
+from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import rows_of
 from mudd_core.config.keys.environment import environment_notes
 from mudd_core.config.keys.hydra import FOLDER, NAME, ROWS, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
+from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.grammars.asked import Asked
@@ -102,7 +104,7 @@ def resolve(asked: Asked) -> Resolved:
 def _let_override(applied: Applied, ours: Sequence[str], settings: Mapping[str, Setting]) -> None:
     """Let words about our fields win over what the file or the folder of a typed name says of them."""
     named = {settings[key].word for key in (SHAPE, NAME) if key in settings}
-    typed = {word.lstrip("-+").removeprefix("config.").partition("=")[0] for word in ours}
+    typed = {argument(word).name for word in ours}
     for path, origin in applied.origins.items():
         if path in typed and origin.word in named:
             applied.origins[path] = replace(origin, word="")
@@ -120,23 +122,18 @@ def _split_ours(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def is_raw(word: str) -> bool:
     """Whether a word is `--config.field=value`, or a field of ours whose value has a `=`, which Hydra wants quoted."""
-    name, _, value = word.partition("=")
-    own = any(info.path == name.lstrip("+") for info in _fields_of_all())
-    return word.startswith("--config.") or (own and "=" in value and value[0] not in _QUOTES)
+    item = argument(word)
+    if item.mark == "--" and item.key != item.name:
+        return True
+    quoted = item.value is None or "=" not in item.value or item.value[0] in _QUOTES
+    return not quoted and item.mark in ("", "+", "++") and any(i.path == item.key for i in fields_of_all())
 
 
 def _is_ours(word: HydraWord, folders: Folders) -> bool:
     """Whether an override is of a field of this program and not of a key of the benchmark's."""
     if word.kind == "delete" or word.key in _BY_NAME or folders.has_group(word.key):
         return False
-    return any(info.path == word.key for info in _fields_of_all())
-
-
-def _fields_of_all() -> list[FieldInfo]:
-    found: dict[str, FieldInfo] = {}
-    for family in FAMILIES.values():
-        found |= {info.path: info for info in walk(Config(model=family()))}
-    return list(found.values())
+    return any(info.path == word.key for info in fields_of_all())
 
 
 def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.arguments import Arguments, argument
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.hydra.values import Node, parse_choices
 
@@ -43,20 +44,19 @@ class HydraWords:
 
 def parse_override(word: str) -> HydraWord:
     """An override out of a word; UserError says what is wrong with it."""
-    rest, kinds = word, {"++": "force", "+": "add", "~": "delete"}
-    prefix = next((mark for mark in kinds if word.startswith(mark)), "")
-    rest = word.removeprefix(prefix)
-    key, equals, text = rest.partition("=")
+    item = argument(word)
+    prefix, text = item.mark, item.value
+    key = item.option if prefix in ("-", "--") else item.key
     if "@" in key:
         raise UserError(
             f"[hydra] {word}: a package of one's own (group@package) is not built; use +key=value"
         )
     if not _KEY.fullmatch(key):
         raise UserError(f"[hydra] {word}: expected key=value, +key=value, ++key=value or ~key")
-    if not equals and prefix != "~":
+    if text is None and prefix != "~":
         raise UserError(f"[hydra] {word}: expected {key}=value; ~{key} deletes a key")
     try:
-        choices = tuple(parse_choices(text)) if equals else ()
+        choices = () if text is None else tuple(parse_choices(text))
     except ValueError as error:
         raise UserError(f"[hydra] {word}: {error}") from None
     return HydraWord(_kind(prefix), key, choices, word)
@@ -76,26 +76,22 @@ def _kind(prefix: str) -> Kind:
 
 def split_hydra_words(words: Sequence[str]) -> HydraWords:
     """Options and overrides; UserError for an unknown option, or an option that is given twice."""
-    found, rest = HydraWords(), list(words)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-"):
-            found.overrides.append(parse_override(word))
+    found, arguments = HydraWords(), Arguments(words)
+    for item in arguments:
+        if item.mark not in ("-", "--"):
+            found.overrides.append(parse_override(item.raw))
             continue
-        name, equals, value = word.partition("=")
-        name = _SHORT.get(name, name)
+        name, value = _SHORT.get(item.option, item.option), item.value
         if name not in OPTIONS:
             hint = nearest(name, OPTIONS) or f"; expected one of {', '.join(OPTIONS)}, or key=value"
             raise UserError(f"[hydra] unknown option '{name}'{hint}")
         if name in found.options:
             raise UserError(f"[hydra] {name}: expected it once, got it twice")
-        if OPTIONS[name] and not equals:
-            if not rest:
-                raise UserError(f"[hydra] {name}: expected {OPTIONS[name]} behind it")
-            value = rest.pop(0)
-        if not OPTIONS[name] and equals:
+        if OPTIONS[name] and value is None and (value := arguments.value()) is None:
+            raise UserError(f"[hydra] {name}: expected {OPTIONS[name]} behind it")
+        if not OPTIONS[name] and value is not None:
             raise UserError(f"[hydra] {name}: expected nothing behind it, got '{value}'")
-        found.options[name] = value
+        found.options[name] = value or ""
     if found.options.get("--cfg", "job") != "job":
         raise UserError(f"[hydra] --cfg: expected job, got '{found.options['--cfg']}'")
     return found

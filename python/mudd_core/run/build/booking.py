@@ -31,7 +31,7 @@ def book(
     ranks that train it; all make this call. checkpoints: of the run, whose types the frozen weights keep.
     """
     from mudd_core.data.pipelines import parts_of
-    from mudd_core.engine.engine import Engine as RealEngine
+    from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
     parts = parts_of(config.data)
@@ -44,7 +44,7 @@ def book(
             comm=comm,
             stored=stored_types(shape, config, checkpoints),
         )
-    engine = RealEngine(config, model, batcher, parts)
+    engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}

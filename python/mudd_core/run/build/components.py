@@ -29,7 +29,7 @@ from mudd_core.run.build.rows import (
 from mudd_core.run.build.shared_memory import fit_node
 from mudd_core.run.build.stored_types import require_types, types_note
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.records.peak import TRIES, Peak
 from mudd_core.run.store.identity import seal_fact
@@ -51,7 +51,7 @@ class Components:
 
     model: Any
     tokenizer: Any
-    engine: Engine
+    engine: LoopEngine
     facts: dict[str, Any]
     validated_slots: int
     bytes_per_target: float

@@ -9,7 +9,7 @@ from mudd_core.config import TrainConfig
 from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.engine import Engine, StepReport
+from mudd_core.run.records.engine import LoopEngine, StepReport
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
@@ -22,7 +22,7 @@ class Recovery:
     def __init__(
         self,
         train: TrainConfig,
-        engine: Engine,
+        engine: LoopEngine,
         store: RunStore | SharedStore | None,
         state: RunState,
         log: RunLog,

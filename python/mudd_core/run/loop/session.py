@@ -8,7 +8,7 @@ from mudd_core.run.loop import data_place
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.engine import Engine
+from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.styles import RunFacts
@@ -48,7 +48,7 @@ class Session:
         log.use(self._facts())
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> LoopEngine:
         """The engine that makes the updates."""
         return self.components.engine
 

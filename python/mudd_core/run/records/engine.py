@@ -56,7 +56,7 @@ class Evaluator(Protocol):
         """Summed nats, counted and guessed targets of a batch."""
 
 
-class Engine(Evaluator, Protocol):
+class LoopEngine(Evaluator, Protocol):
     """The part of the engine that the loop uses; tests put a small one in its place."""
 
     batcher: Any

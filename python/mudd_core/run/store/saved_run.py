@@ -19,6 +19,7 @@ from mudd_core.config import (
     split_words,
     typed_names,
 )
+from mudd_core.config.arguments import with_values
 from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.registrations import replay
 
@@ -33,10 +34,8 @@ def work_directory(asked: str | None, name: str, mounts: str = "") -> Path:
 def mounts_in(words: Sequence[str]) -> str:
     """storage.map as the arguments give it; empty where they do not."""
     given = ""
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name.lstrip("-+").removeprefix("config.") == "storage.map":
-            given = value if equals else "".join(words[i + 1 : i + 2])
+    for item, value in with_values(words):
+        given = value if item.name == "storage.map" else given
     return given
 
 

@@ -15,6 +15,7 @@ from typing import TextIO
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import duration
 from mudd_core.config import Config, apply_overrides, split_words
+from mudd_core.config.arguments import argument
 from mudd_core.config.keys.jax_lm import PREPROCESS
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.access import Access
@@ -63,8 +64,10 @@ def main(words: Sequence[str]) -> int:
 
 def _dashed(word: str) -> str:
     """The argument with dashes in the name of its option; a field of the config, which has a dot, as it is."""
-    name, equals, value = word.partition("=")
-    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") and "." not in name else word
+    item = argument(word)
+    if item.mark != "--" or "." in item.key:
+        return word
+    return f"--{item.key.replace('_', '-')}{word.removeprefix(item.option)}"
 
 
 def _access(words: Sequence[str]) -> Access:
@@ -91,10 +94,12 @@ def _parser() -> ToolArguments:
     for row in PREPROCESS:
         counts = isinstance(row.default, int)
         parser.add_argument(
-            _dashed(f"--{row.name}"), type=whole_number() if counts else str,
-            default=row.default, metavar="INT" if counts else "STR",
+            _dashed(f"--{row.name}"),
+            type=whole_number() if counts else str,
+            default=row.default,
+            metavar="INT" if counts else "STR",
             help=f"{row.text} ({row.default})",
-        )  # fmt: skip
+        )
     parser.add_argument(
         "--num-shards",
         type=whole_number(1, _MOST_SHARDS),
@@ -106,9 +111,10 @@ def _parser() -> ToolArguments:
         "--runner", default=_RUNNERS[0], metavar="NAME", help=f"runner of Apache Beam: {_RUNNERS[0]} alone"
     )
     parser.add_argument(
-        "--mask-by-position", action="store_true",
+        "--mask-by-position",
+        action="store_true",
         help="padding is what is behind a window; default as the original: every id 0, a token of its own in GPT-2",
-    )  # fmt: skip
+    )
     return parser
 
 

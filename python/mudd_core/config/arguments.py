@@ -1,0 +1,77 @@
+"""The arguments of a command line, taken apart once for the commands, the ranks and the grammars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_MARK = re.compile(r"--?|\+\+?|~|")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument. mark: `--`, `-`, `++`, `+`, `~` or empty. value: behind the equals sign, None without one."""
+
+    raw: str
+    mark: str
+    key: str  # before the equals sign, without the mark
+    value: str | None
+
+    @property
+    def option(self) -> str:
+        """What is before the equals sign, as typed: `--config.train.steps`."""
+        return self.mark + self.key
+
+    @property
+    def name(self) -> str:
+        """The field that the argument may be about: `train.steps` of `--config.train.steps`."""
+        return self.key.removeprefix("config.")
+
+    @property
+    def switch(self) -> bool:
+        """Whether it is `--name` alone, whose value may be the next argument."""
+        return self.mark == "--" and self.value is None
+
+
+def argument(raw: str) -> Argument:
+    """One argument taken apart."""
+    option, equals, value = raw.partition("=")
+    found = _MARK.match(option)
+    mark = found.group() if found is not None else ""
+    return Argument(raw, mark, option[len(mark) :], value if equals else None)
+
+
+class Arguments:
+    """Arguments from left to right. A reader takes the next one off where it is the value of the one before."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._rest = [argument(word) for word in words]
+
+    def __iter__(self) -> Iterator[Argument]:
+        while self._rest:
+            yield self._rest.pop(0)
+
+    def value(self) -> str | None:
+        """Take the next argument as a value, whatever it looks like; None at the end."""
+        return self._rest.pop(0).raw if self._rest else None
+
+    def plain_value(self) -> str | None:
+        """Take the next argument unless it is an option or an assignment."""
+        return self.value() if self._rest and is_plain(self._rest[0]) else None
+
+    def next(self) -> Argument | None:
+        """The next argument, which stays."""
+        return self._rest[0] if self._rest else None
+
+
+def is_plain(item: Argument) -> bool:
+    """Whether an argument is neither an option nor an assignment: a value, or a command."""
+    return item.value is None and item.mark != "--"
+
+
+def with_values(words: Sequence[str]) -> Iterator[tuple[Argument, str]]:
+    """Every argument with its value, or with the argument behind it where it has none; empty at the end."""
+    for i, word in enumerate(words):
+        item = argument(word)
+        yield item, "".join(words[i + 1 : i + 2]) if item.value is None else item.value
