@@ -25,7 +25,7 @@ from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
-    from mudd_core.run.build.booking import Place
+    from mudd_core.run.build.memory_plan import Place
     from mudd_core.run.records.events import Validation
 
 
@@ -75,7 +75,7 @@ def _look_at(url: str, folder: Path) -> None:
 
 def _place(request: Request) -> Place:
     """The ranks that a plan is for."""
-    from mudd_core.run.build.booking import ALONE, Place
+    from mudd_core.run.build.memory_plan import ALONE, Place
 
     words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
     if not words:

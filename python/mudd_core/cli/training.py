@@ -30,7 +30,7 @@ from mudd_core.run.report.progress import Progress
 if TYPE_CHECKING:
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
-    from mudd_core.run.store.shared_store import SharedStore
+    from mudd_core.run.store.store import Store
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
@@ -109,7 +109,7 @@ def say_notes(request: Request) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
+def _store(request: Request, ranks: Ranks) -> Store:
     """The locked work directory."""
     from mudd_core.run.store.shared_store import open_store
 
@@ -119,7 +119,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
     return store
 
 
-def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
+def _train(request: Request, store: Store, ranks: Ranks) -> int:
     from mudd_core.run.build.run_tokenizer import has_text
     from mudd_core.run.loop.sweep import finish, is_done
     from mudd_core.run.loop.trainer import Trainer
