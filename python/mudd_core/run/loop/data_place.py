@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,10 @@ def place_of(rows: Rows | None, batch: int) -> JsonObject:
     from mudd_core.data.rows import Cursored
 
     cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
-    return {} if cursor is None else {MEMBER: dict(cursor)}
+    if cursor is None:
+        return {}
+    plain: JsonObject = json.loads(json.dumps(cursor))  # as a checkpoint has it
+    return {MEMBER: plain}
 
 
 def go_on(rows: Rows | None, state: Mapping[str, Json]) -> None:
