@@ -6,11 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-<<<<<<< HEAD
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOption', 'OpOutput', 'OpSpec', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
-=======
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
->>>>>>> main
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOption', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -404,9 +400,6 @@ class OpOption:
         ...
     @property
     def name(self) -> str:
-        ...
-    @property
-    def required(self) -> bool:
         ...
 class OpSpec:
     """

@@ -27,7 +27,7 @@ def add(a: T, b: T) -> T:
 def add_backward(dy: Given, a: Given, b: Given) -> tuple[Array, Array]:
     """Gradients (da, db) of add; None for absent inputs."""
 
-def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T:
+def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
     q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
@@ -39,7 +39,7 @@ def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | N
     norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
 
     Options:
-        n_head: heads of q. Values: at least 1.
+        n_head: heads of q; 0: the third of its four axes. Values: at least 0.
         n_kv_head: heads of k and v; 0: n_head. Values: at least 0.
         scale: factor of the scores; 0: 1 / sqrt(hd). Values: a number >= 0.
         causal: no query sees a key after itself.
@@ -50,7 +50,7 @@ def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | N
         dropout: probability of dropping a score. Values: a number in [0, 1).
         purpose: key of the random draws."""
 
-def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array, Array, None, None]:
+def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array, Array, None, None]:
     """Gradients (dq, dk, dv, None, None) of attention; None for absent inputs."""
 
 def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_bytes: int = 16777216) -> tuple[T, T, T]:
@@ -252,18 +252,18 @@ def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1)
 def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> tuple[Array, Array | None]:
     """Gradients (dx, dgain) of rms_norm; None for absent inputs."""
 
-def rope(x: T, positions: Like | None = None, *, n_head: int, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T:
+def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T:
     """Rotary positions in the half layout (Su et al. 2021).
 
     x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
 
     Options:
-        n_head: heads of x. Values: at least 1.
+        n_head: heads of x; 0: the third of its four axes. Values: at least 0.
         base: wavelength of the slowest pair. Values: a number > 0.
         fraction: part of each head that is rotated. Values: a number in [0, 1].
         max_positions: largest position + 1; 0: T. Values: 0 to 16777216."""
 
-def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Array, None]:
+def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Array, None]:
     """Gradients (dx, None) of rope; None for absent inputs."""
 
 def adamw(w: T, gradient: T, first: T, second: T, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[T, T, T]:

@@ -89,23 +89,11 @@ UpdateGradients adamw_backward(const UpdateFactors& f, const UpdateElement& e) {
 
 std::unique_ptr<Node> make_adamw(const Attributes& a) {
   UpdateParameter p;
-<<<<<<< HEAD
-  OptimizerSettings s;
   p.lr = a.number("lr");
   p.decay = a.number("decay");
   p.eps = a.number("eps");
-  s.beta1 = a.number("beta1");
-  s.beta2 = a.number("beta2");
+  const OptimizerSettings s(adamw_spec(), {{"beta1", a.number("beta1")}, {"beta2", a.number("beta2")}});
   const UpdateFactors f = adamw_optimizer(s)->factors(p, a.integer("step"), 1);
-=======
-  p.lr = a.number("lr", 1e-3);
-  p.decay = a.number("decay", 0.0);
-  p.eps = a.number("eps", 1e-8);
-  const OptimizerSettings s(adamw_spec(), {{"beta1", a.number("beta1", 0.9)}, {"beta2", a.number("beta2", 0.95)}});
-  check(std::isfinite(p.lr) && std::isfinite(p.decay) && std::isfinite(p.eps), "adamw",
-        "lr, decay, eps: expected finite numbers");
-  const UpdateFactors f = adamw_optimizer(s)->factors(p, a.integer("step", 1), 1);
->>>>>>> main
   return make_update_node({.op = "adamw",
                            .rows = adamw_rows(),
                            .moments = 2,

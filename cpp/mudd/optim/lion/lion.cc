@@ -53,24 +53,12 @@ namespace {
 
 std::unique_ptr<Node> make_lion(const Attributes& a) {
   UpdateParameter p;
-<<<<<<< HEAD
-  OptimizerSettings s;
   p.lr = a.number("lr");
   p.decay = a.number("decay");
-  s.beta1 = a.number("beta1");
-  s.beta2 = a.number("beta2");
-  const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
-                                {0, static_cast<float>(1 - s.beta2)},
-                                {0, static_cast<float>(s.beta2)}}};
-=======
-  p.lr = a.number("lr", 1e-4);
-  p.decay = a.number("decay", 0.0);
-  const double beta2 = a.number("beta2", 0.99);
-  const OptimizerSettings s(lion_spec(), {{"beta1", a.number("beta1", 0.9)}, {"beta2", beta2}});
-  check(std::isfinite(p.lr) && std::isfinite(p.decay), "lion", "lr, decay: expected finite numbers");
+  const double beta2 = a.number("beta2");
+  const OptimizerSettings s(lion_spec(), {{"beta1", a.number("beta1")}, {"beta2", beta2}});
   const UpdateSlopes slopes = {
       {{static_cast<float>(1 - p.decay), 0}, {0, static_cast<float>(1 - beta2)}, {0, static_cast<float>(beta2)}}};
->>>>>>> main
   return make_update_node({.op = "lion",
                            .rows = lion_rows(),
                            .factors = lion_optimizer(s)->factors(p, 1, 1),

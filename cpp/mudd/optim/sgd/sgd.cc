@@ -55,18 +55,10 @@ namespace {
 
 std::unique_ptr<Node> make_sgd(const Attributes& a) {
   UpdateParameter p;
-<<<<<<< HEAD
-  OptimizerSettings s;
   p.lr = a.number("lr");
   p.decay = a.number("decay");
-  const double momentum = s.momentum = a.number("momentum");
-=======
-  p.lr = a.number("lr", 1e-2);
-  p.decay = a.number("decay", 0.0);
-  const double momentum = a.number("momentum", 0.9);
+  const double momentum = a.number("momentum");
   const OptimizerSettings s(sgd_spec(), {{"momentum", momentum}});
-  check(std::isfinite(p.lr) && std::isfinite(p.decay), "sgd", "lr, decay: expected finite numbers");
->>>>>>> main
   const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
                                 {static_cast<float>(-p.lr * (1 + momentum)), 1},
                                 {static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)}}};
