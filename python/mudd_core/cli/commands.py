@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
@@ -24,7 +24,9 @@ from mudd_core.run.recipe import recipe_note
 from mudd_core.run.saved_run import load_run, named_run
 
 if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
     from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
     from mudd_core.run.booking import Place
     from mudd_core.run.records import Validation
 
@@ -90,7 +92,7 @@ def _saved_run(request: Request) -> tuple[Config, Path]:
     return named_run(request.options, request.words, known_words(), section)
 
 
-def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
+def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     config, path = _saved_run(request)
     step = request.options.get("--step")
@@ -124,7 +126,7 @@ def sample(request: Request) -> int:
     return 0
 
 
-def _write_continuations(config: Config, text: Any, model: Any, tokenizer: Tokenizer) -> None:
+def _write_continuations(config: Config, text: Prepared, model: Model, tokenizer: Tokenizer) -> None:
     """Write text behind the rows of the first validation batch."""
     from mudd_core.run.continuations import prompts_of, write_continuations
     from mudd_core.run.rows import validation_batches

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mudd_core.run.ranks import Ranks
     from mudd_core.run.shared_store import SharedStore
     from mudd_core.run.store import RunStore
+    from mudd_core.run.trainer import Trainer
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
@@ -253,7 +254,7 @@ def write_now(text: str) -> None:
     sys.stdout.flush()
 
 
-def _prompt(trainer: Any) -> str | None:
+def _prompt(trainer: Trainer) -> str | None:
     """The first words of a held-out text; empty where it has none, None for data that are ids."""
     tokenizer = trainer.tokenizer
     if tokenizer is None:
