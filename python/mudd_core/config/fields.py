@@ -6,9 +6,14 @@ import dataclasses
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Scalar = int | float | bool | str
+Field = TypeVar("Field", int, float, bool, str)
+Section = TypeVar("Section", bound="DataclassInstance")
 
 
 LARGEST = 2**31 - 1  # largest width, and largest value of an int field that has no bound of its own
@@ -16,7 +21,7 @@ LONGEST = 1_600_000  # tokens of a sequence: up to here angles of positions are 
 
 
 def opt(
-    default: Scalar,
+    default: Field,
     text: str,
     unit: str = "",
     *,
@@ -27,7 +32,7 @@ def opt(
     later: bool = False,
     flags: tuple[str, ...] = (),
     effect: str = "logits",
-) -> Any:
+) -> Field:
     """Declare a config field: its default and what help, checks and resume need.
 
     text: its meaning, one sentence. unit: what the number counts. low, high: inclusive bounds. choices: the accepted
@@ -68,16 +73,16 @@ class FieldInfo:
     hashed: bool  # counts in config_hash
 
 
-_hints: dict[type, dict[str, Any]] = {}
+_hints: dict[type, dict[str, type]] = {}
 
 
-def _types(cls: type) -> dict[str, Any]:
+def _types(cls: type) -> dict[str, type]:
     if cls not in _hints:
         _hints[cls] = typing.get_type_hints(cls)
     return _hints[cls]
 
 
-def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
+def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
     """Every leaf of a (nested) config dataclass instance, in declaration order.
 
     A class names inherited fields that are newer than some of its saved runs in `later_fields`.
@@ -86,7 +91,7 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         path = prefix + field.name
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield from walk(value, path + ".")
             continue
         meta = field.metadata
@@ -106,13 +111,13 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
         )
 
 
-def with_defaults(section: Any, names: Iterable[str]) -> Any:
+def with_defaults(section: Section, names: Iterable[str]) -> Section:
     """A copy of the config with these fields at their defaults."""
     declared = {field.name: field.default for field in dataclasses.fields(section)}
     return dataclasses.replace(section, **{name: declared[name] for name in names})
 
 
-def replace_path(section: Any, path: str, value: Scalar) -> Any:
+def replace_path(section: Section, path: str, value: Scalar) -> Section:
     """A copy of the config with the leaf at the dotted path set."""
     head, _, rest = path.partition(".")
     if rest:
