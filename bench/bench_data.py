@@ -147,10 +147,15 @@ def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:
     config = load_config(
         "tiny.py",
         [
-            f"data.pipeline={pipeline}", f"data.path={path}", f"data.cache_dir={cache}", "model.vocab_size=8192",
-            f"train.seq_len={SHAPE.T}", f"train.batch_size={SHAPE.B}", *words,
+            f"data.pipeline={pipeline}",
+            f"data.path={path}",
+            f"data.cache_dir={cache}",
+            "model.vocab_size=8192",
+            f"train.seq_len={SHAPE.T}",
+            f"train.batch_size={SHAPE.B}",
+            *words,
         ],
-    )  # fmt: skip
+    )
     rows = prepare(config, progress=lambda *_: None).rows("train", RowShape(SHAPE.T, SHAPE.B, seed=1))
 
     def read(k: int) -> int:

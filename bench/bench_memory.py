@@ -82,9 +82,13 @@ def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as place:
             meter = [sys.executable, "-S", "-c", METER, f"{place}/peak"]
             done = subprocess.run(
-                [*meter, *command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, check=True,
-            )  # fmt: skip
+                [*meter, *command, *more],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=True,
+            )
             code, peak = (Path(place) / "peak").read_text().split()
         if int(code) != ends:
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")

@@ -38,11 +38,17 @@ def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
         step, compute = (r["tokens_of_a_step"] / r["tokens_per_second"] for r in (row, alone))
         sent = sum(bytes for purpose, (_, bytes) in row["sent"].items() if purpose != "control") / count
         one: Row = {
-            "shape": shape, "program": label, "step_s": step, "alone_s": compute, "sent_mb": sent / 1e6,
-            "processor_s": row["processor_seconds"], "alone_processor_s": alone["processor_seconds"],
-            "exposed": row["exposed"], "sent": {k: v[1] / count for k, v in row["sent"].items()},
+            "shape": shape,
+            "program": label,
+            "step_s": step,
+            "alone_s": compute,
+            "sent_mb": sent / 1e6,
+            "processor_s": row["processor_seconds"],
+            "alone_processor_s": alone["processor_seconds"],
+            "exposed": row["exposed"],
+            "sent": {k: v[1] / count for k, v in row["sent"].items()},
             "messages": {k: v[0] / count for k, v in row["sent"].items()},
-        }  # fmt: skip
+        }
         if "link" in label:
             one["link_s"] = sent / LINK_BYTES
             one["hidden"] = 1 - (step - compute) / one["link_s"]
@@ -75,8 +81,10 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
     for row in _rows(kept, "sums"):
         yield (
             f"sum of {row['mib']:.0f} MiB: MPI_Allreduce over ours, time",
-            row["allreduce_ms"] / row["window_ms"], 5, False,
-        )  # fmt: skip
+            row["allreduce_ms"] / row["window_ms"],
+            5,
+            False,
+        )
         yield "its bytes a second over those of a copy", row["window_gb_s"] / row["copy_gb_s"], 0.5, False
     for row in _rows(kept, "memory"):
         for against in ("formula", "plan"):

@@ -93,8 +93,10 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
 
 def _tokenformer_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
-        "embed": (s.V, s.D), "final_norm.gain": (s.D,), "final_norm.bias": (s.D,)
-    }  # fmt: skip
+        "embed": (s.V, s.D),
+        "final_norm.gain": (s.D,),
+        "final_norm.bias": (s.D,),
+    }
     slots = {f"attn.{m}": s.slots for m in "qkvo"} | {"ffn": s.inner("tokenformer")}
     for n in range(s.L):
         for part, count in slots.items():

@@ -88,9 +88,11 @@ def parse() -> argparse.Namespace:
     """Command line."""
     p = parser(__doc__, FAMILIES, threads=2)
     p.add_argument(
-        "--mode", choices=("eager", "compile", "double"), default="eager",
+        "--mode",
+        choices=("eager", "compile", "double"),
+        default="eager",
         help="double: eager in float64, to see what is rounding",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast around forward"
     )

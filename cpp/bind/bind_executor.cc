@@ -39,7 +39,7 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
 py::object summed_gradient(const Executor& e, const std::string& name) {
   const Busy busy = bind::in_use(e.store());
   const int i = bind::index_of(e.store(), name);
-  const Parameter& p = e.store().at(i);
+  const Parameter& p = e.store().parameters().at(i);
   py::object array = bind::empty(p.shape, DType::f32);
   float* out = bind::writable(array, DType::f32, "gradient", "result").f32();
   std::fill_n(out, p.size(), 0.0f);

@@ -25,7 +25,7 @@ void bind_graph(py::module_& m) {
       .def("parameter",
            [](Graph& g, ParamStore& s, const std::string& name) {
              const int i = bind::index_of(s, name);
-             return g.parameter(name, {s.at(i).shape, DType::f32}, i, s.at(i).trainable);
+             return g.parameter(name, {s.parameters().at(i).shape, DType::f32}, i, s.parameters().at(i).trainable);
            })
       .def("apply",
            [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,

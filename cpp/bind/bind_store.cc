@@ -23,8 +23,8 @@ namespace {
 
 // Where a plane has parameter i, and its type: in plane 0 that of the stored weights.
 Cells place_of(const ParamStore& s, int plane, int i) {
-  if (plane == 0) return s.weights(i).cells();
-  return {s.plane_data(plane, i), s.plane_dtype(plane)};
+  if (plane == 0) return s.planes().weights(i).cells();
+  return {s.planes().data(plane, i), s.planes().dtype(plane)};
 }
 
 // The node's memory as a store takes it; the windows live as long as the store.
@@ -38,8 +38,8 @@ NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
 
 // The shape of a parameter, or of the part of it that a plane holds: rows of a matrix, numbers of a vector.
 std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
-  const Parameter& p = s.at(i);
-  const Part part = s.holds(plane, i) ? s.held(plane, i) : s.whole(i);
+  const Parameter& p = s.parameters().at(i);
+  const Part part = s.planes().holds(plane, i) ? s.planes().held(plane, i) : s.parameters().whole(i);
   if (part.size() == p.size()) return p.shape;
   if (p.shape.size() < 2) return {part.size()};
   return {part.size() / p.cols(), p.cols()};
@@ -48,7 +48,8 @@ std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
   auto& s = store.cast<ParamStore&>();
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
-  check(plane >= 0 && plane < s.planes(), "parameters", "plane: expected 0 to ", s.planes() - 1, ", got ", plane);
+  check(plane >= 0 && plane < s.planes().count(), "parameters", "plane: expected 0 to ", s.planes().count() - 1,
+        ", got ", plane);
   const int i = bind::index_of(s, name);
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "parameters", name, ": plane ", plane, " does not hold it");
@@ -70,8 +71,8 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   const Busy busy = bind::in_use(s);
   const int i = bind::index_of(s, name);
   py::object hold;
-  check(plane >= 0 && plane < s.planes(), "set_parameter", "plane: expected 0 to ", s.planes() - 1, ", got ",
-        plane);
+  check(plane >= 0 && plane < s.planes().count(), "set_parameter", "plane: expected 0 to ", s.planes().count() - 1,
+        ", got ", plane);
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
@@ -83,46 +84,46 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   for (int64_t r = 0; r < t.rows; ++r)
     std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
                  t.cols * item);
-  if (plane == 0 && s.share().size == 1) s.repack(i);  // ranks repack together, when all have written
+  if (plane == 0 && s.share().size == 1) s.packs().repack(i);  // ranks repack together, when all have written
 }
 
 // Writes fp32 values into a weight of any type; returns how many were rounded to it.
 int64_t set_values(ParamStore& s, const std::string& name, const py::object& array) {
   const int i = bind::index_of(s, name);
-  if (s.stored(i) == DType::f32) {
+  if (s.parameters().at(i).stored == DType::f32) {
     set_plane(s, 0, name, array);
     return 0;
   }
   const Busy busy = bind::in_use(s);
   py::object hold;
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
-  check_shape(array, name, s.at(i).shape);
+  check_shape(array, name, s.parameters().at(i).shape);
   const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
   std::vector<float> back(static_cast<size_t>(t.cols));
   int64_t rounded = 0;
   for (int64_t r = 0; r < t.rows; ++r) {
-    const Cells to = s.weights(i).cells() + r * t.cols;
+    const Cells to = s.planes().weights(i).cells() + r * t.cols;
     const float* row = t.f32() + r * t.stride;
     copy_rounded(t.cols, row, to);
     copy_wide(t.cols, to, back.data());
     for (int64_t c = 0; c < t.cols; ++c)
       rounded += !(back[static_cast<size_t>(c)] == row[c]) && !std::isnan(row[c]);
   }
-  if (s.share().size == 1) s.repack(i);
+  if (s.share().size == 1) s.packs().repack(i);
   return rounded;
 }
 
 // The fp32 values of a weight, in memory of their own.
 py::object values(const ParamStore& s, const std::string& name) {
-  const Tensor w = s.weights(bind::index_of(s, name));
+  const Tensor w = s.planes().weights(bind::index_of(s, name));
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
-  py::object all = bind::empty(s.at(bind::index_of(s, name)).shape, DType::f32);
+  py::object all = bind::empty(s.parameters().at(bind::index_of(s, name)).shape, DType::f32);
   copy_wide(w.rows * w.cols, w.cells(), bind::writable(all, DType::f32, "parameters", "values").f32());
   return all;
 }
 
 py::dict describe(const ParamStore& s, const std::string& name) {
-  const Parameter& p = s.at(bind::index_of(s, name));
+  const Parameter& p = s.parameters().at(bind::index_of(s, name));
   py::dict d;
   d["shape"] = py::tuple(py::cast(p.shape));
   d["role"] = name_of(p.role);
@@ -165,7 +166,7 @@ void bind_store(py::module_& m) {
             p.init_scale = init_scale;
             p.trainable = trainable;
             p.stored = bind::parse_dtype(stored);
-            return s.declare(p);
+            return s.parameters().declare(p);
           },
           py::arg("name"), py::arg("shape"), py::kw_only(), py::arg("role"), py::arg("fan_in"), py::arg("fan_out"),
           py::arg("init"), py::arg("init_scale") = 0.0, py::arg("trainable") = true, py::arg("stored") = "float32")
@@ -173,7 +174,7 @@ void bind_store(py::module_& m) {
           "scale",
           [](ParamStore& s, const std::string& name, double lr, double eps, double decay, bool independent) {
             const Busy busy = bind::in_use(s);
-            Parameter& p = s.at(bind::index_of(s, name));
+            Parameter& p = s.parameters().at(bind::index_of(s, name));
             p.lr_scale = lr;
             p.eps_scale = eps;
             p.decay_scale = decay;
@@ -192,7 +193,7 @@ void bind_store(py::module_& m) {
           py::arg("booked_only") = false, py::arg("memory") = py::none(),
           "memory: of the ranks of a node, which share one copy of the weights.")
       .def(
-          "share_packs", [](ParamStore& s, bool on) { s.share_packs(on); }, py::arg("on"),
+          "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
           "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
           "ones.")
       .def_property_readonly("allocated", &ParamStore::allocated)
@@ -209,7 +210,7 @@ void bind_store(py::module_& m) {
       .def("names",
            [](const ParamStore& s) {
              py::list names;
-             for (int i = 0; i < s.count(); ++i) names.append(s.at(i).name);
+             for (int i = 0; i < s.parameters().count(); ++i) names.append(s.parameters().at(i).name);
              return names;
            })
       .def("describe", &describe, py::arg("name"))
@@ -222,7 +223,7 @@ void bind_store(py::module_& m) {
            [](ParamStore& s) {
              const Busy busy = bind::in_use(s);
              py::gil_scoped_release release;
-             s.repack_all();
+             s.packs().repack_all();
            })
       .def(
           "train_only",
@@ -230,30 +231,31 @@ void bind_store(py::module_& m) {
             const Busy busy = bind::in_use(s);
             std::vector<int> chosen;
             for (const std::string& name : names) chosen.push_back(bind::index_of(s, name));
-            s.train_only(chosen);
+            s.parameters().train_only(chosen);
           },
           py::arg("names"),
           "Which parameters train, in graphs recorded and steps made from now on; all others are frozen.")
       .def(
           "holds",
           [](const ParamStore& s, int plane, const std::string& name) {
-            return plane >= 0 && plane < s.planes() && s.holds(plane, bind::index_of(s, name));
+            return plane >= 0 && plane < s.planes().count() && s.planes().holds(plane, bind::index_of(s, name));
           },
           py::arg("plane"), py::arg("name"), "Whether the plane has memory for this parameter.")
       .def(
           "held",
           [](const ParamStore& s, int plane, const std::string& name) {
-            const Part part = s.held(plane, bind::index_of(s, name));
+            const Part part = s.planes().held(plane, bind::index_of(s, name));
             return py::make_tuple(part.begin, part.end);
           },
           py::arg("plane"), py::arg("name"), "(begin, end): the elements that a plane has of a parameter.")
       .def_property_readonly(
           "shared", [](const ParamStore& s) { return s.share().size > 1; },
           "Whether the ranks of a node have one copy of the weights.")
-      .def_property_readonly("planes", &ParamStore::planes)
-      .def_property_readonly("elements", &ParamStore::elements)
-      .def_property_readonly("trained_elements", &ParamStore::trained_elements)
-      .def_property_readonly("plane_bytes", &ParamStore::plane_bytes)
-      .def_property_readonly("state_bytes", &ParamStore::state_bytes)
-      .def_property_readonly("packed_bytes", &ParamStore::packed_bytes);
+      .def_property_readonly("planes", [](const ParamStore& s) { return s.planes().count(); })
+      .def_property_readonly("elements", [](const ParamStore& s) { return s.parameters().elements(); })
+      .def_property_readonly("trained_elements",
+                             [](const ParamStore& s) { return s.parameters().trained_elements(); })
+      .def_property_readonly("plane_bytes", [](const ParamStore& s) { return s.planes().weight_bytes(); })
+      .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
+      .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); });
 }

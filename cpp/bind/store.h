@@ -12,7 +12,7 @@ namespace mudd::bind {
 
 // The number of a parameter; KeyError for an unknown name.
 inline int index_of(const ParamStore& store, const std::string& name) {
-  const int i = store.find(name);
+  const int i = store.parameters().find(name);
   if (i < 0) throw pybind11::key_error(name);
   return i;
 }

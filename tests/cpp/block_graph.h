@@ -18,7 +18,7 @@ struct Recorded {
 constexpr int64_t kSamples = 2, kTime = 40, kWidth = 32, kVocabulary = 97;
 
 inline int declare(ParamStore& store, const char* name, std::vector<int64_t> shape, Role role) {
-  return store.declare(
+  return store.parameters().declare(
       {.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.1});
 }
 
@@ -26,8 +26,8 @@ inline Recorded record(ParamStore& store) {
   Recorded r;
   Graph& g = r.graph;
   auto parameter = [&](const char* name) {
-    const int slot = store.find(name);
-    return g.parameter(name, {store.at(slot).shape, DType::f32}, slot, true);
+    const int slot = store.parameters().find(name);
+    return g.parameter(name, {store.parameters().at(slot).shape, DType::f32}, slot, true);
   };
   Attributes none, heads, gelu;
   heads.values["n_head"] = int64_t{4};

@@ -45,7 +45,7 @@ struct Recorder : GradientObserver {
   void finished(const GradientUse& use) override {
     const float* total = e.gradients().whole(use.parameter, use.use);
     uses.push_back(use);
-    copies.emplace_back(total, total + e.store().at(use.parameter).size());
+    copies.emplace_back(total, total + e.store().parameters().at(use.parameter).size());
   }
   const Executor& e;
   std::vector<GradientUse> uses;
@@ -66,9 +66,9 @@ TEST_CASE("every use is reported once, when it is final, in the order of the pla
   fill_ids(*e, e->workspace(), kRuns - 1);
   e->run({}, kRuns - 1, &recorder);
   int total = 0;
-  for (int i = 0; i < store.count(); ++i) total += e->gradients().uses(i);
+  for (int i = 0; i < store.parameters().count(); ++i) total += e->gradients().uses(i);
   REQUIRE(std::ssize(recorder.uses) == total);
-  CHECK(total == store.count() + 5);  // table, keys, values and a gain are used more than once
+  CHECK(total == store.parameters().count() + 5);  // table, keys, values and a gain are used more than once
   std::set<std::pair<int, int>> seen;
   const std::byte* end = e->gradients().plane().data();
   for (size_t k = 0; k < recorder.uses.size(); ++k) {
@@ -77,7 +77,7 @@ TEST_CASE("every use is reported once, when it is final, in the order of the pla
     const float* now = e->gradients().whole(u.parameter, u.use);
     CHECK(same_bits(std::vector<float>(now, now + recorder.copies[k].size()), recorder.copies[k]));
     CHECK(reinterpret_cast<const std::byte*>(now) == end);  // the next place of the plane
-    end += aligned(store.at(u.parameter).size() * 4);
+    end += aligned(store.parameters().at(u.parameter).size() * 4);
   }
   CHECK(end == e->gradients().plane().data() + e->gradients().plane().size());
   // Most are final long before backward ends, which is what a sum over processes hides behind.

@@ -71,7 +71,8 @@ std::string layer(int i) { return "layer" + std::to_string(i); }
 ParamStore stack() {
   ParamStore store;
   const auto declare = [&](const std::string& name, std::vector<int64_t> shape, Role role) {
-    store.declare({.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.02});
+    store.parameters().declare(
+        {.name = name, .shape = std::move(shape), .role = role, .init = "normal", .init_scale = 0.02});
   };
   declare("embed", {kVocabulary, kWidth}, Role::embedding);
   for (int i = 0; i < kLayers; ++i) declare(layer(i), {kWidth, kWidth}, Role::matrix);
@@ -83,8 +84,8 @@ ParamStore stack() {
 
 std::vector<ValueId> loss_of(Graph& graph, const ParamStore& store) {
   const auto parameter = [&](const std::string& name) {
-    const int slot = store.find(name);
-    return graph.parameter(name, {store.at(slot).shape, DType::f32}, slot, true);
+    const int slot = store.parameters().find(name);
+    return graph.parameter(name, {store.parameters().at(slot).shape, DType::f32}, slot, true);
   };
   const ValueId inputs = graph.input("inputs", {{kSamples, kTime}, DType::i32});
   const ValueId targets = graph.input("targets", {{kSamples, kTime}, DType::i32});
@@ -117,9 +118,9 @@ std::vector<std::string> gathers_of(dist::Comm& comm) {
   sync->settle();
   std::vector<std::string> names;
   for (const float* first : noting.gathers)
-    for (int i = 0; i < store.count(); ++i)
-      if (first >= store.master(i) && first < store.master(i) + store.at(i).size())
-        names.push_back(store.at(i).name);
+    for (int i = 0; i < store.parameters().count(); ++i)
+      if (first >= store.planes().master(i) && first < store.planes().master(i) + store.parameters().at(i).size())
+        names.push_back(store.parameters().at(i).name);
   return names;
 }
 
@@ -154,7 +155,7 @@ TEST_CASE("every parameter is awaited before its first reader, the head by the l
   fill(executor);
   executor.run({.step = 0}, 0);
   store.set_arrival(nullptr);
-  std::vector<int> all(static_cast<size_t>(store.count()));
+  std::vector<int> all(static_cast<size_t>(store.parameters().count()));
   std::iota(all.begin(), all.end(), 0);
   CHECK(noted.awaited == all);
 }

@@ -75,14 +75,15 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
   CHECK(values(parameter("g", {5}, "zeros", 0), 1) == std::vector<float>(5, 0.0f));
   CHECK(values(parameter("g", {5}, "constant", -0.25), 1) == std::vector<float>(5, -0.25f));
   ParamStore store;
-  store.declare(parameter("gain", {9}, "ones", 0));
-  store.declare(parameter("w", {9, 6}, "normal", 0.5));
+  store.parameters().declare(parameter("gain", {9}, "ones", 0));
+  store.parameters().declare(parameter("w", {9, 6}, "normal", 0.5));
   store.allocate();
-  store.request_pack(1, Pack::plain);
+  store.packs().request(1, Pack::plain);
   initialize(store, 11);
-  CHECK(std::vector<float>(store.master(1), store.master(1) + 54) == values(store.at(1), 11));
-  CHECK(store.master(0)[8] == 1.0f);
-  CHECK(*reinterpret_cast<const float*>(store.packed(1, Pack::plain)) == store.master(1)[0]);
+  CHECK(std::vector<float>(store.planes().master(1), store.planes().master(1) + 54) ==
+        values(store.parameters().at(1), 11));
+  CHECK(store.planes().master(0)[8] == 1.0f);
+  CHECK(*reinterpret_cast<const float*>(store.packs().at(1, Pack::plain)) == store.planes().master(1)[0]);
   CHECK_THROWS_WITH_AS(values(parameter("w", {2}, "orthogonal", 1), 1),
                        "[init] w.init: expected normal, truncated_normal, uniform, constant, zeros, ones or "
                        "last_column, got 'orthogonal'",

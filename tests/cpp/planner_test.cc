@@ -54,7 +54,7 @@ Built build(ParamStore& store, int64_t samples, int shards) {
   const ValueId x = g.input("x", {{samples, 5, 8}, DType::f32});
   ValueId h = x;
   for (int layer = 0; layer < 3; ++layer) {
-    const ValueId gain = g.parameter(store.at(layer).name, {{8}, DType::f32}, layer, true);
+    const ValueId gain = g.parameter(store.parameters().at(layer).name, {{8}, DType::f32}, layer, true);
     const ValueId n = g.apply("rms_norm", none, {h, gain}, "block")[0];
     const ValueId u = g.apply("glu", none, {n, n}, "block")[0];
     h = g.apply("add", none, {h, u}, "block")[0];
@@ -66,11 +66,11 @@ Built build(ParamStore& store, int64_t samples, int shards) {
 ParamStore make_store() {
   ParamStore store;
   for (int i = 0; i < 3; ++i)
-    store.declare(
+    store.parameters().declare(
         {.name = "gain" + std::to_string(i), .shape = {8}, .role = Role::gain, .fan_in = 8, .fan_out = 8});
   store.allocate();
   for (int i = 0; i < 3; ++i)
-    for (int k = 0; k < 8; ++k) store.master(i)[k] = 1.0f + 0.1f * number(9, 8 * i + k);
+    for (int k = 0; k < 8; ++k) store.planes().master(i)[k] = 1.0f + 0.1f * number(9, 8 * i + k);
   return store;
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("the first non-finite node is named") {
   std::memcpy(e.value(e.input("x")).data, x.data(), 160);
   e.run({}, 0);
   CHECK(e.first_non_finite().empty());
-  store.master(1)[3] = std::numeric_limits<float>::infinity();
+  store.planes().master(1)[3] = std::numeric_limits<float>::infinity();
   e.run({}, 0);
   CHECK(e.first_non_finite() == "block:rms_norm (forward)");
 }

@@ -76,8 +76,8 @@ struct Process {
   }
   std::vector<float> weights() const {
     std::vector<float> all;
-    for (int i = 0; i < store.count(); ++i)
-      all.insert(all.end(), store.master(i), store.master(i) + store.at(i).size());
+    for (int i = 0; i < store.parameters().count(); ++i)
+      all.insert(all.end(), store.planes().master(i), store.planes().master(i) + store.parameters().at(i).size());
     return all;
   }
   ParamStore store;

@@ -121,24 +121,24 @@ TEST_CASE("the store: half the bytes, equal values, packs and rows of an embeddi
       ParamStore narrow(compute), wide(compute);
       for (ParamStore* s : {&narrow, &wide}) {
         const DType own = s == &narrow ? type : DType::f32;
-        s->declare(matrix("table", {kWords, kWidth}, Role::embedding, own));
-        s->declare(matrix("w", {3, kWidth, 16}, Role::matrix, own));
-        s->declare(matrix("gain", {kWidth}, Role::gain, DType::f32));
+        s->parameters().declare(matrix("table", {kWords, kWidth}, Role::embedding, own));
+        s->parameters().declare(matrix("w", {3, kWidth, 16}, Role::matrix, own));
+        s->parameters().declare(matrix("gain", {kWidth}, Role::gain, DType::f32));
         s->allocate();
         initialize(*s, 5);
       }
       for (int i : {0, 1}) {  // the copy has the rounded values
-        CHECK(narrow.master(i) == nullptr);
-        const Tensor w = narrow.weights(i);
+        CHECK(narrow.planes().master(i) == nullptr);
+        const Tensor w = narrow.planes().weights(i);
         CHECK(w.dtype == type);
-        copy_wide(w.rows * w.cols, w.cells(), wide.master(i));
+        copy_wide(w.rows * w.cols, w.cells(), wide.planes().master(i));
       }
-      CHECK(wide.plane_bytes() == 4 * (896 + 1152 + 32));  // each to a multiple of 16 numbers
-      CHECK(narrow.plane_bytes() == 2 * (896 + 1152) + 4 * 32);
+      CHECK(wide.planes().weight_bytes() == 4 * (896 + 1152 + 32));  // each to a multiple of 16 numbers
+      CHECK(narrow.planes().weight_bytes() == 2 * (896 + 1152) + 4 * 32);
       for (Pack how : {Pack::plain, Pack::transposed}) {
-        for (ParamStore* s : {&narrow, &wide}) s->request_pack(1, how), s->repack_all();
-        const int64_t bytes = 3 * narrow.packed_stride(1, how);
-        CHECK(std::memcmp(narrow.packed(1, how), wide.packed(1, how), static_cast<size_t>(bytes)) == 0);
+        for (ParamStore* s : {&narrow, &wide}) s->packs().request(1, how), s->packs().repack_all();
+        const int64_t bytes = 3 * narrow.packs().stride(1, how);
+        CHECK(std::memcmp(narrow.packs().at(1, how), wide.packs().at(1, how), static_cast<size_t>(bytes)) == 0);
       }
       Floats rows[2];
       for (ParamStore* s : {&narrow, &wide}) {
@@ -160,18 +160,18 @@ TEST_CASE("the store: half the bytes, equal values, packs and rows of an embeddi
 
 TEST_CASE("only frozen matrices are stored in 16 bits, and only ops that know how read them") {
   ParamStore store;
-  CHECK_THROWS_WITH_AS(store.declare(matrix("gain", {8}, Role::gain, DType::bf16)),
+  CHECK_THROWS_WITH_AS(store.parameters().declare(matrix("gain", {8}, Role::gain, DType::bf16)),
                        "[parameter] gain: only frozen matrices are stored in 16 bits, and of them no router",
                        Error);
-  CHECK_THROWS_AS(store.declare(matrix("router", {8, 4}, Role::router, DType::f16)), Error);
+  CHECK_THROWS_AS(store.parameters().declare(matrix("router", {8, 4}, Role::router, DType::f16)), Error);
   Parameter trains = matrix("w", {8, 8}, Role::matrix, DType::f16);
   trains.trainable = true;
-  CHECK_THROWS_AS(store.declare(trains), Error);
-  store.declare(matrix("w", {1, 8}, Role::matrix, DType::f16));
-  store.declare(matrix("free", {8, 8}, Role::matrix, DType::f32));
+  CHECK_THROWS_AS(store.parameters().declare(trains), Error);
+  store.parameters().declare(matrix("w", {1, 8}, Role::matrix, DType::f16));
+  store.parameters().declare(matrix("free", {8, 8}, Role::matrix, DType::f32));
   store.allocate();
-  CHECK(store.trained() == std::vector<int>{1});
-  CHECK_THROWS_WITH_AS(store.train_only({0, 1}),
+  CHECK(store.parameters().trained() == std::vector<int>{1});
+  CHECK_THROWS_WITH_AS(store.parameters().train_only({0, 1}),
                        "[train_only] w: it is stored in float16, as only frozen parameters are", Error);
   Graph g(false, Shards::cut(1, 1));
   const ValueId x = g.input("x", {{1, 8}, DType::f32});

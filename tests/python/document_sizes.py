@@ -31,10 +31,18 @@ OF_MU_TRANSFORMER = """
     n_pretrain_step=4 n_warmup_step=1 n_print_step=2 n_save_step=2 n_eval_step=1 sampling_max_len=40
 """
 MIXTRAL = {
-    "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 257,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1,
-    "max_position_embeddings": 64, "router_aux_loss_coef": 0.02,
-}  # fmt: skip
+    "model_type": "mixtral",
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "vocab_size": 257,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "max_position_embeddings": 64,
+    "router_aux_loss_coef": 0.02,
+}
 GPT2 = {"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 64, "vocab_size": 257}
 
 
@@ -76,6 +84,11 @@ def write_rows(folder: Path, length: int) -> None:
         pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"rows.{split}-00000-of-00001")
     (folder / "model").mkdir()
     shape = {
-        "model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 32, "vocab_size": 257,
-    }  # fmt: skip
+        "model_type": "gpt2",
+        "n_layer": 1,
+        "n_embd": 16,
+        "n_head": 2,
+        "n_positions": 32,
+        "vocab_size": 257,
+    }
     (folder / "model/config.json").write_text(json.dumps(shape))

@@ -17,11 +17,24 @@ DRAW = np.random.default_rng(3)
 
 def words_of(pipeline: str, folder: Path, *words: str) -> list[str]:
     return [
-        f"data.pipeline={pipeline}", f"data.path={folder}", f"data.cache_dir={folder}-cache",
-        f"model.vocab_size={VOCAB}", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=32",
-        "train.steps=4", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=4",
-        "train.save_every=2", "train.logical_shards=4", "train.threads=1", "eval.max_batches=2", *words,
-    ]  # fmt: skip
+        f"data.pipeline={pipeline}",
+        f"data.path={folder}",
+        f"data.cache_dir={folder}-cache",
+        f"model.vocab_size={VOCAB}",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.steps=4",
+        f"train.batch_size={BATCH}",
+        f"train.seq_len={LENGTH}",
+        "train.eval_every=4",
+        "train.save_every=2",
+        "train.logical_shards=4",
+        "train.threads=1",
+        "eval.max_batches=2",
+        *words,
+    ]
 
 
 def config_of(pipeline: str, folder: Path, *words: str) -> Config:

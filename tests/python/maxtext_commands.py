@@ -13,9 +13,14 @@ from tiny_run import ROOT
 
 NUMBER = r"\d+\.\d{3}"
 TINY = {
-    "VOCAB_SIZE": "257", "BASE_EMB_DIM": "16", "BASE_NUM_QUERY_HEADS": "2", "BASE_NUM_KV_HEADS": "2", "HEAD_DIM": "8",
-    "BASE_NUM_DECODER_LAYERS": "2", "MAX_TARGET_LENGTH": "33",
-}  # fmt: skip
+    "VOCAB_SIZE": "257",
+    "BASE_EMB_DIM": "16",
+    "BASE_NUM_QUERY_HEADS": "2",
+    "BASE_NUM_KV_HEADS": "2",
+    "HEAD_DIM": "8",
+    "BASE_NUM_DECODER_LAYERS": "2",
+    "MAX_TARGET_LENGTH": "33",
+}
 
 
 def run(words: list[str], folder: Path, variables: dict[str, str], code: int = 0) -> list[str]:

@@ -59,8 +59,11 @@ def slots_cases() -> list[Case]:
     """Every normalisation and gelu, biases, zoom, scale factor, several projections."""
     plain = [slots_case(norm, gelu) for norm in SLOT_NORMS for gelu in ("tanh", "erf")]
     return [
-        *plain, slots_case("l2_norm_gelu", biases=True, residual=True, zoom=5.0, scale_factor=1.7),
-        slots_case("gelu_l2_norm", "erf", biases=True, eps=0.0), slots_case("l2_norm_gelu", residual=True, eps=0.0),
-        slots_case("softmax", biases=True, scale_factor=0.4), slots_case("l2_norm_gelu", groups=3),
+        *plain,
+        slots_case("l2_norm_gelu", biases=True, residual=True, zoom=5.0, scale_factor=1.7),
+        slots_case("gelu_l2_norm", "erf", biases=True, eps=0.0),
+        slots_case("l2_norm_gelu", residual=True, eps=0.0),
+        slots_case("softmax", biases=True, scale_factor=0.4),
+        slots_case("l2_norm_gelu", groups=3),
         slots_case("gelu_layer_norm", "erf", biases=True, groups=2, scale_factor=0.3),
-    ]  # fmt: skip
+    ]

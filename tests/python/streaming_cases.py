@@ -53,11 +53,25 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config_of(kind: str, texts: Path, cache: str, *words: str) -> Config:
     base = [
-        f"data.pipeline={kind}", f"data.path={texts}/*.jsonl", f"data.cache_dir={texts.parent}/{cache}",
-        "data.tokenizer=bytes", "model.vocab_size=257", "model.d_model=16", "model.n_layer=1", "model.n_head=2",
-        "model.d_ff=32", "train.steps=6", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=6",
-        "train.save_every=2", "train.logical_shards=2", "train.threads=1", "eval.max_batches=2", "data.buffer=5",
-    ]  # fmt: skip
+        f"data.pipeline={kind}",
+        f"data.path={texts}/*.jsonl",
+        f"data.cache_dir={texts.parent}/{cache}",
+        "data.tokenizer=bytes",
+        "model.vocab_size=257",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.steps=6",
+        f"train.batch_size={BATCH}",
+        f"train.seq_len={LENGTH}",
+        "train.eval_every=6",
+        "train.save_every=2",
+        "train.logical_shards=2",
+        "train.threads=1",
+        "eval.max_batches=2",
+        "data.buffer=5",
+    ]
     return load_config("tiny.py", [*base, f"data.cache={cache}", *words])
 
 

@@ -64,8 +64,12 @@ def test_an_id_outside_the_vocabulary_is_found_at_batch_time(cache: TokenCache) 
 def test_fill_refuses_wrong_arrays(cache: TokenCache) -> None:
     batches = Batcher(cache, "train", 16)
     good = np.empty((4, 16), np.int32)
-    for bad in (np.empty((4, 15), np.int32), np.empty((3, 16), np.int32), np.empty(64, np.int32),
-                np.empty((16, 4), np.int32).T):  # fmt: skip
+    for bad in (
+        np.empty((4, 15), np.int32),
+        np.empty((3, 16), np.int32),
+        np.empty(64, np.int32),
+        np.empty((16, 4), np.int32).T,
+    ):
         with pytest.raises(ValueError, match="targets"):
             batches.fill(0, good, bad)
     with pytest.raises(TypeError, match="int32"):

@@ -125,8 +125,9 @@ def test_ours_takes_the_same_steps_as_the_baseline(family: str) -> None:
 )
 def test_a_baseline_that_takes_another_step_is_named(change: dict[str, object], word: str) -> None:
     ours: bench_baselines.Row = {
-        "losses": [9.0, 8.0], "state": {"weights": 83.6, "first_moment": 0.35, "second_moment": 0.01}
-    }  # fmt: skip
+        "losses": [9.0, 8.0],
+        "state": {"weights": 83.6, "first_moment": 0.35, "second_moment": 0.01},
+    }
     baseline: bench_baselines.Row = {"losses": ours["losses"], "family": "transformer_pp"}
     baseline |= {k: v for k, v in change.items() if k in baseline}
     baseline["state"] = {**ours["state"], **{k: v for k, v in change.items() if k not in baseline}}

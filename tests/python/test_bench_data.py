@@ -15,8 +15,11 @@ def test_the_program_keeps_a_row_for_each_name(tmp_path: Path) -> None:
     words = ["--tiny", "--only", "pile", "megatron", "--rounds", "1", "--out", str(file)]
     done = subprocess.run(
         [sys.executable, str(BENCH / "bench_data.py"), *words],
-        stdout=subprocess.PIPE, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode in (0, 1)  # 1: a bar is missed, on whatever machine this is
     kept = json.loads(file.read_text())
     assert [row["name"] for row in kept["rows"]] == ["pile", "megatron"]

@@ -113,14 +113,22 @@ def test_small_tables_and_the_section_of_the_page() -> None:
     data = kept(step("ours", 3000)) | {
         "generation": {
             "9M": {
-                "shape": "9M", "family": "gpt2", "tokens_per_second": 1000.0, "mb_per_token": 30.0, "read_gbps": 36.0,
-                "share": 0.83, "prefill_tokens_per_second": 9000.0, **CONDITIONS,
+                "shape": "9M",
+                "family": "gpt2",
+                "tokens_per_second": 1000.0,
+                "mb_per_token": 30.0,
+                "read_gbps": 36.0,
+                "share": 0.83,
+                "prefill_tokens_per_second": 9000.0,
+                **CONDITIONS,
             }
         },
         "attention": {"x": {"shape": "1, 1, 8192, 64", "peak_gflops": 200.0, "gflops": rates, **CONDITIONS}},
-        "threads": {"55M": {"shape": "55M", "tokens_per_second": {"1": 1.0, "2": 1.9}, "speedup": 1.9, **CONDITIONS}},
+        "threads": {
+            "55M": {"shape": "55M", "tokens_per_second": {"1": 1.0, "2": 1.9}, "speedup": 1.9, **CONDITIONS}
+        },
         "startup": {"small": {"import_seconds": 0.014, "first_step_seconds": 0.4, **CONDITIONS}},
-    }  # fmt: skip
+    }
     page, text = tables_page.page(data), tables_summary.summary(data)
     assert "75% | 100 | 1.50" in page and "1.90 times, bound" in page and "14 ms" in page
     assert "9M 1000 (83%)" in text and "T = 8,192: 75% forward, 60% with backward (1.50 times SDPA)" in text

@@ -52,8 +52,10 @@ def test_the_loader_names_the_line_and_the_bound(text: str, told: str) -> None:
 
 def test_dates_are_strings_and_1e_5_is_a_number() -> None:
     assert parse_yaml("x", "a: 2020-01-01\nb: 1e-5\nc: [&d {e: null}, *d]") == {
-        "a": "2020-01-01", "b": 1e-5, "c": [{"e": None}, {"e": None}],
-    }  # fmt: skip
+        "a": "2020-01-01",
+        "b": 1e-5,
+        "c": [{"e": None}, {"e": None}],
+    }
 
 
 MAXTEXT = "base_config: base_v2.yml\nmodel_name: MUDDLlama2Medium\n"

@@ -50,13 +50,18 @@ loader.prepare(Settings, progress=lambda *a: None)
 @pytest.mark.parametrize(
     ("where", "n", "point"),
     [
-        ("train_bpe", 1, ""), ("_spool", 1, ""), ("_spool", 2, ""), ("write_h5", 1, ""),
+        ("train_bpe", 1, ""),
+        ("_spool", 1, ""),
+        ("_spool", 2, ""),
+        ("write_h5", 1, ""),
         ("_write_array", 1, ""),
-        ("_write_array", 4, ""), ("_write_array", 6, ""), ("", 0, "after_manifest_write"),
+        ("_write_array", 4, ""),
+        ("_write_array", 6, ""),
+        ("", 0, "after_manifest_write"),
         ("", 0, "before_rename"),
         ("", 0, "after_rename"),
     ],
-)  # fmt: skip
+)
 def test_a_killed_build_is_built_again_to_the_same_bytes(
     cache: TokenCache, folder: Path, tmp_path: Path, where: str, n: int, point: str
 ) -> None:

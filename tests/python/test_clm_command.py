@@ -13,10 +13,18 @@ from mudd_core.config import from_dict
 from printed_hints import require_sample_command_works
 
 SHAPE = {
-    "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 257,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1,
-    "max_position_embeddings": 64, "router_aux_loss_coef": 0.02,
-}  # fmt: skip
+    "model_type": "mixtral",
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "vocab_size": 257,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "max_position_embeddings": 64,
+    "router_aux_loss_coef": 0.02,
+}
 
 
 def write_documents(file: Path, count: int) -> None:
@@ -41,7 +49,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         *("per_device_train_batch_size=4", "exp_name=small", "dataset.train_dataset_path=c4"),
         *("dataset.eval_dataset_path=val", "data.tokenizer=bytes", "eval_frequency=3", "n_eval_examples=9"),
         *("train.threads=1", "sample.max_tokens=1"),
-    ]  # fmt: skip
+    ]
 
 
 def without(words: list[str], key: str) -> list[str]:
@@ -204,8 +212,13 @@ def test_a_dry_run_ends_at_its_target_with_a_log_for_the_checker(words: list[str
     assert (values["train_samples"], values["eval_samples"]) == (60, 9)
     assert (values["gradient_accumulation_steps"], values["micro_batch_size"]) == (2, 2)
     assert [line["key"] for line in lines][-6:] == [
-        "block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop", "run_stop",
-    ]  # fmt: skip
+        "block_start",
+        "block_stop",
+        "eval_start",
+        "eval_accuracy",
+        "eval_stop",
+        "run_stop",
+    ]
     assert lines[-1]["metadata"]["status"] == "success" and lines[-1]["metadata"]["samples_count"] == 0
 
 

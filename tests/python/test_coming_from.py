@@ -40,9 +40,11 @@ def typed(page: str, folder: Path) -> list[list[str]]:
     for name in ("docs", "README.md"):
         (folder / name).symlink_to(ROOT / name)
     environment = {
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "NOTES": str(folder / "notes"), "RUN_NAME": "first",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "NOTES": str(folder / "notes"),
+        "RUN_NAME": "first",
         "DATASET_PATH": "data",
-    }  # fmt: skip
+    }
     subprocess.run(["sh", "-eu", "-c", blocks(page)], cwd=folder, env=environment, check=True)
     commands = [text.split("\n") for text in (folder / "notes").read_text().split("\n\n")]
     return [words for words in commands if words != [""]]

@@ -58,10 +58,14 @@ def test_figures_follow_from_the_rows() -> None:
     rows = [
         {"what": what, "bytes": size, "seconds": seconds}
         for what, size, seconds in (
-            ("node_sum", 64, 1e-6), ("node_sum", 1000, 1e-3), ("sum", 64, 5e-6), ("sum", 1000, 3e-3),
-            ("gather", 64, 6e-6), ("gather", 1000, 1e-3),
+            ("node_sum", 64, 1e-6),
+            ("node_sum", 1000, 1e-3),
+            ("sum", 64, 5e-6),
+            ("sum", 1000, 3e-3),
+            ("gather", 64, 6e-6),
+            ("gather", 1000, 1e-3),
         )
-    ]  # fmt: skip
+    ]
     found = summary(rows, 8, 2)
     assert found["inside_node"] == {"latency": 1e-6, "bandwidth": pytest.approx(2e6)}
     assert found["between_nodes"] == {"latency": pytest.approx(3e-6), "bandwidth": pytest.approx(1500 / 4e-3)}

@@ -25,10 +25,19 @@ def test_default_corpus_follows_the_rule(tmp_path: Path, monkeypatch: pytest.Mon
         "conf.py": b"\xc3\xa9\n",
     }
     left = (
-        "site-packages/x.py", "dist-packages/x.py", "test/x.py", "pkg/tests/x.py", "pkg/idle_test/x.py",
-        "encodings/x.py", "pydoc_data/x.py", "__pycache__/x.py", "config-3.11-x/x.py", "_sysconfigdata_x.py",
-        "data.txt", "x.pyc",
-    )  # fmt: skip
+        "site-packages/x.py",
+        "dist-packages/x.py",
+        "test/x.py",
+        "pkg/tests/x.py",
+        "pkg/idle_test/x.py",
+        "encodings/x.py",
+        "pydoc_data/x.py",
+        "__pycache__/x.py",
+        "config-3.11-x/x.py",
+        "_sysconfigdata_x.py",
+        "data.txt",
+        "x.pyc",
+    )
     for name, data in [*taken.items(), *((n, b"no\n") for n in left), ("latin.py", b"\xe9\n")]:
         (lib / name).parent.mkdir(parents=True, exist_ok=True)
         (lib / name).write_bytes(data)

@@ -12,8 +12,11 @@ from key_tables import PAGES
 from mudd_core.config.keys import rows_of
 
 GRAMMARS = {
-    "muddformer": "maxtext", "tokenformer": "maxtext", "mu_transformer": "mu_transformer", "mlperf_moe": "hydra",
-}  # fmt: skip
+    "muddformer": "maxtext",
+    "tokenformer": "maxtext",
+    "mu_transformer": "mu_transformer",
+    "mlperf_moe": "hydra",
+}
 # Names of the program in a command: not our flags, not our fields (with a dot), not variables.
 NAME = {
     "maxtext": re.compile(r"(?:^| )([a-z]\w*)="),

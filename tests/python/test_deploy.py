@@ -69,8 +69,12 @@ def test_the_operator_knows_every_field_of_the_job() -> None:
         "16 GB"
     )
     assert sorted(one.split(":")[0].rsplit("/", 1)[1] for one in mistakes(wrong)) == [
-        "cleanPodPolicy", "image", "restartPolicy", "sizeLimit", "slotsPerWorker",
-    ]  # fmt: skip
+        "cleanPodPolicy",
+        "image",
+        "restartPolicy",
+        "sizeLimit",
+        "slotsPerWorker",
+    ]
 
 
 def test_pods_are_not_root_share_memory_and_have_time_to_save() -> None:

@@ -106,11 +106,14 @@ def test_sums_over_tokens_follow_the_shards() -> None:
         cut = ops.depth_mix_backward(dy, *inputs, direct=True, post_norm=True)
     each = [
         ops.depth_mix_backward(
-            tuple(d[i : i + 2] for d in dy), *inputs[:8], *(x[i : i + 2] for x in inputs[8:]),
-            direct=True, post_norm=True,
+            tuple(d[i : i + 2] for d in dy),
+            *inputs[:8],
+            *(x[i : i + 2] for x in inputs[8:]),
+            direct=True,
+            post_norm=True,
         )
         for i in range(0, 8, 2)
-    ]  # fmt: skip
+    ]
     for index, (a, b) in enumerate(zip(plain, cut, strict=True)):
         parts = [gradients[index] for gradients in each]
         tree = np.concatenate(parts) if index >= 8 else (parts[0] + parts[1]) + (parts[2] + parts[3])
@@ -126,9 +129,15 @@ W1, W2 = np.ones((8, 4), np.float32), np.ones((4, 2), np.float32)
 
 
 def call(
-    bias: Any = ONE, w1: Any = None, w2: Any = None, gen: Any = None, gains: Any = (), newest: Any = None,
-    states: Any = (X, X), **options: Any,
-) -> Any:  # fmt: skip
+    bias: Any = ONE,
+    w1: Any = None,
+    w2: Any = None,
+    gen: Any = None,
+    gains: Any = (),
+    newest: Any = None,
+    states: Any = (X, X),
+    **options: Any,
+) -> Any:
     return ops.depth_mix(bias, w1, w2, gen, *gains, *[None] * (4 - len(gains)), newest, *states, **options)
 
 

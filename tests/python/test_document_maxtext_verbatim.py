@@ -28,10 +28,16 @@ TOKENFORMER = document_commands.commands("tokenformer")
 LEFT_OUT = ("M_STEPS", "M_LEARNING_RATE_SCHEDULE_STEPS", "M_EVAL_INTERVAL", "M_CHECKPOINT_PERIOD")
 OF_MUDDFORMER = {name: value for name, value in TINY.items() if name not in LEFT_OUT}
 OF_TOKENFORMER = {
-    "M_VOCAB_SIZE": "300", "M_BASE_EMB_DIM": "16", "M_BASE_NUM_QUERY_HEADS": "2", "M_BASE_NUM_KV_HEADS": "2",
-    "M_HEAD_DIM": "8", "M_BASE_NUM_DECODER_LAYERS": "1", "M_MAX_TARGET_LENGTH": "32", "M_EPOCH": "1",
+    "M_VOCAB_SIZE": "300",
+    "M_BASE_EMB_DIM": "16",
+    "M_BASE_NUM_QUERY_HEADS": "2",
+    "M_BASE_NUM_KV_HEADS": "2",
+    "M_HEAD_DIM": "8",
+    "M_BASE_NUM_DECODER_LAYERS": "1",
+    "M_MAX_TARGET_LENGTH": "32",
+    "M_EPOCH": "1",
     "OMP_NUM_THREADS": "1",
-}  # fmt: skip
+}
 BUCKETS = """
 from fsspec.implementations.local import LocalFileSystem
 

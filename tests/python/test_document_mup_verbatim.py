@@ -48,8 +48,13 @@ def test_a_command_trains_on_c4_with_t5_base(number: int, tmp_path: Path) -> Non
     for _ in range(2):
         ended = subprocess.run(
             [sys.executable, str(ROOT / "launch.py"), *words],
-            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         printed += ended.stdout
     assert "{'step': 4, 'sec_per_step': " in printed and "holds a finished run" in printed

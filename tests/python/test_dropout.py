@@ -85,8 +85,12 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 def test_bits_depend_on_seed_step_and_sample_alone(precision: str) -> None:
     want = run(precision=precision)
     for options in (
-        {"micro_batch_size": 1}, {"micro_batch_size": 2}, {"recompute": True}, {"threads": 1}, {"threads": 3},
-    ):  # fmt: skip
+        {"micro_batch_size": 1},
+        {"micro_batch_size": 2},
+        {"recompute": True},
+        {"threads": 1},
+        {"threads": 3},
+    ):
         assert equal(run(precision=precision, **options), want), options
     assert not equal(run(precision=precision, seed=1), want)
     for name in RATES:

@@ -25,8 +25,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_failed_allocation_of_a_construction_ends_the_process(library: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(PLACE / "failing_allocations.py"), str(library)],
-        env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     counts = dict(re.findall(r"^([\w.]+): (\d+) failed$", ran.stdout, re.MULTILINE))
     assert len(counts) == 11 and min(map(int, counts.values())) > 0, counts

@@ -36,9 +36,13 @@ def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 def test_a_stopped_rank_of_another_node_is_named(tiny_text: Path, tmp_path: Path) -> None:
     run = run_of(
-        tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank", "dist.hang_timeout=2",
+        tmp_path / "run",
+        tiny_text,
+        "--ranks=2",
+        "dist.node=rank",
+        "dist.hang_timeout=2",
         *ENDLESS,
-    )  # fmt: skip
+    )
     process = run.start()
     run.wait_for_step(process, 5)
     stopped = time.monotonic()

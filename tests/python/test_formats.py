@@ -199,9 +199,16 @@ def test_indexed_data_sets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
-    [(0, 0, "MMIDIDX"), (17, 6, "type of whole numbers"), (18, 9, "do not fit"), (37, 255, "length"), (51, 1, "cut"),
-     (90, 9, "documents do not rise"), (50, 99, "cut")],
-)  # fmt: skip
+    [
+        (0, 0, "MMIDIDX"),
+        (17, 6, "type of whole numbers"),
+        (18, 9, "do not fit"),
+        (37, 255, "length"),
+        (51, 1, "cut"),
+        (90, 9, "documents do not rise"),
+        (50, 99, "cut"),
+    ],
+)
 def test_a_damaged_index_is_refused(place: int, value: int, reason: str, tmp_path: Path) -> None:
     write_indexed(tmp_path / "a", [[1, 2, 3], [4], [], [5, 6]])
     data = bytearray((tmp_path / "a.idx").read_bytes())
@@ -231,9 +238,13 @@ def test_plain_ids_and_arrays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "ending"),
-    [("pyarrow.parquet", "parquet"), ("pyarrow.ipc", "arrow"), ("zstandard", "jsonl"),
-     ("array_record.python.array_record_module", "arrayrecord")],
-)  # fmt: skip
+    [
+        ("pyarrow.parquet", "parquet"),
+        ("pyarrow.ipc", "arrow"),
+        ("zstandard", "jsonl"),
+        ("array_record.python.array_record_module", "arrayrecord"),
+    ],
+)
 def test_a_missing_package_names_its_extra(
     module: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,12 +58,25 @@ def test_the_defaults_are_the_originals() -> None:
 
 
 OTHER = {
-    "train_dataset_paths": "a/train*", "eval_dataset_paths": "a/test*", "batch_size": "4", "random_seed": "3",
-    "max_sequence_length": "128", "num_epochs": "2", "learning_rate": "1e-4", "weight_decay_rate": "0.1",
-    "adamw_beta1": "0.8", "adamw_beta2": "0.9", "adamw_eps": "1e-6", "dtype": "bfloat16", "wandb_username": "me",
-    "wandb_project": "mine", "logging_frequency": "7", "eval_frequency": "7", "save_frequency": "7",
+    "train_dataset_paths": "a/train*",
+    "eval_dataset_paths": "a/test*",
+    "batch_size": "4",
+    "random_seed": "3",
+    "max_sequence_length": "128",
+    "num_epochs": "2",
+    "learning_rate": "1e-4",
+    "weight_decay_rate": "0.1",
+    "adamw_beta1": "0.8",
+    "adamw_beta2": "0.9",
+    "adamw_eps": "1e-6",
+    "dtype": "bfloat16",
+    "wandb_username": "me",
+    "wandb_project": "mine",
+    "logging_frequency": "7",
+    "eval_frequency": "7",
+    "save_frequency": "7",
     "restore_checkpoint_path": "runs/a/checkpoints/step-5",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dashes", [True, False])

@@ -106,10 +106,16 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 @pytest.mark.parametrize("pipeline", ["text", "rows", "pack"])
 def test_a_data_set_of_the_hub_trains_a_run(pipeline: str, home: Path, tmp_path: Path) -> None:
     words = [
-        "data.dataset=wikitext", "data.dataset_config=wikitext-2-v1", "data.tokenizer=bytes",
-        f"data.cache_dir={tmp_path / 'cache'}", f"data.pipeline={pipeline}", "train.seq_len=16", "train.batch_size=2",
-        "train.steps=2", "eval.max_batches=1",
-    ]  # fmt: skip
+        "data.dataset=wikitext",
+        "data.dataset_config=wikitext-2-v1",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        f"data.pipeline={pipeline}",
+        "train.seq_len=16",
+        "train.batch_size=2",
+        "train.steps=2",
+        "eval.max_batches=1",
+    ]
     config = mc.load_config("tiny.py", words)
     with mc.Trainer(config, tmp_path / "run") as trainer:
         final = trainer.fit().final_hash

@@ -81,9 +81,12 @@ def test_records_of_the_pile(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 2), st.integers(0, 5), st.integers(1, 3),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.integers(1, 2),
+    st.integers(0, 5),
+    st.integers(1, 3),
     st.integers(1, 4),
-)  # fmt: skip
+)
 def test_a_buffer_gives_every_record_of_a_group_once(
     place: Any, counts: list[int], batch: int, group: int, epochs: int, buffer: int
 ) -> None:

@@ -14,13 +14,13 @@ import mudd_core as mc
 from mudd_core import interop
 from mudd_core.config import TransformerPPConfig
 from mudd_core.interop.layout import Entry
-from mudd_core.interop.system import as_ids
+from mudd_core.interop.system import System, as_ids
 
 D, H, F, L, V = 16, 2, 24, 2, 37
 SETTINGS = {"width": D, "heads": H, "ffn": F, "layers": L, "vocab": V, "window": 12}
 
 
-class Stacked:
+class Stacked(System[TransformerPPConfig]):
     """Layers stacked at axis 1, q, k and v fused and [out, in], gains stored less one, a head [D, V]."""
 
     normalize = "all_slots"

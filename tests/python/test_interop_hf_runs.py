@@ -30,8 +30,13 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
     run = str(tmp_path / "run")
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {i} of a text\n" for i in range(400)))
-    words = [f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=2", "train.batch_size=2",
-             "train.seq_len=16"]  # fmt: skip
+    words = [
+        f"data.path={text}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "train.steps=2",
+        "train.batch_size=2",
+        "train.seq_len=16",
+    ]
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
     assert "is left out" not in capsys.readouterr().err
     with pytest.raises(UserError, match="holds checkpoints already"):

@@ -22,15 +22,27 @@ IDS = np.arange(12).reshape(2, 6) % 17
 MUDD = MUDDFormerConfig(**{**SIZES, "d_ff": 256})
 # Configs that the systems hold: those of the originals' examples, and families that another system has as well.
 BASES: list[tuple[str, Any]] = [
-    *((original(name)[0], load_original(*original(name)).config) for name in (
-        "llama", "gpt2", "mixtral", "mup", "jax_plain", "jax_mudd", "torch_mudd", "torch_pythia", "tokenformer",
-        "baseline", "neox",
-    )),
+    *(
+        (original(name)[0], load_original(*original(name)).config)
+        for name in (
+            "llama",
+            "gpt2",
+            "mixtral",
+            "mup",
+            "jax_plain",
+            "jax_mudd",
+            "torch_mudd",
+            "torch_pythia",
+            "tokenformer",
+            "baseline",
+            "neox",
+        )
+    ),
     ("hf", MixtralConfig(**SIZES, n_expert=3, capacity_factor=0.5)),
     ("muddformer_jax", dataclasses.replace(MUDD, mix="none", ffn_realloc=False)),
     ("muddformer_jax", dataclasses.replace(MUDD, postnorm=True, prenorm=True)),
     ("muddformer_torch", dataclasses.replace(MUDD, mix="none")),
-]  # fmt: skip
+]
 OTHER = {"hidden": "5,9", "streams": "qk", "qk_scale": 0.3, "rope_fraction": 0.5}
 # A change of the first field alone gives a model that lacks what the other program has in the second.
 COUPLED = {"block": "rope_fraction", "mix": "first_norms", "norm_gains_type": "norm_gains"}

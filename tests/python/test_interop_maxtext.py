@@ -13,9 +13,13 @@ from reference import muddformer_originals, tokenformer_originals
 
 Array = np.ndarray[Any, Any]
 TOKENFORMER: dict[str, Any] = {
-    "base_num_query_heads": 4, "max_target_length": 24, "logits_via_embedding": True, "qkv_bias": True,
-    "proj_bias": True, "ffn_bias": True,
-}  # fmt: skip
+    "base_num_query_heads": 4,
+    "max_target_length": 24,
+    "logits_via_embedding": True,
+    "qkv_bias": True,
+    "proj_bias": True,
+    "ffn_bias": True,
+}
 BASELINE: dict[str, Any] = {"max_target_length": 24, "logits_via_embedding": True}
 
 
@@ -32,16 +36,22 @@ def baseline_shapes() -> dict[str, tuple[int, ...]]:
     shapes |= {layers + "self_attention/out/kernel": (4, 2, 8, d), layers + "self_attention/out/bias": (d, 2)}
     shapes |= {layers + "mlp/wi/kernel": (d, 2, 24), layers + "mlp/wi/bias": (24, 2)}
     shapes |= {layers + "mlp/wo/kernel": (24, 2, d), layers + "mlp/wo/bias": (d, 2)}
-    return shapes | {"token_embedder/embedding": (61, d), "decoder/decoder_norm/scale": (d,),
-                     "decoder/decoder_norm/bias": (d,)}  # fmt: skip
+    return shapes | {
+        "token_embedder/embedding": (61, d),
+        "decoder/decoder_norm/scale": (d,),
+        "decoder/decoder_norm/bias": (d,),
+    }
 
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     "tokenformer": ("tokenformer_jax", TOKENFORMER, tokenformer_originals.jax_shapes(TOKENFORMER)),
     "baseline": ("tokenformer_jax", BASELINE, baseline_shapes()),
-    "llama": ("muddformer_jax", muddformer_originals.JAX_PLAIN,
-              muddformer_originals.jax_shapes(muddformer_originals.JAX_PLAIN)),
-}  # fmt: skip
+    "llama": (
+        "muddformer_jax",
+        muddformer_originals.JAX_PLAIN,
+        muddformer_originals.jax_shapes(muddformer_originals.JAX_PLAIN),
+    ),
+}
 
 
 def by_name(stacked: dict[str, Array]) -> dict[str, Array]:
@@ -122,10 +132,13 @@ def test_a_muddformer_batch_as_the_program_makes_it() -> None:
     tokens = np.random.default_rng(3).integers(0, 8, (2, 13))
     assert (tokens[:, 1:] == 0).any()
     theirs = {
-        "inputs": tokens[:, :-1], "targets": tokens[:, 1:], "inputs_position": np.tile(np.arange(12), (2, 1)),
-        "inputs_segmentation": np.ones((2, 12), int), "targets_position": np.tile(np.arange(12), (2, 1)),
+        "inputs": tokens[:, :-1],
+        "targets": tokens[:, 1:],
+        "inputs_position": np.tile(np.arange(12), (2, 1)),
+        "inputs_segmentation": np.ones((2, 12), int),
+        "targets_position": np.tile(np.arange(12), (2, 1)),
         "targets_segmentation": (tokens[:, 1:] > 0).astype(int),
-    }  # fmt: skip
+    }
     pair = {name: theirs[name] for name in ("inputs", "targets")}
     for zero_loss in (False, True):
         model = load_original(system, {**config, "zero_loss": zero_loss}, given)

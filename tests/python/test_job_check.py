@@ -71,9 +71,12 @@ def test_ranks_without_proc_are_refused_before_mpirun_fails(tmp_path: Path) -> N
     line = f"mount -t tmpfs none /proc && exec {sys.executable} {ROOT}/launch.py --config=tiny.py --ranks=2"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"{line} --workdir={tmp_path}/run"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-    )  # fmt: skip
+    )
     if "launch" not in done.stderr:
         pytest.skip(f"no right to replace /proc here: {done.stderr[:100]}")
     assert done.returncode == 2 and "[launch] /proc: expected the process file system" in done.stderr

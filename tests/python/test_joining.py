@@ -144,9 +144,12 @@ def test_a_rank_that_runs_another_program_is_named(kind: str) -> None:
     ],
 )
 def test_odd_variables_of_a_launcher_are_named(
-    variables: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main(["--config=tiny.py", f"--workdir={tmp_path / 'run'}"]) == 2

@@ -78,9 +78,14 @@ def test_no_module_on_the_way_of_a_command_has_a_name_of_the_table() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ['x = values["run_name"]', 'f"[maxtext] run_name={x}: no"', 'x = "--model-config-name"', '("wd", 1)',
-     'x = "give model.config_path."'],
-)  # fmt: skip
+    [
+        'x = values["run_name"]',
+        'f"[maxtext] run_name={x}: no"',
+        'x = "--model-config-name"',
+        '("wd", 1)',
+        'x = "give model.config_path."',
+    ],
+)
 def test_a_name_is_found(code: str) -> None:
     assert names_in(code, foreign_names())
 

@@ -83,9 +83,12 @@ def test_segments_of_a_killed_mpirun_are_removed_and_no_others(
     user = os.geteuid()
     own = [f"vader_segment.host.{user}.42520001.0", "osc_sm.host.42520001.0.5"]
     others = [
-        f"vader_segment.host.{user}.42530001.0", f"vader_segment.host.{user + 1}.42520001.0", "x.vader_segment.",
-        "mca_osc_sm.so", f"vader_segment.host.{user}.42520001.0.txt",
-    ]  # fmt: skip
+        f"vader_segment.host.{user}.42530001.0",
+        f"vader_segment.host.{user + 1}.42520001.0",
+        "x.vader_segment.",
+        "mca_osc_sm.so",
+        f"vader_segment.host.{user}.42520001.0.txt",
+    ]
     for name in (*own, *others):
         (tmp_path / name).touch()
     script = (

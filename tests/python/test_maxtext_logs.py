@@ -16,9 +16,14 @@ from maxtext_commands import NUMBER, TINY, objects, run
 from test_logs import tags_of
 
 MUDD = TINY | {
-    "BASE_MLP_DIM": "256", "PER_DEVICE_BATCH_SIZE": "2", "EVAL_PER_DEVICE_BATCH_SIZE": "2", "EVAL_INTERVAL": "5",
-    "EVAL_LOOP_NUM_BATCHES": "2", "DYNAMIC_DENSE_HIDDEN_EXPAND": "[1,4]", "LEARNING_RATE_SCHEDULE_STEPS": "9",
-}  # fmt: skip
+    "BASE_MLP_DIM": "256",
+    "PER_DEVICE_BATCH_SIZE": "2",
+    "EVAL_PER_DEVICE_BATCH_SIZE": "2",
+    "EVAL_INTERVAL": "5",
+    "EVAL_LOOP_NUM_BATCHES": "2",
+    "DYNAMIC_DENSE_HIDDEN_EXPAND": "[1,4]",
+    "LEARNING_RATE_SCHEDULE_STEPS": "9",
+}
 
 
 def muddformer(*more: str) -> list[str]:
@@ -68,9 +73,11 @@ def test_tags_and_objects_of_muddformers_program(tmp_path: Path) -> None:
         name: values for name, values in tags.items() if "/eval_" not in name and "/batch_eval" not in name
     }
     theirs = {name: values for name, values in learning.items() if not name.startswith(("train/", "valid/"))}
-    numbers = {name: values for name, values in theirs.items() if name.startswith(
-        ("learning/", "perf/", "total_params/", "mudd/")
-    )}  # fmt: skip
+    numbers = {
+        name: values
+        for name, values in theirs.items()
+        if name.startswith(("learning/", "perf/", "total_params/", "mudd/"))
+    }
     assert all(list(values) == [5] for values in numbers.values())
     assert {"mudd/dyn_dense_w/std/layer_001", "mudd/layer_output/norm/layer_000"} <= set(numbers)
     (written,) = objects(tmp_path / "m.jsonl")
@@ -78,9 +85,15 @@ def test_tags_and_objects_of_muddformers_program(tmp_path: Path) -> None:
     assert set(written) == set(numbers)
     assert written == {name: pytest.approx(values[5], rel=1e-6) for name, values in numbers.items()}
     assert {name.split("/")[1] for name in numbers if name.startswith("learning/")} == {
-        "loss", "aux_loss", "accuracy", "grad_norm", "raw_grad_norm", "param_norm", "train_batch_weights",
+        "loss",
+        "aux_loss",
+        "accuracy",
+        "grad_norm",
+        "raw_grad_norm",
+        "param_norm",
+        "train_batch_weights",
         "current_learning_rate",
-    }  # fmt: skip
+    }
     assert written["learning/train_batch_weights"] == 64.0
     tokens, inner = 2 * 33, 256  # per device, of all records; wi_0, wi_1 and wo
     layer = (

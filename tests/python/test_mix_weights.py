@@ -98,10 +98,19 @@ def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFix
     for i in range(60):
         (text / f"{i}.txt").write_text(f"document {i} " * 12)
     words = [
-        "model.n_layer=2", "model.d_model=16", "model.n_head=2",
-        "model.ffn_realloc=false", "model.d_ff=24", "train.steps=2", "train.batch_size=2", "train.seq_len=16",
-        "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
-    ]  # fmt: skip
+        "model.n_layer=2",
+        "model.d_model=16",
+        "model.n_head=2",
+        "model.ffn_realloc=false",
+        "model.d_ff=24",
+        "train.steps=2",
+        "train.batch_size=2",
+        "train.seq_len=16",
+        "data.tokenizer=bytes",
+        f"data.path={text}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "train.eval_every=0",
+    ]
     with mc.Trainer(mc.load_config("muddformer/tiny.py", words), tmp_path / "run") as trainer:
         trainer.fit()
     assert cli.main(["weights", "--workdir", str(tmp_path / "run"), "--windows", "3"]) == 0

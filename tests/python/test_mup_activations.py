@@ -18,10 +18,15 @@ def test_an_activation_of_jax_nn_trains_validates_and_samples(
     tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
-        "--config=mu_transformer/configs/small.py", "--config.ff_act_name=mish",
-        *(f"--config.{word}" for word in OF_MU_TRANSFORMER.split()), f"data.path={tiny_text}", "data.tokenizer=bytes",
-        f"data.cache_dir={tiny_text.parent / 'cache'}", f"--workdir={tmp_path}", "train.threads=1",
-    ]  # fmt: skip
+        "--config=mu_transformer/configs/small.py",
+        "--config.ff_act_name=mish",
+        *(f"--config.{word}" for word in OF_MU_TRANSFORMER.split()),
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        f"--workdir={tmp_path}",
+        "train.threads=1",
+    ]
     for mode in ("train", "validation", "sample"):
         assert main([*words, f"--mode={mode}"]) == 0, capsys.readouterr().err
     assert "ff_act_name: mish\n" in capsys.readouterr().out

@@ -50,8 +50,12 @@ def fill(home: Path) -> None:
 def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *FIRST, *words],
-        cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_first_command_says_what_it_takes_in_their_place(home: Path, tmp_path: Path) -> None:
@@ -93,9 +97,13 @@ def test_the_first_command_trains_on_c4_with_t5_base_where_they_are_here(home: P
 def test_a_run_that_has_begun_keeps_its_data(home: Path, tmp_path: Path, tiny_text: Path) -> None:
     sizes = [f"--config.{word}" for word in OF_MU_TRANSFORMER.split()]
     words = [
-        f"--workdir={tmp_path / 'w'}", *sizes, f"data.path={tiny_text}", "train.threads=1", "data.tokenizer=bytes",
+        f"--workdir={tmp_path / 'w'}",
+        *sizes,
+        f"data.path={tiny_text}",
+        "train.threads=1",
+        "data.tokenizer=bytes",
         f"data.cache_dir={tiny_text.parent / 'cache'}",
-    ]  # fmt: skip
+    ]
     assert launched(tmp_path, *words, "train.stop_at=2").returncode == 75
     (run,) = (tmp_path / "w").iterdir()
     saved = json.loads((run / "config.json").read_text())

@@ -216,9 +216,11 @@ def test_a_killed_run_leaves_no_final_name_and_the_next_one_ends(source: Path, t
     words = flags(source, tmp_path / "out", "--dataset-name", str(tmp_path))
     process = subprocess.Popen(
         [sys.executable, "-m", "mudd_core.preprocess", *words],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-    )  # fmt: skip
+    )
     assert process.stderr is not None
     first = process.stderr.readline()
     process.send_signal(signal.SIGKILL)

@@ -36,10 +36,22 @@ def jax_lm(folder: Path) -> tuple[list[str], str]:
     """A training of jax-lm-training on rows of ids, and an argument that changes its run."""
     write_rows(folder, 24)
     words = [
-        "jax_lm.train", "--model-config-name", "model", "--train-dataset-paths", "rows.train*",
-        "--eval-dataset-paths", "rows.test*", "--batch-size", "4", "--model-save-dir", "my run",
-        "data.cache_dir=cache", "--num-epochs", "2", "train.threads=1",
-    ]  # fmt: skip
+        "jax_lm.train",
+        "--model-config-name",
+        "model",
+        "--train-dataset-paths",
+        "rows.train*",
+        "--eval-dataset-paths",
+        "rows.test*",
+        "--batch-size",
+        "4",
+        "--model-save-dir",
+        "my run",
+        "data.cache_dir=cache",
+        "--num-epochs",
+        "2",
+        "train.threads=1",
+    ]
     return words, "--random-seed=7"
 
 

@@ -113,9 +113,16 @@ def test_one_document_a_row(
     documents = [[*text, eos] if ends else text for text in texts]
     spec, starts = stored(documents)
     core = _core.document_rows(
-        spec, _core.RowRule("behind_bos", pad_id=eos, bos_id=bos, stop_id=eos), length, starts=starts,
-        longest=length, tail=int(ends), first=0, count=len(texts), wraps=True,
-    )  # fmt: skip
+        spec,
+        _core.RowRule("behind_bos", pad_id=eos, bos_id=bos, stop_id=eos),
+        length,
+        starts=starts,
+        longest=length,
+        tail=int(ends),
+        first=0,
+        count=len(texts),
+        wraps=True,
+    )
     got = read(core, 0, len(texts) + 1, length)
     for sample in range(len(texts) + 1):
         text = texts[sample % len(texts)]
@@ -150,9 +157,14 @@ def test_blocks(stored: Callable[[Documents], tuple[Any, Any]], texts: Documents
         return
     pieces = np.array([piece for block in table for piece in block], np.int64)
     core = _core.table_rows(
-        spec, _core.RowRule("inside"), length, begins=np.cumsum([0, *map(len, table)]), firsts=pieces[:, 0],
-        counts=pieces[:, 1], wraps=False,
-    )  # fmt: skip
+        spec,
+        _core.RowRule("inside"),
+        length,
+        begins=np.cumsum([0, *map(len, table)]),
+        firsts=pieces[:, 0],
+        counts=pieces[:, 1],
+        wraps=False,
+    )
     got = read(core, 0, len(wanted) + 1, length)
     for sample, ids in enumerate([*wanted, []]):
         room = length - len(ids)

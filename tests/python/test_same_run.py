@@ -59,11 +59,23 @@ def test_the_printed_command_goes_on(
     tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
-        "--config=tiny.py", f"--workdir={tmp_path / 'run'}", f"data.path={tiny_text}", "data.tokenizer=bytes",
-        f"data.cache_dir={tiny_text.parent / 'cache'}", "model.d_model=16", "model.n_layer=1", "model.n_head=2",
-        "model.d_ff=32", "train.steps=3", "train.batch_size=2", "train.seq_len=16", "train.logical_shards=2",
-        "train.threads=1", "eval.max_batches=1", "sample.max_tokens=1",
-    ]  # fmt: skip
+        "--config=tiny.py",
+        f"--workdir={tmp_path / 'run'}",
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.steps=3",
+        "train.batch_size=2",
+        "train.seq_len=16",
+        "train.logical_shards=2",
+        "train.threads=1",
+        "eval.max_batches=1",
+        "sample.max_tokens=1",
+    ]
     assert main([*words, "train.stop_at=2"]) == 75
     told = capsys.readouterr().out
     line = shlex.split(told[told.index("to go on:") :].splitlines()[1])

@@ -15,8 +15,18 @@ from mudd_core.cli import main
 from printed_hints import sample_command
 from tiny_run import ROOT
 
-WORDS = ["--config=tiny.py", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=16", "train.steps=1",
-         "train.batch_size=2", "train.seq_len=32", "sample.max_tokens=3", "--workdir=run"]  # fmt: skip
+WORDS = [
+    "--config=tiny.py",
+    "model.d_model=16",
+    "model.n_layer=1",
+    "model.n_head=2",
+    "model.d_ff=16",
+    "train.steps=1",
+    "train.batch_size=2",
+    "train.seq_len=32",
+    "sample.max_tokens=3",
+    "--workdir=run",
+]
 
 
 def test_synthetic_ids_are_sampled_by_a_named_tokenizer_alone(

@@ -32,10 +32,21 @@ def test_small_vocabularies_are_planned_trained_and_validated(
             f"data.cache_dir={tmp_path / 'cache'}",
         ]
     words = [
-        "--config=tiny.py", *data, f"model.vocab_size={ids}", "model.d_model=16", "model.n_layer=1", "model.n_head=2",
-        "model.d_ff=32", "train.seq_len=16", "train.batch_size=2", "train.steps=2", "train.eval_every=2",
-        "eval.max_batches=2", "train.logical_shards=2", f"--workdir={tmp_path / 'run'}",
-    ]  # fmt: skip
+        "--config=tiny.py",
+        *data,
+        f"model.vocab_size={ids}",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.seq_len=16",
+        "train.batch_size=2",
+        "train.steps=2",
+        "train.eval_every=2",
+        "eval.max_batches=2",
+        "train.logical_shards=2",
+        f"--workdir={tmp_path / 'run'}",
+    ]
     assert main([*words, "--plan"]) == 0
     assert main(words) == 0
     assert main(["validate", f"--workdir={tmp_path / 'run'}"]) == 0

@@ -20,9 +20,13 @@ def launched(
 ) -> tuple[int, bytes, str]:
     """Exit code, standard output and standard error of launch.py in a fresh process."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *words], cwd=folder, env={**os.environ, **environment},
-        stdout=subprocess.PIPE if stdout is None else stdout, stderr=subprocess.PIPE, timeout=120,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        timeout=120,
+    )
     return done.returncode, done.stdout or b"", done.stderr.decode()
 
 
@@ -87,8 +91,15 @@ def test_a_reader_that_leaves_stops_nothing(tmp_path: Path, words: list[str]) ->
 def test_japanese_arguments_and_text_need_no_utf8_locale(tmp_path: Path, words: list[str]) -> None:
     text = tmp_path / "物語.txt"
     text.write_text("吾輩は猫である。名前はまだ無い。\n" * 400)
-    run = ["train", f"--config={CONFIG}", f"data.path={text}", "data.tokenizer=bytes", "train.steps=1",
-           f"data.cache_dir={tmp_path / 'cache'}", f"--workdir={tmp_path / '走る'}"]  # fmt: skip
+    run = [
+        "train",
+        f"--config={CONFIG}",
+        f"data.path={text}",
+        "data.tokenizer=bytes",
+        "train.steps=1",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        f"--workdir={tmp_path / '走る'}",
+    ]
     plain = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": ""}
     code, out, error = launched(run, tmp_path, **plain)
     assert code == 0, error

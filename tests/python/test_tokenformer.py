@@ -179,8 +179,14 @@ def test_tokens_shared_by_two_projections_of_one_op_get_both_gradients() -> None
     values = parameter("value")
     a, b = ops.pattention(
         recorder.input("x", (2, 5, 8), "float32"),
-        parameter("key"), values, None, None, None, parameter("other"), values,
-    )  # fmt: skip
+        parameter("key"),
+        values,
+        None,
+        None,
+        None,
+        parameter("other"),
+        values,
+    )
     total = ops.custom(
         lambda u: u.sum(keepdims=True), lambda d, u: np.broadcast_to(d, u.shape).copy(), ops.add(a, b)
     )

@@ -29,9 +29,14 @@ def model() -> bytes:
 
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text.decode() for text in TEXTS]), model_writer=out, vocab_size=400,
-        model_type="bpe", byte_fallback=True, minloglevel=2, num_threads=1,
-    )  # fmt: skip
+        sentence_iterator=iter([text.decode() for text in TEXTS]),
+        model_writer=out,
+        vocab_size=400,
+        model_type="bpe",
+        byte_fallback=True,
+        minloglevel=2,
+        num_threads=1,
+    )
     return out.getvalue()
 
 
@@ -177,8 +182,9 @@ def test_a_tokenizer_json_has_its_own_template() -> None:
     content["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "E", "type_id": 0}}],
-        "pair": [], "special_tokens": {"E": {"id": "E", "ids": [0], "tokens": ["<|endoftext|>"]}},
-    }  # fmt: skip
+        "pair": [],
+        "special_tokens": {"E": {"id": "E", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    }
     made = JsonTokenizer(json.dumps(content).encode(), "with a template")
     (plain,), (with_end,) = made.encode_documents([b"the"]), made.encode_documents([b"the"], template=True)
     assert with_end.tolist() == [*plain, 0]

@@ -209,8 +209,12 @@ def test_the_openmp_runtime_inside_a_wheel_is_loaded_by_its_path(bare: Path, tmp
         shutil.copy(system, grafted)
         done = subprocess.run(
             [str(bare / "bin" / "python"), "-c", MAPPED],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     finally:
         shutil.rmtree(grafted.parent)
     assert str(grafted) in done.stdout.split()

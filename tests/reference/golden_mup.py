@@ -13,8 +13,13 @@ from reference.numpy_updates import adamw
 from reference.torch_mup import Mup
 
 _MUP_PARTS = {
-    "attn.q": "w_aq", "attn.k": "w_ak", "attn.v": "w_av", "attn.o": "w_ao", "ffn.up": "w_fi", "ffn.down": "w_fo"
-}  # fmt: skip
+    "attn.q": "w_aq",
+    "attn.k": "w_ak",
+    "attn.v": "w_av",
+    "attn.o": "w_ao",
+    "ffn.up": "w_fi",
+    "ffn.down": "w_fo",
+}
 
 
 def from_mup(tensors: dict[str, Array]) -> dict[str, Array]:
@@ -54,10 +59,16 @@ def check_mup(path: Path) -> None:
         for name, g in grads.items():
             theirs = {"embed": "w_e", "head": "w_u"}.get(name) or _MUP_PARTS[".".join(name.split(".")[2:4])]
             w, m, v = adamw(
-                params[name], *moments[name], g, step + 1, factor * rates[theirs],
-                config["optim_beta1"], config["optim_beta2"], config["optim_eps"],
+                params[name],
+                *moments[name],
+                g,
+                step + 1,
+                factor * rates[theirs],
+                config["optim_beta1"],
+                config["optim_beta2"],
+                config["optim_eps"],
                 grad_scale=min(1.0, config["grad_clip"] / norm),
-            )  # fmt: skip
+            )
             params[name], moments[name] = w.astype(np.float32), (m, v)
         golden = from_mup(pick(z, f"param{step + 1}."))
         error = max(relative(params[name], x) for name, x in golden.items())

@@ -91,9 +91,15 @@ def mixture(p: tm.Params, part: str, m: Tensor, cfg: Experts) -> tuple[Tensor, R
     picked = prob.gather(-1, chosen)
     gates = picked / picked.sum(-1, keepdim=True)
     stay = torch.from_numpy(
-        numpy_moe.kept(chosen.numpy(), gates.detach().numpy(), cfg.experts, cfg.capacity_factor,
-                       cfg.capacity_scope, cfg.drop_policy)
-    )  # fmt: skip
+        numpy_moe.kept(
+            chosen.numpy(),
+            gates.detach().numpy(),
+            cfg.experts,
+            cfg.capacity_factor,
+            cfg.capacity_scope,
+            cfg.drop_policy,
+        )
+    )
     weight = (F.one_hot(chosen, cfg.experts) * (gates * stay)[..., None]).sum(-2)  # [B, T, E]
     y = torch.zeros_like(m)
     for e in range(cfg.experts):

@@ -157,8 +157,10 @@ class MuddConfig:
         last = n == self.layers - 1
         if not chosen:
             return dict.fromkeys("x" if last else "qkvr", newest)
-        read = [tm.rms_norm(states[j], p[f"states.{j}.norm.gain"], self.norm_eps) if self.prenorm else states[j]
-                for j in chosen]  # fmt: skip
+        read = [
+            tm.rms_norm(states[j], p[f"states.{j}.norm.gain"], self.norm_eps) if self.prenorm else states[j]
+            for j in chosen
+        ]
         mixtures = torch.einsum("btcl,lbtd->cbtd", self.weights(p, n, newest), torch.stack(read))
         names = "x" if last else self.streams
         made = dict(zip(names, mixtures, strict=True))
@@ -191,10 +193,11 @@ class MuddConfig:
             return x @ p[f"{name}.w"] + (p[f"{name}.b"] if self.pythia else 0)
 
         q, k, v = (
-            linear(self.norm(p, streams[c], f"{a}norm" if one else f"{a}norm_{c}"), a + c)
-            .unflatten(-1, (self.heads if c == "q" else self.kv_heads, -1))
+            linear(self.norm(p, streams[c], f"{a}norm" if one else f"{a}norm_{c}"), a + c).unflatten(
+                -1, (self.heads if c == "q" else self.kv_heads, -1)
+            )
             for c in "qkv"
-        )  # fmt: skip
+        )
         if self.qk_norm:
             q, k = (tm.rms_norm(x, p[f"{a}{c}_norm.gain"], self.norm_eps) for x, c in ((q, "q"), (k, "k")))
         q, k = self.rotated(q, batch), self.rotated(k, batch)

@@ -38,21 +38,21 @@ void check_parameters(const Graph& graph, const ParamStore& store) {
   check(store.allocated(), "executor", "parameters: expected an allocated store");
   for (const Value& value : graph.values()) {
     if (value.kind != ValueKind::parameter) continue;
-    check(value.slot < store.count() && store.at(value.slot).name == value.name &&
-              store.at(value.slot).shape == value.spec.shape,
+    check(value.slot < store.parameters().count() && store.parameters().at(value.slot).name == value.name &&
+              store.parameters().at(value.slot).shape == value.spec.shape,
           "executor", "parameters: '", value.name, "' ", value.spec.text(), " is not this store's");
   }
 }
 
 // Ops without 16-bit code would read a 16-bit weight as fp32.
-void check_readers(const Graph& graph, const ParamStore& store) {
+void check_readers(const Graph& graph, const Declarations& parameters) {
   for (const GraphNode& n : graph.nodes())
     for (size_t j = 0; j < n.inputs.size(); ++j) {
       if (n.inputs[j] == kAbsent || graph.values()[n.inputs[j]].kind != ValueKind::parameter) continue;
       const int slot = graph.values()[n.inputs[j]].slot;
-      check(store.stored(slot) == DType::f32 || n.node->reads_stored(static_cast<int>(j)), "executor",
-            store.at(slot).name, ": expected float32 for ", n.label, ", got ", name_of(store.stored(slot)),
-            "; set train.frozen_dtype=fp32");
+      check(parameters.at(slot).stored == DType::f32 || n.node->reads_stored(static_cast<int>(j)), "executor",
+            parameters.at(slot).name, ": expected float32 for ", n.label, ", got ",
+            name_of(parameters.at(slot).stored), "; set train.frozen_dtype=fp32");
     }
 }
 
@@ -61,7 +61,7 @@ void request_packs(const Graph& graph, ParamStore& store) {
     for (const Inference::PackRequest& p : n.needs.packs_) {
       const ValueId v = n.inputs[p.input];
       if (v != kAbsent && graph.values()[v].kind == ValueKind::parameter)
-        store.request_pack(graph.values()[v].slot, p.how);
+        store.packs().request(graph.values()[v].slot, p.how);
     }
 }
 
@@ -71,7 +71,7 @@ Plan prepare(const Graph& graph, ParamStore& store, const std::vector<ValueId>& 
   const int runs = options.runs_per_step;
   check(runs >= 1 && (runs & (runs - 1)) == 0, "executor", "runs_per_step: expected a power of two, got ", runs);
   check_parameters(graph, store);
-  check_readers(graph, store);
+  check_readers(graph, store.parameters());
   Plan plan = make_plan(graph, losses, keep, options.plan);
   request_packs(graph, store);
   return plan;
@@ -94,7 +94,7 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
 }
 
 void Executor::list_reads() {
-  std::vector<bool> seen(static_cast<size_t>(store_.count()));
+  std::vector<bool> seen(static_cast<size_t>(store_.parameters().count()));
   first_reads_.resize(plan_.schedule.size());
   for (size_t at = 0; at < first_reads_.size(); ++at)
     for (ValueId v : graph_.nodes()[plan_.schedule[at].node].inputs) {
@@ -117,7 +117,7 @@ void Executor::check_number(int run) const {
 }
 
 void Executor::forward(Workspace& workspace, const StepInput& input) {
-  store_.refresh_own();
+  store_.packs().refresh_own();
   workspace.begin(input);
   first_non_finite_.clear();
   if (options_.poison) workspace.poison();

@@ -16,14 +16,14 @@ int levels_for(int runs) { return std::max(1, shard_tree::levels(runs) - 1); }
 
 GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store,
                            const GradientOptions& options)
-    : runs_(options.runs), sums_(store.count()) {
+    : runs_(options.runs), sums_(store.parameters().count()) {
   check(runs_ <= 1 << kMaxGradAdds, "executor", "runs_per_step: expected at most ", 1 << kMaxGradAdds, ", got ",
         runs_);
   for (const GradientUse& u : plan.gradients) {
     const Node& node = *graph.nodes()[plan.schedule[u.position].node].node;
     auto& uses = sums_[u.parameter];
     if (std::ssize(uses) <= u.use) uses.resize(u.use + 1);
-    book(uses[u.use], store.at(u.parameter), node.gradient_rows(u.input), options.by_rows);
+    book(uses[u.use], store.parameters().at(u.parameter), node.gradient_rows(u.input), options.by_rows);
   }
   waiting_ = Arena(waiting_bytes_, store.booked_only());
   if (!options.memory) own_ = Arena(plane_bytes_, store.booked_only());

@@ -26,7 +26,7 @@ Tensor Workspace::tensor(ValueId v, int buffer) const {
            .cols = value.spec.cols(),
            .stride = value.spec.cols(),
            .dtype = value.spec.dtype};
-  if (value.kind == ValueKind::parameter && buffer == -1) return store_.weights(value.slot);
+  if (value.kind == ValueKind::parameter && buffer == -1) return store_.planes().weights(value.slot);
   else if (value.external) t.data = attached_[v];
   else if (buffer >= 0) {
     t.data = at<std::byte>(buffer);
@@ -45,8 +45,8 @@ void Workspace::bind(size_t position) {
     const ValueId v = n.inputs[j];
     run.in_.push_back(tensor(v, step.in[j]));
     const bool parameter = v != kAbsent && graph_.values()[v].kind == ValueKind::parameter;
-    run.packed_plain_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::plain) : nullptr);
-    run.packed_transposed_.push_back(parameter ? store_.packed(graph_.values()[v].slot, Pack::transposed)
+    run.packed_plain_.push_back(parameter ? store_.packs().at(graph_.values()[v].slot, Pack::plain) : nullptr);
+    run.packed_transposed_.push_back(parameter ? store_.packs().at(graph_.values()[v].slot, Pack::transposed)
                                                : nullptr);
   }
   for (size_t j = 0; j < n.outputs.size(); ++j) run.out_.push_back(tensor(n.outputs[j], step.out[j]));

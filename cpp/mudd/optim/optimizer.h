@@ -12,7 +12,7 @@
 #include "mudd/base/row_gradient.h"
 #include "mudd/base/types.h"
 #include "mudd/optim/update_kernels.h"
-#include "mudd/params/param_store.h"
+#include "mudd/params/parameter.h"
 
 namespace mudd {
 

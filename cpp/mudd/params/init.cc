@@ -52,16 +52,16 @@ void initialize(const Parameter& p, uint64_t seed, float* out) {
 
 void initialize(ParamStore& store, uint64_t seed) {
   const NodeShare& share = store.share();
-  for (int i = share.rank; i < store.count(); i += share.size) {
-    if (store.stored(i) == DType::f32) {
-      initialize(store.at(i), seed, store.master(i));
+  for (int i = share.rank; i < store.parameters().count(); i += share.size) {
+    if (store.parameters().at(i).stored == DType::f32) {
+      initialize(store.parameters().at(i), seed, store.planes().master(i));
       continue;
     }
-    std::vector<float> wide(static_cast<size_t>(store.at(i).size()));
-    initialize(store.at(i), seed, wide.data());
-    copy_rounded(store.at(i).size(), wide.data(), store.weights(i).cells());
+    std::vector<float> wide(static_cast<size_t>(store.parameters().at(i).size()));
+    initialize(store.parameters().at(i), seed, wide.data());
+    copy_rounded(store.parameters().at(i).size(), wide.data(), store.planes().weights(i).cells());
   }
-  store.repack_all();
+  store.packs().repack_all();
 }
 
 }  // namespace mudd

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "mudd/params/param_store.h"
+#include "mudd/params/parameter.h"
 
 namespace mudd {
 

@@ -4,28 +4,28 @@
 #include "mudd/params/units.h"
 
 namespace mudd {
-Ownership::Ownership(const ParamStore& store, const Plan& plan, int owners,
+Ownership::Ownership(const Declarations& parameters, const Plan& plan, int owners,
                      const std::function<bool(const Parameter&)>& whole, int64_t bucket_bytes)
-    : owners_(owners), borders_(store.count(), std::vector<int64_t>(owners + 1, 0)) {
+    : owners_(owners), borders_(parameters.count(), std::vector<int64_t>(owners + 1, 0)) {
   check(owners >= 1, "ownership", "owners: expected 1 or more, got ", owners);
-  cut_buckets(store, plan, bucket_bytes);
-  home_.assign(store.count(), -1);
+  cut_buckets(parameters, plan, bucket_bytes);
+  home_.assign(parameters.count(), -1);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (int u = buckets_[b].begin; u < buckets_[b].end; ++u)
       home_[plan.gradients[u].parameter] = static_cast<int>(b);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     std::vector<int> members;
-    for (int i = 0; i < store.count(); ++i)
+    for (int i = 0; i < parameters.count(); ++i)
       if (home_[i] == static_cast<int>(b)) members.push_back(i);
-    share_out(store, members, whole);
+    share_out(parameters, members, whole);
   }
 }
 
-void Ownership::cut_buckets(const ParamStore& store, const Plan& plan, int64_t bucket_bytes) {
+void Ownership::cut_buckets(const Declarations& parameters, const Plan& plan, int64_t bucket_bytes) {
   Bucket next;
   int64_t bytes = 0;
   for (const GradientUse& use : plan.gradients) {
-    bytes += store.at(use.parameter).size() * 4;
+    bytes += parameters.at(use.parameter).size() * 4;
     ++next.end;
     if (bytes < bucket_bytes) continue;
     buckets_.push_back(next);
@@ -36,12 +36,12 @@ void Ownership::cut_buckets(const ParamStore& store, const Plan& plan, int64_t b
 }
 
 // Gives each owner about as many numbers of the members: a unit goes where its middle falls.
-void Ownership::share_out(const ParamStore& store, const std::vector<int>& members,
+void Ownership::share_out(const Declarations& parameters, const std::vector<int>& members,
                           const std::function<bool(const Parameter&)>& whole) {
   int64_t all = 0, before = 0;
-  for (int i : members) all += store.at(i).size();
+  for (int i : members) all += parameters.at(i).size();
   for (int i : members) {
-    const Parameter& p = store.at(i);
+    const Parameter& p = parameters.at(i);
     const bool by_matrix = whole(p);
     std::vector<int64_t>& borders = borders_[i];
     int64_t at = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "mudd/graph/planner.h"
-#include "mudd/params/param_store.h"
+#include "mudd/params/declarations.h"
 
 namespace mudd {
 
@@ -21,7 +21,7 @@ class Ownership {
 
   // whole: parameters whose matrices have one owner each (an optimizer that needs them whole). bucket_bytes: of
   // the gradients from which on a bucket is full.
-  Ownership(const ParamStore& store, const Plan& plan, int owners,
+  Ownership(const Declarations& parameters, const Plan& plan, int owners,
             const std::function<bool(const Parameter&)>& whole, int64_t bucket_bytes);
 
   int owners() const { return owners_; }
@@ -33,8 +33,8 @@ class Ownership {
   int home(int parameter) const { return home_[parameter]; }
 
  private:
-  void cut_buckets(const ParamStore& store, const Plan& plan, int64_t bucket_bytes);
-  void share_out(const ParamStore& store, const std::vector<int>& members,
+  void cut_buckets(const Declarations& parameters, const Plan& plan, int64_t bucket_bytes);
+  void share_out(const Declarations& parameters, const std::vector<int>& members,
                  const std::function<bool(const Parameter&)>& whole);
 
   int owners_;

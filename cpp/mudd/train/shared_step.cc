@@ -32,7 +32,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       gradients_(gradients),
       comm_(gradients.comm()),
       batch_sums_(batch_sums),
-      ownership_(executor.store(), executor.plan(), comm_.world(), whole,
+      ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole,
                  std::min(kBucketBytes, comm_.longest_message())) {
   read_places();
   book_totals();
@@ -41,11 +41,11 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
   homes_.resize(ownership_.buckets().size());
   on_their_way_.resize(homes_.size());
   int64_t blocks = 0;
-  for (int i = 0; i < executor.store().count(); ++i) {
+  for (int i = 0; i < executor.store().parameters().count(); ++i) {
     if (ownership_.home(i) >= 0) homes_[ownership_.home(i)].push_back(i);
     const bool trained = executor.gradients().uses(i) > 0;
     first_block_.push_back(trained ? blocks : -1);
-    if (trained) blocks += norm_blocks(executor.store().at(i).size());
+    if (trained) blocks += norm_blocks(executor.store().parameters().at(i).size());
   }
 }
 
@@ -65,10 +65,10 @@ void SharedStep::read_places() {
 
 void SharedStep::book_totals() {
   const ParamStore& store = executor_.store();
-  totals_.resize(store.count());
+  totals_.resize(store.parameters().count());
   int64_t most_rows = 0;
   for (const GradientUse& use : executor_.plan().gradients)
-    most_rows = std::max(most_rows, store.at(use.parameter).rows());
+    most_rows = std::max(most_rows, store.parameters().at(use.parameter).rows());
   every_row_.resize(static_cast<size_t>(most_rows));
   std::iota(every_row_.begin(), every_row_.end(), 0);
   for (size_t u = 0; u < executor_.plan().gradients.size(); ++u) {
@@ -78,7 +78,7 @@ void SharedStep::book_totals() {
     const bool by_rows =
         std::any_of(places_.begin(), places_.end(), [&](const auto& places) { return places[u].by_rows; });
     if (!by_rows) continue;
-    const Parameter& p = store.at(use.parameter);
+    const Parameter& p = store.parameters().at(use.parameter);
     std::vector<RowGradient> leaves;
     for (int r = 0; r < comm_.node_size(); ++r) {
       RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), places_[r][u]);
@@ -171,7 +171,8 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
       (table ? rows : pieces).push_back({.offset = place.offset / 4 + p.begin, .length = p.size(), .owner = node});
     }
     if (table)
-      between_nodes_.push_back(comm_.sum_between_nodes(plane, rows, executor_.store().at(use.parameter).cols()));
+      between_nodes_.push_back(
+          comm_.sum_between_nodes(plane, rows, executor_.store().parameters().at(use.parameter).cols()));
   }
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
@@ -179,7 +180,7 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
 // Calls body(first, count) for each range of norm blocks that an owner has.
 template <class Body>
 void SharedStep::over_blocks(int owner, Body body) const {
-  for (int i = 0; i < executor_.store().count(); ++i) {
+  for (int i = 0; i < executor_.store().parameters().count(); ++i) {
     const Part p = ownership_.part(i, owner);
     if (first_block_[i] >= 0 && p.size() > 0) body(first_block_[i] + p.begin / kNormBlock, norm_blocks(p.size()));
   }

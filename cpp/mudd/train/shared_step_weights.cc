@@ -6,12 +6,12 @@ namespace mudd {
 
 bool SharedStep::finish_update(bool finite) {
   ParamStore& store = executor_.store();
-  store.masters_written();
+  store.packs().masters_written();
   const bool all_finite = !any(!finite);
   if (comm_.nodes() > 1) {
     send_weights();
     store.set_arrival(this);
-    if (store.has_own_copies()) settle();  // they are packed from whole masters
+    if (store.packs().has_own()) settle();  // they are packed from whole masters
   }
   return all_finite;
 }
@@ -24,12 +24,13 @@ void SharedStep::send_weights() {
   to_come_ = homes_.size();
   for (size_t b = homes_.size(); b-- > 0;) {
     if (homes_[b].empty()) continue;
-    auto* plane = store.master(homes_[b].front());
+    auto* plane = store.planes().master(homes_[b].front());
     std::vector<dist::OwnedRange> pieces;
     for (int i : homes_[b])
       for (int node = 0; node < comm_.nodes(); ++node) {
         const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
-        pieces.push_back({.offset = store.master(i) - plane + p.begin, .length = p.size(), .owner = node});
+        pieces.push_back(
+            {.offset = store.planes().master(i) - plane + p.begin, .length = p.size(), .owner = node});
       }
     on_their_way_[b] = comm_.gather_between_nodes(plane, sizeof(float), pieces);
   }
@@ -43,7 +44,8 @@ void SharedStep::receive_bucket(size_t bucket) {
   if (const auto sent = std::move(on_their_way_[bucket])) comm_.wait([&] { return sent->done(); });
   for (int i : homes_[bucket])
     for (int node = 0; node < comm_.nodes(); ++node)
-      if (node != comm_.node()) executor_.store().repack(ownership_.part(i, owner(node, comm_.node_rank())));
+      if (node != comm_.node())
+        executor_.store().packs().repack(ownership_.part(i, owner(node, comm_.node_rank())));
   arrived(comm_.node_rank()).store(update_, std::memory_order_release);
   for (int r = 0; r < comm_.node_size(); ++r)
     comm_.wait([&] { return arrived(r).load(std::memory_order_acquire) >= update_; });

@@ -13,7 +13,7 @@ std::vector<GradientPlanes> gradient_planes(const Executor& executor, const Grad
   const ParamStore& store = executor.store();
   const GradientSums& sums = executor.gradients();
   std::vector<GradientPlanes> gradients;
-  for (int i = 0; i < store.count(); ++i) {
+  for (int i = 0; i < store.parameters().count(); ++i) {
     if (sums.uses(i) == 0) continue;
     const Part part = sync.part(i);
     GradientPlanes g{.n_planes = sums.uses(i),
@@ -24,7 +24,7 @@ std::vector<GradientPlanes> gradient_planes(const Executor& executor, const Grad
       g.planes[use] = sums.whole(i, use);
       g.rows[use] = sync.rows(i, use);
     }
-    *blocks += norm_blocks(store.at(i).size());
+    *blocks += norm_blocks(store.parameters().at(i).size());
     if (g.n > 0) gradients.push_back(g);
   }
   return gradients;

@@ -44,13 +44,14 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, con
     : executor_(executor), options_(options) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
-  for (int i = 0; i < store.count(); ++i)
-    check(sums.uses(i) <= kMaxGradientUses, "train_step", store.at(i).name, ": expected at most ",
+  for (int i = 0; i < store.parameters().count(); ++i)
+    check(sums.uses(i) <= kMaxGradientUses, "train_step", store.parameters().at(i).name, ": expected at most ",
           kMaxGradientUses, " uses, got ", sums.uses(i));
   make_groups();
   book_moments(sync);
-  for (int i = 0; i < store.count(); ++i)
-    for (int64_t s = 0; sums.uses(i) > 0 && s < store.at(i).stack(); ++s) add_matrix(sync, sync.part(i), s);
+  for (int i = 0; i < store.parameters().count(); ++i)
+    for (int64_t s = 0; sums.uses(i) > 0 && s < store.parameters().at(i).stack(); ++s)
+      add_matrix(sync, sync.part(i), s);
   int64_t scratch = 0;
   for (const Group& g : groups_) scratch = std::max(scratch, g.optimizer->scratch_bytes(g.matrices));
   if (scratch > 0) scratch_ = Arena(scratch, store.booked_only());
@@ -63,12 +64,12 @@ void WeightUpdate::make_groups() {
   for (const UpdateGroup& g : options_.groups) {
     check(g.settings.moment == moment_, "train_step", "groups: expected first moments of one type");
     for (const std::string& name : g.parameters)
-      check(store.find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
+      check(store.parameters().find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
     groups_.push_back({.optimizer = make_optimizer(g.optimizer, g.settings), .weight_decay = g.weight_decay});
   }
   const GroupSearch group_of_name(options_.groups);
-  for (int i = 0; i < store.count(); ++i) {
-    const Parameter& p = store.at(i);
+  for (int i = 0; i < store.parameters().count(); ++i) {
+    const Parameter& p = store.parameters().at(i);
     group_.push_back(group_of_name(p.name));
     check(group_[i] < groups_.size(), "train_step", p.name, ": is in no group of parameters");
     check(!p.trainable || group_of(i).optimizer->takes(p), "train_step", p.name, ": ",
@@ -80,19 +81,19 @@ void WeightUpdate::make_groups() {
 void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
   std::vector<Part> members[kMaxMoments];
-  for (int i : store.trained())
+  for (int i : store.parameters().trained())
     for (int k = 0; k < group_of(i).optimizer->moments(); ++k) members[k].push_back(sync.part(i));
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
   for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
     const DType type = k == 0 ? moment_ : DType::f32;
-    if (fresh) moments_.push_back(store.add_plane(type, members[k]));
-    check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes() &&
-              store.plane_dtype(moments_[k]) == type,
+    if (fresh) moments_.push_back(store.planes().add(type, members[k]));
+    check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes().count() &&
+              store.planes().dtype(moments_[k]) == type,
           "train_step", "moment_planes: expected the planes of an earlier step like this one");
     for (const Part& part : members[k])
-      check(store.held(moments_[k], part.parameter).size() == part.size(), "train_step",
-            store.at(part.parameter).name, ": has no moments in plane ", moments_[k]);
+      check(store.planes().held(moments_[k], part.parameter).size() == part.size(), "train_step",
+            store.parameters().at(part.parameter).name, ": has no moments in plane ", moments_[k]);
   }
 }
 
@@ -102,7 +103,7 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
   const int i = part.parameter;
-  const Parameter& p = store.at(i);
+  const Parameter& p = store.parameters().at(i);
   const int64_t matrix = p.matrix_rows() * p.cols();
   const int64_t begin = std::max(part.begin, s * matrix), end = std::min(part.end, (s + 1) * matrix);
   if (begin >= end) return;
@@ -111,7 +112,7 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.cols = (end - begin) / a.rows;
   a.first_row = (begin - s * matrix) / p.cols();
   a.matrix_rows = p.matrix_rows();
-  a.w = store.master(i) + begin;
+  a.w = store.planes().master(i) + begin;
   a.n_grads = sums.uses(i);
   a.grad_begin = begin;
   for (int use = 0; use < a.n_grads; ++use) {
@@ -122,8 +123,8 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.fan_in = p.fan_in;
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
-  a.m = store.plane_data(moments_[0], i) + in_part * size_of(moment_);
-  if (group.optimizer->moments() > 1) a.v = store.plane(moments_[1], i) + in_part;
+  a.m = store.planes().data(moments_[0], i) + in_part * size_of(moment_);
+  if (group.optimizer->moments() > 1) a.v = store.planes().floats(moments_[1], i) + in_part;
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
   group.matrices.push_back(a);
@@ -136,13 +137,13 @@ void WeightUpdate::set_rates(Group& group, double lr) const {
   const double schedule = options_.peak_lr > 0 ? lr / options_.peak_lr : 0;
   for (size_t k = 0; k < group.matrices.size(); ++k) {
     UpdateParameter& a = group.matrices[k];
-    const Parameter& p = store.at(group.indices[k]);
+    const Parameter& p = store.parameters().at(group.indices[k]);
     a.lr = lr * p.lr_scale;
     a.decay = (p.decay_independent ? schedule : a.lr) * group.weight_decay * p.decay_scale;
     // Copies that decoding asked for since the last step are refreshed from now on.
     const auto packed = [&](Pack how) -> std::byte* {
-      std::byte* panels = store.packed_by_update(group.indices[k], how);
-      return panels ? panels + group.in_stack[k] * store.packed_stride(group.indices[k], how) : nullptr;
+      std::byte* panels = store.packs().by_update(group.indices[k], how);
+      return panels ? panels + group.in_stack[k] * store.packs().stride(group.indices[k], how) : nullptr;
     };
     a.packed_plain = packed(Pack::plain);
     a.packed_transposed = packed(Pack::transposed);

@@ -13,9 +13,15 @@ from mudd_core.base.errors import UserError
 OF_TESTING = ("MUDD_EMULATE", "MUDD_KILL_AT")
 # Environment that changes what a run does; echoed when it starts.
 ENVIRONMENT = (
-    "MUDD_MAX_ISA", *OF_TESTING, "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
-    "GOMP_CPU_AFFINITY", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
-)  # fmt: skip
+    "MUDD_MAX_ISA",
+    *OF_TESTING,
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "GOMP_CPU_AFFINITY",
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+)
 
 
 # How many processes a launcher has started: SLURM, MPICH and its kin, Open MPI.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+
+from mudd_core.base.types import Json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -123,3 +125,8 @@ def replace_path(section: Section, path: str, value: Scalar) -> Section:
     if rest:
         return dataclasses.replace(section, **{head: replace_path(getattr(section, head), rest, value)})
     return dataclasses.replace(section, **{head: value})
+
+
+def with_fields(section: Section, values: Mapping[str, Json]) -> Section:
+    """A copy of the section with these fields; the checks of configs look at their types."""
+    return dataclasses.replace(section, **values)

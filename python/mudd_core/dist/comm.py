@@ -47,7 +47,7 @@ class Comm:
         return bytes(self.core.broadcast(data if self.rank == root else bytes(length), root, site))
 
     def set_phase(self, phase: str, step: int) -> None:
-        """Say what this rank does from now on (mudd::dist::Phase), for error messages of other ranks; a sign of life."""
+        """Name what this rank does now (mudd::dist::Phase), for error messages of other ranks; a sign of life."""
         self.core.set_phase(phase, step)
 
     def watch(self, seconds: float) -> None:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 
 from mudd_core import __version__, _core
-from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.errors import ReportedElsewhereError, UserError
+from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_value
 from mudd_core.dist import parent, siblings
 from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
@@ -57,9 +57,13 @@ def launched(
         ) from None
     transport = _mpi.transport(node == "rank", max(shared_bytes, _LEAST_SHARED))
     facts = {
-        "mudd_core": __version__, "dist.node": node, "dist.debug": debug, "dist.join_timeout": join_timeout,
-        "longest_message": longest_message, "shared_bytes": shared_bytes,
-    }  # fmt: skip
+        "mudd_core": __version__,
+        "dist.node": node,
+        "dist.debug": debug,
+        "dist.join_timeout": join_timeout,
+        "longest_message": longest_message,
+        "shared_bytes": shared_bytes,
+    }
     lines = "".join(f"{name}={value}\n" for name, value in facts.items())
     with _limited(join_timeout):
         try:

@@ -10,7 +10,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +17,18 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.weights import load_weights
+from mudd_core.config import ModelConfig
 from mudd_core.config.check import model_faults
 from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, to_ours, to_theirs
 from mudd_core.interop.lost_fields import lost_fields
+from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Original, System
 
 __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
-
-Array = npt.NDArray[Any]
 
 SYSTEMS = (
     "hf",
@@ -42,7 +42,7 @@ SYSTEMS = (
 
 def load_original(
     system: str,
-    config: Mapping[str, Any] | str | Path,
+    config: Settings | str | Path,
     weights: Mapping[str, npt.ArrayLike] | str | Path,
 ) -> Original:
     """A Model with the weights of an original program.
@@ -54,13 +54,11 @@ def load_original(
     page = _system(system)
     settings = _settings(config)
     given = _read(weights) if isinstance(weights, str | Path) else weights
-    unused = getattr(page, "unused", lambda config, name: False)  # tensors that a system passes over
-    arrays = {name: np.asarray(array) for name, array in given.items() if not unused(settings, name)}
-    if hasattr(page, "reading"):  # a system with several spellings of its names
-        page, arrays = page.reading(settings, arrays)
+    arrays = {name: np.asarray(array) for name, array in given.items() if not page.unused(settings, name)}
+    page, arrays = page.reading(settings, arrays)
     model_config = _model_config(page, settings, arrays)
     for name, shape in page.shapes(model_config, settings).items():  # before memory is taken for them
-        if unused(settings, name):
+        if page.unused(settings, name):
             continue
         if name not in arrays:
             raise ValueError(f"[interop] weights: '{name}' is missing")
@@ -88,7 +86,7 @@ def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
         )
 
 
-def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str, Array]]:
+def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
     """(settings, weights by name) of a model as the original program has them; the reverse of load_original.
 
     ValueError for a field of the model's config that decides logits and that the program does not have; a UserWarning
@@ -109,7 +107,9 @@ def export_original(system: str, model: Model) -> tuple[dict[str, Any], dict[str
     return settings, to_theirs(entries, model.parameters, shapes)
 
 
-def _model_config(page: System, settings: dict[str, Any], arrays: Mapping[str, Array]) -> Any:
+def _model_config(
+    page: System[ModelConfig], settings: JsonObject, arrays: Mapping[str, Array]
+) -> ModelConfig:
     """Our config of the original's settings, all its rules kept; ValueError names what breaks one."""
     try:
         found = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
@@ -128,14 +128,14 @@ def _read(path: str | Path) -> dict[str, Array]:
         return load_weights(path)
 
 
-def _system(name: str) -> System:
+def _system(name: str) -> System[ModelConfig]:
     if name not in SYSTEMS:
         raise ValueError(f"[interop] system: expected one of {', '.join(SYSTEMS)}, got '{name}'")
-    page: System = importlib.import_module(f"mudd_core.interop.{name}").SYSTEM
+    page: System[ModelConfig] = importlib.import_module(f"mudd_core.interop.{name}").SYSTEM
     return page
 
 
-def _settings(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+def _settings(config: Settings | str | Path) -> JsonObject:
     if isinstance(config, Mapping):
         return dict(config)
     path = local(config, "[interop] config")

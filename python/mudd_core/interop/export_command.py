@@ -12,13 +12,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config, apply_overrides, check_config, split_words
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
@@ -26,7 +26,9 @@ from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.interop.export_folder import write_folder
 from mudd_core.run.store.saved_run import named_run
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
 _PROBE = (2, 32)  # windows and positions that are compared
 
 
@@ -63,7 +65,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _exported(system: str, model: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+def _exported(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
     """Settings and weights as the other program has them, with a line for each field of training that it lacks."""
     from mudd_core import interop
 
@@ -92,10 +94,8 @@ def _parser() -> ToolArguments:
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    p.add_argument(
-        "--system", choices=SYSTEMS, default="hf", metavar="NAME",
-        help=f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face",
-    )  # fmt: skip
+    whom = f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face"
+    p.add_argument("--system", choices=SYSTEMS, default="hf", metavar="NAME", help=whom)
     p.add_argument("--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest")
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
@@ -110,7 +110,7 @@ def _parser() -> ToolArguments:
     return p
 
 
-def _load(config: Config, workdir: Path, step: int | None) -> Any:
+def _load(config: Config, workdir: Path, step: int | None) -> Model:
     """The model of a run's checkpoint."""
     from mudd_core import checkpoint
     from mudd_core.engine.model import Model
@@ -119,11 +119,15 @@ def _load(config: Config, workdir: Path, step: int | None) -> Any:
     from mudd_core.run.store.saved_state import take_weights
 
     facts = read_facts(workdir)
-    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    run, steps = facts["run_id"], workdir / "checkpoints"
+
+    def is_weight(name: str) -> bool:
+        return "/" not in name
+
     if step is None:
-        found = checkpoint.load_newest(workdir / "checkpoints", **weights_only)
+        found = checkpoint.load_newest(steps, run_id=run, only=is_weight)
     else:
-        found = checkpoint.load_step(workdir / "checkpoints", step, **weights_only)
+        found = checkpoint.load_step(steps, step, run_id=run, only=is_weight)
     if found is None:
         raise UserError(f"[export] {workdir} has no checkpoint yet")
     vocab_size = facts.get("vocab_size") or config.model.vocab_size
@@ -150,7 +154,7 @@ def _tokenizer(asked: str | None, config: Config, workdir: Path, vocab_size: int
     return found
 
 
-def compare(system: str, folder: Path, model: Any) -> tuple[float, float]:
+def compare(system: str, folder: Path, model: Model) -> tuple[float, float]:
     """(largest difference of a logit between a folder and the model, largest logit) on made-up ids."""
     from mudd_core import interop
 

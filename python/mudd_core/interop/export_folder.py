@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import SaveError, write_reason
-
-Array = npt.NDArray[Any]
+from mudd_core.base.types import Array
+from mudd_core.interop.settings import Settings
 
 
 def write_folder(
     folder: Path,
-    settings: Mapping[str, Any],
+    settings: Settings,
     weights: Mapping[str, Array],
     *,
     shard_bytes: int,

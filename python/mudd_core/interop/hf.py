@@ -11,17 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.config.families import head_width, kv_heads
+from mudd_core.base.types import Array, JsonObject
+from mudd_core.config.families import (
+    GPT2Config,
+    MixtralConfig,
+    TransformerPPConfig,
+    head_width,
+    kv_heads,
+)
 from mudd_core.interop import hf_settings
+from mudd_core.interop.hf_settings import HfModel
 from mudd_core.interop.layout import Entry
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.settings import Settings
+from mudd_core.interop.system import Shapes, System, as_ids
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 _BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
@@ -53,7 +61,7 @@ def _product(ours: str, theirs: str, fan_in: int, fan_out: int, biased: bool) ->
         yield Entry(f"{ours}.b", f"{theirs}.bias"), (fan_out,)
 
 
-def _rotary_block(model: Any, block: str, layer: str) -> Iterator[Part]:
+def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer: str) -> Iterator[Part]:
     """Norms and attention of Llama and Mixtral."""
     D, width = model.d_model, head_width(model)
     q, kv = model.n_head * width, kv_heads(model) * width
@@ -64,7 +72,7 @@ def _rotary_block(model: Any, block: str, layer: str) -> Iterator[Part]:
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
 
 
-def _experts(model: Any, block: str, layer: str, fused: bool) -> Iterator[Part]:
+def _experts(model: MixtralConfig, block: str, layer: str, fused: bool) -> Iterator[Part]:
     D, F, E = model.d_model, model.d_ff, model.n_expert
     if fused:
         yield _turned(f"{block}.ffn.router.w", f"{layer}.mlp.gate.weight", D, E)
@@ -83,13 +91,13 @@ def _experts(model: Any, block: str, layer: str, fused: bool) -> Iterator[Part]:
             )
 
 
-def _rotary(model: Any, spelling: Spelling) -> Iterator[Part]:
+def _rotary(model: TransformerPPConfig | MixtralConfig, spelling: Spelling) -> Iterator[Part]:
     D, F, V = model.d_model, model.d_ff, model.vocab_size
     yield Entry("embed", "model.embed_tokens.weight"), (V, D)
     for n in range(model.n_layer):
         block, layer = f"blocks.{n}", f"model.layers.{n}"
         yield from _rotary_block(model, block, layer)
-        if model.family == "mixtral":
+        if isinstance(model, MixtralConfig):
             yield from _experts(model, block, layer, spelling.fused)
             continue
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D)):
@@ -98,7 +106,7 @@ def _rotary(model: Any, spelling: Spelling) -> Iterator[Part]:
     yield Entry("final_norm.gain", "model.norm.weight"), (D,)
 
 
-def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
+def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
     D, F, p = model.d_model, model.d_ff, spelling.prefix
     yield Entry("embed", f"{p}wte.weight"), (model.vocab_size, D)
     yield Entry("pos_embed", f"{p}wpe.weight"), (model.max_seq_len, D)
@@ -112,8 +120,10 @@ def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
             )
             yield Entry(f"{block}.attn.{name}.b", f"{layer}.attn.c_attn.bias", index=(third,)), (3 * D,)
         for ours, theirs, fan_in, fan_out in (
-            ("attn.o", "attn.c_proj", D, D), ("ffn.up", "mlp.c_fc", D, F), ("ffn.down", "mlp.c_proj", F, D)
-        ):  # fmt: skip
+            ("attn.o", "attn.c_proj", D, D),
+            ("ffn.up", "mlp.c_fc", D, F),
+            ("ffn.down", "mlp.c_proj", F, D),
+        ):
             yield Entry(f"{block}.{ours}.w", f"{layer}.{theirs}.weight"), (fan_in, fan_out)
             yield Entry(f"{block}.{ours}.b", f"{layer}.{theirs}.bias"), (fan_out,)
         for ours, theirs in (("attn.norm", "ln_1"), ("ffn.norm", "ln_2")):
@@ -123,7 +133,7 @@ def _gpt2(model: Any, spelling: Spelling) -> Iterator[Part]:
     yield Entry("final_norm.bias", f"{p}ln_f.bias"), (D,)
 
 
-def _agree(config: Mapping[str, Any], model: Any, shapes: Shapes) -> None:
+def _agree(config: Settings, model: HfModel, shapes: Shapes) -> None:
     """ValueError where the sizes that decide how many tensors there are, and how wide, are not those of the tensors."""
     layers, width = hf_settings.size_names(config)
     numbers = [int(match[1]) for match in map(_LAYER.match, shapes) if match]
@@ -132,7 +142,7 @@ def _agree(config: Mapping[str, Any], model: Any, shapes: Shapes) -> None:
         if len(shapes.get(name, ())) == 2:
             sizes.append(("vocab_size", model.vocab_size, shapes[name][0]))
             sizes.append((width, model.d_model, shapes[name][1]))
-    if model.family == "mixtral":
+    if isinstance(model, MixtralConfig):
         router = next((shapes[name] for name in _ROUTERS if name in shapes), None)
         if not router:
             raise ValueError(f"[hf] weights: '{_ROUTERS[0]}' is missing")
@@ -142,8 +152,8 @@ def _agree(config: Mapping[str, Any], model: Any, shapes: Shapes) -> None:
             raise ValueError(f"[hf] {name}: the weights have {have}, the settings say {given}")
 
 
-def _components(model: Any, spelling: Spelling) -> Iterator[Part]:
-    yield from (_gpt2 if model.family == "gpt2" else _rotary)(model, spelling)
+def _components(model: HfModel, spelling: Spelling) -> Iterator[Part]:
+    yield from _gpt2(model, spelling) if isinstance(model, GPT2Config) else _rotary(model, spelling)
     shape = (model.vocab_size, model.d_model)
     if not model.tie_embeddings:
         yield Entry("head", "lm_head.weight"), shape
@@ -151,11 +161,11 @@ def _components(model: Any, spelling: Spelling) -> Iterator[Part]:
         yield Entry("embed", "lm_head.weight"), shape
 
 
-class HuggingFace:
+class HuggingFace(System[HfModel]):
     """The three models of transformers, in one spelling."""
 
     normalize = "valid"
-    families = ("transformer_pp", "gpt2", "mixtral")
+    families = hf_settings.FAMILIES
     advice: ClassVar[Mapping[str, str]] = {
         "capacity_factor": "transformers drops no tokens; launch.py export with model.capacity_factor=0 writes the "
         "weights for that"
@@ -164,9 +174,7 @@ class HuggingFace:
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling
 
-    def reading(
-        self, config: Mapping[str, Any], weights: Mapping[str, Array]
-    ) -> tuple[HuggingFace, dict[str, Array]]:
+    def reading(self, config: Settings, weights: Mapping[str, Array]) -> tuple[HuggingFace, dict[str, Array]]:
         """This system in the spelling of the weights, and those of them that are learned."""
         learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
         spelling = Spelling(
@@ -176,28 +184,28 @@ class HuggingFace:
         )
         return HuggingFace(spelling), learned
 
-    def _spelled(self, model: Any) -> Spelling:
-        return self._spelling or Spelling(prefix="transformer." if model.family == "gpt2" else "")
+    def _spelled(self, model: HfModel) -> Spelling:
+        return self._spelling or Spelling(prefix="transformer." if isinstance(model, GPT2Config) else "")
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> Any:
+    def model_config(self, config: Settings, shapes: Shapes) -> HfModel:
         """Our config of a config.json; ValueError where its sizes are not those of the tensors."""
         model = hf_settings.model_config(config)
         _agree(config, model, shapes)
         return model
 
-    def original_config(self, model: Any) -> dict[str, Any]:
+    def original_config(self, model: HfModel) -> JsonObject:
         """config.json for a config of ours."""
         return hf_settings.original_config(model)
 
-    def entries(self, model: Any, config: Mapping[str, Any]) -> Sequence[Entry]:
+    def entries(self, model: HfModel, config: Settings) -> Sequence[Entry]:
         """Every parameter of ours and its place in theirs."""
         return [entry for entry, _ in _components(model, self._spelled(model))]
 
-    def shapes(self, model: Any, config: Mapping[str, Any]) -> Shapes:
+    def shapes(self, model: HfModel, config: Settings) -> Shapes:
         """Shapes of all their tensors by name."""
         return {entry.theirs: shape for entry, shape in _components(model, self._spelled(model))}
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """tokens (or input_ids), labels, attention_mask, position_ids [B, T].
 
         Labels are shifted inside, -100 is ignored; without labels every target is.

@@ -7,30 +7,41 @@ defaults. What our models do not compute is refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import NamedTuple
 
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import (
     GPT2Config,
     MixtralConfig,
+    ModelConfig,
     TransformerPPConfig,
     head_width,
     kv_heads,
 )
 from mudd_core.interop.lost_fields import spelled
-from mudd_core.interop.settings import Reader
+from mudd_core.interop.settings import Reader, Settings, TransformerFields
 
-Settings = Mapping[str, Any]
+HfModel = TransformerPPConfig | GPT2Config | MixtralConfig
+FAMILIES = ("transformer_pp", "gpt2", "mixtral")
 MODEL_TYPES = ("llama", "gpt2", "mixtral")
-_LLAMA = {"max_position_embeddings": 2048, "num_key_value_heads": None, "intermediate_size": 11008,
-          "rope_theta": 1e4, "rms_norm_eps": 1e-6}  # fmt: skip
-_MIXTRAL = {"max_position_embeddings": 131072, "num_key_value_heads": 8, "intermediate_size": 14336,
-            "rope_theta": 1e6, "rms_norm_eps": 1e-5}  # fmt: skip
 
 
-def model_config(settings: Settings) -> Any:
+class _Defaults(NamedTuple):
+    max_position_embeddings: int
+    num_key_value_heads: int | None
+    intermediate_size: int
+    rope_theta: float
+    rms_norm_eps: float
+
+
+_LLAMA = _Defaults(2048, None, 11008, rope_theta=1e4, rms_norm_eps=1e-6)
+_MIXTRAL = _Defaults(131072, 8, 14336, rope_theta=1e6, rms_norm_eps=1e-5)
+
+
+def model_config(settings: Settings) -> HfModel:
     """Our model config; ValueError names a setting that we cannot express."""
     kind = settings.get("model_type")
-    makers = {"llama": _llama, "gpt2": _gpt2, "mixtral": _mixtral}
+    makers: dict[str, Callable[[Reader], HfModel]] = {"llama": _llama, "gpt2": _gpt2, "mixtral": _mixtral}
     if not isinstance(kind, str) or kind not in makers:
         raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(MODEL_TYPES)}", kind)
     return makers[kind](Reader("hf", settings))
@@ -45,7 +56,7 @@ def size_names(settings: Settings) -> tuple[str, str]:
     )
 
 
-def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
+def _refuse(settings: Settings, **allowed: tuple[Json, ...]) -> None:
     """ValueError unless each setting that is there has one of the allowed values."""
     for name, values in allowed.items():
         if name in settings and settings[name] not in values:
@@ -54,33 +65,38 @@ def _refuse(settings: Settings, **allowed: tuple[Any, ...]) -> None:
             )
 
 
+def _table(settings: Settings, name: str) -> Settings:
+    """An object among the settings, empty where it is not set."""
+    given = settings.get(name) or {}
+    if not isinstance(given, Mapping):
+        raise Reader("hf", settings).refusal(name, "an object", given)
+    return given
+
+
 def _rope_base(settings: Settings, default: float) -> float:
-    rope, scaling = settings.get("rope_parameters") or {}, settings.get("rope_scaling") or {}
-    for name, given in (("rope_parameters", rope), ("rope_scaling", scaling)):
-        if not isinstance(given, Mapping):
-            raise Reader("hf", settings).refusal(name, "an object", given)
+    rope, scaling = _table(settings, "rope_parameters"), _table(settings, "rope_scaling")
     kinds = {str(given.get(key, "default")) for given in (rope, scaling) for key in ("rope_type", "type")}
     if kinds != {"default"} or rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise ValueError(f"[hf] rope_parameters: expected plain rotary positions, got {rope or scaling}")
     return Reader("hf", rope).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
-def _shared(read: Reader, defaults: Settings) -> dict[str, Any]:
+def _shared(read: Reader, defaults: _Defaults) -> TransformerFields:
     """What Llama and Mixtral say alike. defaults: what transformers takes for a setting that is not there."""
     _refuse(read.config, hidden_act=("silu", "swish"))
     heads = read.whole("num_attention_heads", 32)
-    groups = defaults["num_key_value_heads"] if "num_key_value_heads" not in read.config else None
+    groups = defaults.num_key_value_heads if "num_key_value_heads" not in read.config else None
     return {
         "vocab_size": read.whole("vocab_size", 32000),
-        "max_seq_len": read.whole("max_position_embeddings", defaults["max_position_embeddings"]),
+        "max_seq_len": read.whole("max_position_embeddings", defaults.max_position_embeddings),
         "d_model": read.whole("hidden_size", 4096),
         "n_layer": read.whole("num_hidden_layers", 32),
         "n_head": heads,
         "n_kv_head": read.whole("num_key_value_heads", groups or heads),
         "d_head": read.whole("head_dim", 0, low=0),
-        "d_ff": read.whole("intermediate_size", defaults["intermediate_size"]),
-        "rope_base": _rope_base(read.config, defaults["rope_theta"]),
-        "norm_eps": read.number("rms_norm_eps", defaults["rms_norm_eps"]),
+        "d_ff": read.whole("intermediate_size", defaults.intermediate_size),
+        "rope_base": _rope_base(read.config, defaults.rope_theta),
+        "norm_eps": read.number("rms_norm_eps", defaults.rms_norm_eps),
         "tie_embeddings": read.flag("tie_word_embeddings"),
         "init_std": read.number("initializer_range", 0.02),
     }
@@ -136,7 +152,7 @@ def _gpt2(read: Reader) -> GPT2Config:
         n_layer=read.whole("n_layer", 12),
         n_head=read.whole("n_head", 12),
         d_ff=read.whole("n_inner", 4 * width),
-        activation=_ACTIVATIONS[read.config.get("activation_function", "gelu_new")],
+        activation=_ACTIVATIONS[str(read.config.get("activation_function", "gelu_new"))],
         scale_scores=read.flag("scale_attn_weights", True),
         scale_by_layer=read.flag("scale_attn_by_inverse_layer_idx"),
         norm_eps=read.number("layer_norm_epsilon", 1e-5),
@@ -148,21 +164,25 @@ def _gpt2(read: Reader) -> GPT2Config:
     )
 
 
-def original_config(model: Any) -> dict[str, Any]:
+def original_config(model: ModelConfig) -> JsonObject:
     """config.json of a model of ours; ValueError for a family or a feature that transformers does not have."""
-    makers: dict[str, Callable[[Any], dict[str, Any]]]
-    makers = {"transformer_pp": _to_llama, "gpt2": _to_gpt2, "mixtral": _to_mixtral}
-    if model.family not in makers:
-        raise ValueError(f"[hf] family: expected one of {', '.join(makers)}, got '{model.family}'")
+    if isinstance(model, TransformerPPConfig):
+        own = _to_llama(model)
+    elif isinstance(model, MixtralConfig):
+        own = _to_mixtral(model)
+    elif isinstance(model, GPT2Config):
+        own = _to_gpt2(model)
+    else:
+        raise ValueError(f"[hf] family: expected one of {', '.join(FAMILIES)}, got '{model.family}'")
     return {
-        **makers[model.family](model),
+        **own,
         "dtype": "float32",
         "use_cache": True,
         "tie_word_embeddings": model.tie_embeddings,
     }
 
 
-def _to_shared(model: Any, kind: str, class_name: str) -> dict[str, Any]:
+def _to_shared(model: TransformerPPConfig | MixtralConfig, kind: str, class_name: str) -> JsonObject:
     return {
         "architectures": [class_name],
         "model_type": kind,
@@ -185,12 +205,12 @@ def _to_shared(model: Any, kind: str, class_name: str) -> dict[str, Any]:
     }
 
 
-def _to_llama(model: TransformerPPConfig) -> dict[str, Any]:
+def _to_llama(model: TransformerPPConfig) -> JsonObject:
     biases = {"attention_bias": model.attn_bias, "mlp_bias": model.mlp_bias}
     return {**_to_shared(model, "llama", "LlamaForCausalLM"), **biases}
 
 
-def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
+def _to_mixtral(model: MixtralConfig) -> JsonObject:
     return {
         **_to_shared(model, "mixtral", "MixtralForCausalLM"),
         "num_local_experts": model.n_expert,
@@ -202,7 +222,7 @@ def _to_mixtral(model: MixtralConfig) -> dict[str, Any]:
     }
 
 
-def _to_gpt2(model: GPT2Config) -> dict[str, Any]:
+def _to_gpt2(model: GPT2Config) -> JsonObject:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
@@ -23,16 +23,15 @@ from mudd_core.config import (
     check_config,
     split_words,
 )
-from mudd_core.config.fields import replace_path
+from mudd_core.config.fields import replace_path, with_fields
 from mudd_core.config.tool_arguments import ToolArguments
-from mudd_core.data.access import Access
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
+from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
-from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
-from mudd_core.run.store.resumed_config import TRAINED
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
+    from mudd_core.interop.system import Original
 
 
 def main(words: Sequence[str]) -> int:
@@ -59,9 +58,9 @@ def main(words: Sequence[str]) -> int:
     config = _config(args.system, model, workdir, rest)
     tokenizer = None
     if config.data.tokenizer:
-        _require_own_tokenizer(config, args.tokenizer, source)
+        require_own_tokenizer(config, args.tokenizer, source)
     else:
-        tokenizer = _tokenizer(args.tokenizer, source, model.config.vocab_size)
+        tokenizer = given_tokenizer(args.tokenizer, source, model.config.vocab_size)
         name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
         config = replace_path(config, "data.tokenizer", name)
         if tokenizer is None and not args.tokenizer:  # its ids are bytes
@@ -91,10 +90,8 @@ def _parser() -> ToolArguments:
         "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
     )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
-    p.add_argument(
-        "--system", choices=SYSTEMS, default="hf", metavar="NAME",
-        help=f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face",
-    )  # fmt: skip
+    whose = f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face"
+    p.add_argument("--system", choices=SYSTEMS, default="hf", metavar="NAME", help=whose)
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
     )
@@ -117,54 +114,8 @@ def _require_source(source: Path) -> None:
     )
 
 
-def _tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
-    """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
-
-    asked: of --tokenizer. Text through another tokenizer would be noise to the model, so nothing is assumed.
-    """
-    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer
-    from mudd_core.data.tokenizer_source import read_tokenizer_json
-
-    file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
-    if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):
-        name, size, found = "bytes", ByteTokenizer.vocab_size, None
-    elif not asked and not file.is_file():
-        raise UserError(
-            f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
-            "model was trained with (save_pretrained of its AutoTokenizer writes one), or --tokenizer=bytes to train "
-            "it on raw bytes"
-        )
-    else:
-        name, found = str(file), file
-        size = JsonTokenizer(read_tokenizer_json(name), name).vocab_size
-    if size > vocab_size:
-        raise UserError(
-            f"[import] --tokenizer: expected at most the model's {vocab_size:,} ids, got {size:,} ({name})"
-        )
-    return found
-
-
-def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
-    """UserError if data.tokenizer, which the arguments set, has other ids than the tokenizer of the weights."""
-    name = config.data.tokenizer
-    file = str(local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json")
-    if asked != "bytes" and not Path(file).is_file():
-        return  # nothing to compare with
-    if name == TRAINED:
-        raise UserError(
-            f"[import] data.tokenizer: expected the tokenizer of the weights, {'bytes' if asked == 'bytes' else file}, "
-            "got bpe, which would train a new vocabulary; leave data.tokenizer out"
-        )
-    theirs = SourceTokenizer(find_tokenizer("bytes" if asked == "bytes" else file, 0), file, False)
-    own = find_tokenizer(name, config.data.vocab_size, Access.of(config))
-    require_same_ids(str(source), theirs, own, name)
-
-
-def _config(system: str, model: object, workdir: Path, words: list[str]) -> Config:
+def _config(system: str, model: Original, workdir: Path, words: list[str]) -> Config:
     """The config of a run that goes on from these weights; data.tokenizer is empty unless the words set it."""
-    from mudd_core.interop.system import Original
-
-    assert isinstance(model, Original)
     config = Config(
         name=workdir.name or "imported",
         model=model.config,
@@ -188,33 +139,39 @@ _TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
 _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
 
 
-def _named(settings: Mapping[str, Any], names: Sequence[str], otherwise: str) -> str:
+def _named(settings: Settings, names: Sequence[str], otherwise: str) -> str:
     found = (settings.get(name) for name in names)
     return next((printable(name) for name in found if isinstance(name, str) and name), otherwise)
 
 
 # Settings of mu-Transformer that are fields of ours (docs/maths/mup.md, 3.1).
 _MU_OPTIM = {
-    "optim_name": "name", "optim_rule": "rule", "lr_base": "lr", "lr_max": "lr", "optim_beta1": "beta1",
-    "optim_beta2": "beta2", "optim_eps": "eps", "use_eps_scaling": "eps_scaling", "wd": "weight_decay",
+    "optim_name": "name",
+    "optim_rule": "rule",
+    "lr_base": "lr",
+    "lr_max": "lr",
+    "optim_beta1": "beta1",
+    "optim_beta2": "beta2",
+    "optim_eps": "eps",
+    "use_eps_scaling": "eps_scaling",
+    "wd": "weight_decay",
     "grad_clip": "clip",
-}  # fmt: skip
+}
 
 
-def _optim(system: str, settings: Mapping[str, Any]) -> OptimConfig:
+def _optim(system: str, settings: Settings) -> OptimConfig:
     """The optimizer of the original's program where our defaults differ from it."""
     if system == "mu_transformer":
         found = {ours: settings[name] for name, ours in _MU_OPTIM.items() if name in settings}
         mode = "independent" if settings.get("use_iwd") else "coupled"
-        return OptimConfig(
-            **{"rule": "mup", "weight_decay": 0.0, **found, "decay": "all", "decay_mode": mode}
-        )
+        defaults = OptimConfig(rule="mup", weight_decay=0.0)
+        return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
 
 
-def _stored(config: Config, model: Any, source: Path) -> Any:
+def _stored(config: Config, model: Model, source: Path) -> Model:
     """The model with its frozen matrices in the types of train.frozen_dtype.
 
     stored: in the 16-bit type of all the matrices in the files, where the converted values fit into it as they are.

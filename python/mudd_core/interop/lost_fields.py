@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from mudd_core.config import ModelConfig
+from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Shapes, System
 
 
 def lost_fields(
-    name: str, system: System, model: ModelConfig, settings: Mapping[str, Any], shapes: Shapes
+    name: str, system: System[ModelConfig], model: ModelConfig, settings: Settings, shapes: Shapes
 ) -> list[str]:
     """A note for each field of training that the settings do not hold; ValueError for a field that decides logits.
 
@@ -36,7 +36,7 @@ def lost_fields(
                 f"model.{field.name}: {value!r} is not in the export, which says {back!r}; training differs"
             )
             continue
-        advice = getattr(system, "advice", {}).get(field.name, "")
+        advice = system.advice.get(field.name, "")
         raise ValueError(
             f"[{name}] model.{field.name}: expected {back!r}, as the other program has no other, got {value!r}"
             + (f"; {advice}" if advice else "")
@@ -45,16 +45,12 @@ def lost_fields(
 
 
 def _read_back(
-    name: str, system: System, model: ModelConfig, settings: Mapping[str, Any], shapes: Shapes
+    name: str, system: System[ModelConfig], model: ModelConfig, settings: Settings, shapes: Shapes
 ) -> ModelConfig:
-    found: ModelConfig = system.model_config(dict(settings), shapes)
-    if type(found) is type(model):
-        return found
-    if not hasattr(
-        system, "in_family"
-    ):  # a system that reads one family as another says how they are the same
+    found = system.model_config(dict(settings), shapes)
+    same = found if type(found) is type(model) else system.in_family(found, model.family)
+    if type(same) is not type(model):
         raise ValueError(f"[{name}] family: expected {found.family}, got {model.family}")
-    same: ModelConfig = system.in_family(found, model.family)
     return same
 
 

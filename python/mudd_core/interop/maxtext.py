@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.settings import Reader, layers_in
+from mudd_core.base.types import Array
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.settings import Reader, Settings, layers_in
 from mudd_core.interop.system import Shapes, as_ids
 
 _NAMES = {"inputs_position": "positions", "inputs_segmentation": "segments"}
 _STACK, _NAME = "decoder/layers/", re.compile(r"^decoder/layers_(\d+)/")
 
 
-def apart(system: str, config: Mapping[str, Any], shapes: Shapes) -> Shapes:
+def apart(system: str, config: Settings, shapes: Shapes) -> Shapes:
     """Shapes with a name for each layer, however they lie; scan_layers is noted where the settings leave it out.
 
     ValueError where the settings contradict the names.
@@ -45,12 +45,12 @@ def apart(system: str, config: Mapping[str, Any], shapes: Shapes) -> Shapes:
     return found
 
 
-def as_they_lie(config: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
+def as_they_lie(config: Settings, entries: Iterable[Entry]) -> list[Entry]:
     """Entries of tensors with a name for each layer, as scan_layers has them."""
     return [_stacked(entry, _axis(config)) for entry in entries] if _scanned(config) else list(entries)
 
 
-def shapes_as_they_lie(config: Mapping[str, Any], shapes: Shapes) -> Shapes:
+def shapes_as_they_lie(config: Settings, shapes: Shapes) -> Shapes:
     """Shapes of tensors with a name for each layer, as scan_layers has them."""
     if not _scanned(config):
         return shapes
@@ -80,13 +80,30 @@ def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool 
     return arrays
 
 
-def _scanned(config: Mapping[str, Any]) -> bool:
+def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
+    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
+    if "inputs" in batch:
+        return named(system, batch, zero_counts=zero_counts)
+    if set(batch) != {"tokens"}:
+        raise ValueError(f"[{system}] batch: expected tokens, got {', '.join(sorted(batch))}")
+    tokens = as_ids(batch["tokens"], "tokens")
+    if tokens.ndim != 2 or tokens.shape[1] < 2:
+        raise ValueError(
+            f"[{system}] tokens: expected [B, T + 1] with T at least 1, got shape {tokens.shape}"
+        )
+    targets = tokens[:, 1:] if zero_counts else np.where(tokens[:, 1:] == 0, -1, tokens[:, 1:])
+    return {
+        "inputs": np.ascontiguousarray(tokens[:, :-1]),
+        "targets": np.ascontiguousarray(targets, np.int32),
+    }
+
+
+def _scanned(config: Settings) -> bool:
     return bool(config.get("scan_layers", True))
 
 
-def _axis(config: Mapping[str, Any]) -> int:
-    axis = config.get("param_scan_axis")
-    return 1 if axis is None else int(axis)
+def _axis(config: Settings) -> int:
+    return Reader("maxtext", config).whole("param_scan_axis", 1, low=0, high=3)
 
 
 def _named(name: str, layer: int) -> str:

@@ -6,21 +6,19 @@ has one meaning, whether a command or a checkpoint brings it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 from mudd_core.config import MixtralConfig, ModelConfig, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.experts import MOST_CHOSEN
 from mudd_core.interop.muddformer_connections import shapes_of_settings
 from mudd_core.interop.muddformer_jax import MuddformerJax
-from mudd_core.interop.settings import MOST_LAYERS, Reader
+from mudd_core.interop.settings import MOST_LAYERS, Reader, Settings
 from mudd_core.interop.tokenformer_jax import TokenFormerJax
 
 _BLOCKS = ("llama2", "tokenformer", "gpt3")
 
 
-def model_of(settings: Mapping[str, Any]) -> ModelConfig:
+def model_of(settings: Settings) -> ModelConfig:
     """Our model of these settings; those that are null have the default of the program. ValueError names a wrong one.
 
     Layers are not stacked here, so scan_layers is not looked at.
@@ -59,7 +57,7 @@ def _with_experts(model: TransformerPPConfig | MUDDFormerConfig, read: Reader) -
     return MixtralConfig(**dense, n_expert=count, top_k=chosen, aux_coef=0.0)
 
 
-def _llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _llama_shapes(config: Settings) -> dict[str, tuple[int, ...]]:
     read = Reader("muddformer_jax", config)
     width, inner = read.whole("base_emb_dim"), read.whole("base_mlp_dim")
     heads, head = read.whole("base_num_query_heads"), read.whole("head_dim")
@@ -75,7 +73,7 @@ def _llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _token_shapes(config: Mapping[str, Any], *, dense: bool) -> dict[str, tuple[int, ...]]:
+def _token_shapes(config: Settings, *, dense: bool) -> dict[str, tuple[int, ...]]:
     read = Reader("tokenformer_jax", config)
     width, heads, head = (read.whole(name) for name in ("base_emb_dim", "base_num_query_heads", "head_dim"))
     if read.whole("base_num_kv_heads", heads) != heads:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.fields import with_fields
 from mudd_core.config.keys.mu_transformer_values import MODEL_KEYS, activation
-from mudd_core.interop.layout import Array, Entry, Index
-from mudd_core.interop.settings import Reader, layers_in, sizes
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.layout import Entry, Index
+from mudd_core.interop.settings import Reader, Settings, layers_in, sizes
+from mudd_core.interop.system import Shapes, System, as_ids
 from mudd_core.models.mup_names import original_name
 
 _ALL = slice(None)
@@ -30,7 +31,7 @@ _CHOICES = {
 }
 
 
-class MuTransformer:
+class MuTransformer(System[MupConfig]):
     """See interop/system.py."""
 
     normalize = "all_slots"
@@ -40,7 +41,7 @@ class MuTransformer:
         self._paths = paths or {}  # by name, where the weights have whole paths
 
     def reading(
-        self, config: Mapping[str, Any], weights: Mapping[str, Array]
+        self, config: Settings, weights: Mapping[str, Array]
     ) -> tuple[MuTransformer, dict[str, Array]]:
         """This system in the spelling of the weights: names alone, or the paths of the parameter tree."""
         paths = {name.rsplit("/", 1)[-1]: name for name in weights}
@@ -48,7 +49,7 @@ class MuTransformer:
             raise ValueError("[mu_transformer] weights: two paths end in the same name")
         return MuTransformer(paths), dict(weights)
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MupConfig:
+    def model_config(self, config: Settings, shapes: Shapes) -> MupConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
         shapes = {name.rsplit("/", 1)[-1]: shape for name, shape in shapes.items()}
         vocab, width = sizes("mu_transformer", shapes, "w_e", 2)
@@ -58,19 +59,16 @@ class MuTransformer:
         read.agree({"d_model": width, "n_layer": layers, "n_vocab": vocab, "d_head": head})
         given = _given(read)
         if "act_name" in config:  # before April 2024: one name, and a switch that squares
-            given["ff_act_name"] = _activation(config["act_name"], read.flag("act_square"))
+            given["ff_act_name"] = _activation(read, config["act_name"], read.flag("act_square"))
         elif "ff_act_name" in given:
-            given["ff_act_name"] = _activation(given["ff_act_name"], False)
+            given["ff_act_name"] = _activation(read, given["ff_act_name"], False)
         given.setdefault("d_head", head)
-        if given.setdefault("qk_scale", 1.0 / 128) <= 0:
-            raise ValueError(f"[mu_transformer] qk_scale: expected more than 0, got {given['qk_scale']:g}")
-        model = MupConfig(
-            vocab_size=vocab,
-            max_seq_len=read.whole("sequence_len", 256),
-            d_model=width,
-            n_layer=layers,
-            **given,
-        )
+        given["qk_scale"] = scale = read.number("qk_scale", 1.0 / 128)
+        if scale <= 0:
+            raise ValueError(f"[mu_transformer] qk_scale: expected more than 0, got {scale:g}")
+        longest = read.whole("sequence_len", 256)
+        plain = MupConfig(vocab_size=vocab, max_seq_len=longest, d_model=width, n_layer=layers)
+        model = with_fields(plain, given)
         faults = [
             f"{name}: expected one of {', '.join(choices)}, got {getattr(model, name)!r}"
             for name, choices in _CHOICES.items()
@@ -82,7 +80,7 @@ class MuTransformer:
             raise ValueError(f"[mu_transformer] {faults[0]}")
         return model
 
-    def original_config(self, model: MupConfig) -> dict[str, Any]:
+    def original_config(self, model: MupConfig) -> JsonObject:
         """The settings of its config file that concern the model."""
         same = {name: getattr(model, name) for name in MODEL_KEYS}
         return {
@@ -94,7 +92,7 @@ class MuTransformer:
             "n_vocab": model.vocab_size,
         }
 
-    def entries(self, model: MupConfig, config: Mapping[str, Any]) -> list[Entry]:
+    def entries(self, model: MupConfig, config: Settings) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
         entries = [_entry("embed"), _entry("head", axes=(1, 0))]
         if model.proj_biases:
@@ -106,18 +104,31 @@ class MuTransformer:
             entries += _block(model, layer)
         return [replace(entry, theirs=self._paths.get(entry.theirs, entry.theirs)) for entry in entries]
 
-    def shapes(self, model: MupConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes(self, model: MupConfig, config: Settings) -> dict[str, tuple[int, ...]]:
         """Shapes of all their tensors."""
         M, L, D, V = model.d_model, model.n_layer, model.d_head, model.vocab_size
         H, G, F = model.n_head, model.n_kv_head, model.d_ff
         E = 2 * F if model.ff_act_name == "swiglu" else F
         shapes: dict[str, tuple[int, ...]] = {
-            "w_e": (V, M), "w_u": (M, V), "w_aq": (L, M, H, D), "w_ak": (L, M, G, D), "w_av": (L, M, G, D),
-            "w_ao": (L, H, D, M), "w_fi": (L, M, E), "w_fo": (L, F, M),
-        }  # fmt: skip
+            "w_e": (V, M),
+            "w_u": (M, V),
+            "w_aq": (L, M, H, D),
+            "w_ak": (L, M, G, D),
+            "w_av": (L, M, G, D),
+            "w_ao": (L, H, D, M),
+            "w_fi": (L, M, E),
+            "w_fo": (L, F, M),
+        }
         if model.proj_biases:
-            shapes |= {"b_aq": (L, H, D), "b_ak": (L, G, D), "b_av": (L, G, D), "b_ao": (L, M), "b_fi": (L, E),
-                       "b_fo": (L, M), "b_u": (V,)}  # fmt: skip
+            shapes |= {
+                "b_aq": (L, H, D),
+                "b_ak": (L, G, D),
+                "b_av": (L, G, D),
+                "b_ao": (L, M),
+                "b_fi": (L, E),
+                "b_fo": (L, M),
+                "b_u": (V,),
+            }
         if model.norm_gains:
             n = 1 if model.norm_gains_type == "scalar" else M
             shapes |= {"g_a": (L, n), "g_f": (L, n), "g_u": (n,)}
@@ -125,7 +136,7 @@ class MuTransformer:
             shapes |= {"g_aq": (L, n), "g_ak": (L, n)} if model.qk_norm else {}
         return {self._paths.get(name, name): shape for name, shape in shapes.items()}
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Rows of tokens as shifted inputs and masked targets; a batch of ours passes."""
         if "tokens" not in batch:
             return {name: as_ids(value, name) for name, value in batch.items()}
@@ -142,16 +153,18 @@ class MuTransformer:
         return {"inputs": inputs, "targets": np.where(after, -1, rows).astype(np.int32)}
 
 
-def _activation(name: Any, square: bool) -> Any:
+def _activation(read: Reader, name: Json, square: bool) -> str:
+    if not isinstance(name, str):
+        raise read.refusal("act_name", "the name of an activation", name)
     try:
         return activation(name, square)
     except ValueError as error:
         raise ValueError(f"[mu_transformer] {error}") from None
 
 
-def _given(read: Reader) -> dict[str, Any]:
+def _given(read: Reader) -> JsonObject:
     """The settings that ours has under the same name, each of the type of our field."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name in MODEL_KEYS:
         value = read.config.get(name)
         if value is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NotRequired, TypedDict
 
 from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.keys.maxtext_weights import mixing_names
 from mudd_core.interop.layout import Entry, Index
-from mudd_core.interop.settings import LARGEST, Reader, sizes
+from mudd_core.interop.settings import LARGEST, Reader, Settings, sizes
 from mudd_core.interop.system import Shapes
 
 _TYPES = ("qkvm", "qkvr")
@@ -19,7 +19,22 @@ _FIX = "dynamic_dense_fix_last_layer"
 _FIRST: dict[str, Index] = {"w2": (slice(None), 0), "bias": (0,)}  # the first stream of a tensor
 
 
-def connections(read: Reader, layers: int, shapes: Shapes) -> dict[str, Any]:
+class _Widths(TypedDict):
+    hidden_round: bool
+    last_expand: int
+    hidden: NotRequired[str]
+
+
+class Connections(_Widths):
+    """Our fields for the connections."""
+
+    activation: str
+    prenorm: bool
+    postnorm: bool
+    last_norm: bool
+
+
+def connections(read: Reader, layers: int, shapes: Shapes) -> Connections:
     """Our fields for the connections; where the settings leave out the last layer's streams they note them."""
     config = read.config
     last = shapes.get(f"decoder/layers_{layers - 1}/dense_proj2.bias", (1,))
@@ -40,12 +55,12 @@ def connections(read: Reader, layers: int, shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def fixed_last(config: Mapping[str, Any]) -> bool:
+def fixed_last(config: Settings) -> bool:
     """Whether the last layer makes one stream, not four of which the head reads the first."""
     return bool(config.get(_FIX, True))
 
 
-def _generator(read: Reader, shapes: Shapes, layers: int) -> dict[str, Any]:
+def _generator(read: Reader, shapes: Shapes, layers: int) -> _Widths:
     """Widths of the generators as the settings say; what they leave out as the tensors have it."""
     config, have = read.config, []
     for n in range(layers):
@@ -59,14 +74,10 @@ def _generator(read: Reader, shapes: Shapes, layers: int) -> dict[str, Any]:
                 f"{str(fixed_last(config)).lower()}, got {shapes[name]}"
             )
         have.append(sizes(read.system, shapes, f"decoder/layers_{n}/dynamic_dense_conn1/kernel", 2)[1])
-    rounds, expand = config.get("dynamic_dense_hidden_round"), config.get("dynamic_dense_hidden_expand")
-    if isinstance(expand, int | float):  # one number for all layers
-        expand = [expand] * layers
-    if expand is not None and not _are_factors(expand, layers):
-        raise read.refusal("dynamic_dense_hidden_expand", f"{layers} positive numbers", expand)
-    ones = [1] * (layers - 1)
+    rounds, expand = config.get("dynamic_dense_hidden_round"), _factors(read, layers)
+    ones = [1.0] * (layers - 1)
     for hidden_round in (True, False) if rounds is None else (read.flag("dynamic_dense_hidden_round"),):
-        for times in ([*ones, 4], [*ones, 1]) if expand is None else (expand,):
+        for times in ([*ones, 4.0], [*ones, 1.0]) if expand is None else (expand,):
             if have == [_width(n, layers, times[n], hidden_round, fixed_last(config)) for n in range(layers)]:
                 return _as_ours(have, hidden_round, times)
     raise ValueError(f"[muddformer_jax] dynamic_dense_conn1: widths {have} do not follow from the settings")
@@ -74,11 +85,7 @@ def _generator(read: Reader, shapes: Shapes, layers: int) -> dict[str, Any]:
 
 def shapes_of_settings(read: Reader, width: int, layers: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the generators' first matrices and of the biases by the settings. width: of the model."""
-    expand, fixed = read.config.get("dynamic_dense_hidden_expand"), fixed_last(read.config)
-    if expand is None or isinstance(expand, int | float):
-        expand = [1 if expand is None else expand] * layers
-    if not _are_factors(expand, layers):
-        raise read.refusal("dynamic_dense_hidden_expand", f"{layers} positive numbers", expand)
+    expand, fixed = _factors(read, layers) or [1.0] * layers, fixed_last(read.config)
     rounds, shapes = read.flag("dynamic_dense_hidden_round", False), dict[str, tuple[int, ...]]()
     for n in range(layers):
         hidden = _width(n, layers, expand[n], rounds, fixed)
@@ -87,11 +94,19 @@ def shapes_of_settings(read: Reader, width: int, layers: int) -> dict[str, tuple
     return shapes
 
 
-def _are_factors(values: object, layers: int) -> bool:
-    """Whether this is one number above 0 for each layer, none so large that widths overflow."""
-    if not isinstance(values, list | tuple) or len(values) != layers:
-        return False
-    return all(isinstance(value, int | float) and 0 < value < LARGEST for value in values)
+def _factors(read: Reader, layers: int) -> list[float] | None:
+    """dynamic_dense_hidden_expand as one number above 0 for each layer, none so large that widths overflow.
+
+    The setting may be one number for all layers; None where it is not set.
+    """
+    given = read.config.get("dynamic_dense_hidden_expand")
+    if given is None:
+        return None
+    values = list(given) if isinstance(given, list | tuple) else [given] * layers
+    numbers = [value for value in values if isinstance(value, int | float) and 0 < value < LARGEST]
+    if not len(numbers) == len(values) == layers:
+        raise read.refusal("dynamic_dense_hidden_expand", f"{layers} positive numbers", given)
+    return numbers
 
 
 def _width(layer: int, layers: int, times: float, hidden_round: bool, fixed: bool) -> int:
@@ -99,10 +114,10 @@ def _width(layer: int, layers: int, times: float, hidden_round: bool, fixed: boo
     return (width // 64 + 1) * 64 if hidden_round else width
 
 
-def _as_ours(widths: list[int], hidden_round: bool, times: Sequence[float]) -> dict[str, Any]:
+def _as_ours(widths: list[int], hidden_round: bool, times: Sequence[float]) -> _Widths:
     """Our fields for these widths: the rule where it gives them, the numbers where not."""
     whole = times[-1] == int(times[-1]) and times[-1] >= 1
-    rule: dict[str, Any] = {"hidden_round": hidden_round, "last_expand": int(times[-1]) if whole else 1}
+    rule: _Widths = {"hidden_round": hidden_round, "last_expand": int(times[-1]) if whole else 1}
     asked = MUDDFormerConfig(n_layer=len(widths), **rule)
     if widths == [asked.generator_width(n) for n in range(len(widths))]:
         return rule

@@ -12,17 +12,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.families import MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.keys.maxtext_weights import block_names
-from mudd_core.interop.layout import Array, Entry
+from mudd_core.interop.layout import Entry
 from mudd_core.interop.lost_fields import spelled
-from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
+from mudd_core.interop.maxtext import apart, as_they_lie, shapes_as_they_lie, shifted
 from mudd_core.interop.muddformer_connections import (
     ACTIVATIONS,
     connections,
@@ -31,11 +30,12 @@ from mudd_core.interop.muddformer_connections import (
     mixing,
     mixing_shapes,
 )
-from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.settings import Reader, Settings, TransformerFields, lacking, layers_in, sizes
+from mudd_core.interop.system import Shapes, System
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
-_EXPECTED: dict[str, tuple[Any, ...]] = {
+# Settings that change what the program computes, with the values that ours has; Python configs have tuples.
+_EXPECTED: dict[str, tuple[Json | tuple[str, ...], ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
     "dynamic_dense_act_cls": (*ACTIVATIONS, None),
@@ -47,13 +47,13 @@ _EXPECTED: dict[str, tuple[Any, ...]] = {
 }
 
 
-class MuddformerJax:
+class MuddformerJax(System[MuddModel]):
     """See interop/system.py."""
 
     normalize = "valid"
     families = ("transformer_pp", "muddformer")
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MuddModel:
+    def model_config(self, config: Settings, shapes: Shapes) -> MuddModel:
         """Settings and sizes as our config; ValueError for what we do not have."""
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
@@ -73,8 +73,10 @@ class MuddformerJax:
             return MUDDFormerConfig(mix="none", **sized)
         return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, sized["n_layer"], shapes), **sized)
 
-    def in_family(self, found: TransformerPPConfig, family: str) -> MUDDFormerConfig:
+    def in_family(self, found: MuddModel, family: str) -> MuddModel:
         """A Transformer++ as the MUDDFormer without connections that it is."""
+        if isinstance(found, MUDDFormerConfig):
+            return found
         sizes = {
             field.name: getattr(found, field.name)
             for field in fields(MUDDFormerConfig)
@@ -82,9 +84,9 @@ class MuddformerJax:
         }
         return MUDDFormerConfig(**{**sizes, "family": family, "mix": "none", "ffn_realloc": False})
 
-    def original_config(self, model: MuddModel) -> dict[str, Any]:
+    def original_config(self, model: MuddModel) -> JsonObject:
         """The settings of its configuration class; ValueError for what the program does not have."""
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             "emb_dim": model.d_model,
             "num_query_heads": model.n_head,
             "num_kv_heads": kv_heads(model),
@@ -114,14 +116,14 @@ class MuddformerJax:
             "dynamic_dense_type": "qkvm",
             "dynamic_dense_act_cls": spelled("muddformer_jax", "activation", ACTIVATIONS, model.activation),
             "dynamic_dense_fix_last_layer": True,
-            "dynamic_dense_hidden_expand": expansion(model),
+            "dynamic_dense_hidden_expand": [*expansion(model)],
             "dynamic_dense_hidden_round": model.hidden_round and not model.hidden,
             "ddw_gen_pattern": "q,k,v,m",
             "mudd_prenorm": model.prenorm,
             "mudd_postnorm": model.postnorm,
         }
 
-    def entries(self, model: MuddModel, config: Mapping[str, Any]) -> list[Entry]:
+    def entries(self, model: MuddModel, config: Settings) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
         divided = model.tie_embeddings and config.get("normalize_embedding_logits", True)
         factor = model.d_model**-0.5 if divided else 1.0  # theirs divides a tied head's logits
@@ -137,7 +139,7 @@ class MuddformerJax:
             entries += mixing(model, fixed=fixed_last(config))
         return as_they_lie(config, entries)
 
-    def shapes(self, model: MuddModel, config: Mapping[str, Any]) -> Shapes:
+    def shapes(self, model: MuddModel, config: Settings) -> Shapes:
         """Shapes of all their tensors by name."""
         width = head_width(model)
         shapes = {
@@ -164,7 +166,7 @@ class MuddformerJax:
             shapes.update(mixing_shapes(mudd, fixed=fixed_last(config)))
         return shapes_as_they_lie(config, shapes)
 
-    def unused(self, config: Mapping[str, Any], name: str) -> bool:
+    def unused(self, config: Settings, name: str) -> bool:
         """Whether a tensor takes no part: the gain of a dead stream behind the last layer."""
         layers = config.get("num_decoder_layers", config.get("base_num_decoder_layers"))
         return (
@@ -173,30 +175,12 @@ class MuddformerJax:
             and name == f"decoder/mudd_postnorm_{layers - 1}/scale"
         )
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """tokens [B, T + 1], or what the program makes of them: inputs, targets, their positions and segments."""
         return shifted(batch, "muddformer_jax", zero_counts=bool(config.get("zero_loss")))
 
 
-def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
-    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
-    if "inputs" in batch:
-        return named(system, batch, zero_counts=zero_counts)
-    if set(batch) != {"tokens"}:
-        raise ValueError(f"[{system}] batch: expected tokens, got {', '.join(sorted(batch))}")
-    tokens = as_ids(batch["tokens"], "tokens")
-    if tokens.ndim != 2 or tokens.shape[1] < 2:
-        raise ValueError(
-            f"[{system}] tokens: expected [B, T + 1] with T at least 1, got shape {tokens.shape}"
-        )
-    targets = tokens[:, 1:] if zero_counts else np.where(tokens[:, 1:] == 0, -1, tokens[:, 1:])
-    return {
-        "inputs": np.ascontiguousarray(tokens[:, :-1]),
-        "targets": np.ascontiguousarray(targets, np.int32),
-    }
-
-
-def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
+def _fields(read: Reader, shapes: Shapes) -> TransformerFields:
     system, attention = "muddformer_jax", "decoder/layers_0/self_attention/"
     vocab, width = sizes(system, shapes, "token_embedder/embedding", 2)
     inner, _ = sizes(system, shapes, "decoder/layers_0/mlp/wo/kernel", 2)
@@ -225,7 +209,7 @@ def _fields(read: Reader, shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _check_sizes(read: Reader, sized: Mapping[str, Any]) -> None:
+def _check_sizes(read: Reader, sized: TransformerFields) -> None:
     """ValueError where the settings contradict the tensors, or each other."""
     found = {
         "emb_dim": sized["d_model"],

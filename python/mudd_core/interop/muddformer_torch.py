@@ -15,27 +15,27 @@ false), one stream (dense_type l), Pythia blocks in a row (use_parallel_residual
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.config.families import MUDDFormerConfig
 from mudd_core.config.families.heads import head_width, kv_heads
-from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.muddformer_jax import shifted
-from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
-from mudd_core.interop.system import Shapes
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.maxtext import shifted
+from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
+from mudd_core.interop.system import Shapes, System
 
 _QKV = ("q", "k", "v")
 
 
-class MuddformerTorch:
+class MuddformerTorch(System[MUDDFormerConfig]):
     """See interop/system.py."""
 
     normalize = "valid"
     families = ("muddformer",)
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> MUDDFormerConfig:
+    def model_config(self, config: Settings, shapes: Shapes) -> MUDDFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
         read = Reader("muddformer_torch", config)
         vocab, width = sizes("muddformer_torch", shapes, "tok_embeddings.weight", 2)
@@ -68,7 +68,7 @@ class MuddformerTorch:
             last_expand=4 if pythia or read.flag("expand_last") else 1,
         )
 
-    def original_config(self, model: MUDDFormerConfig) -> dict[str, Any]:
+    def original_config(self, model: MUDDFormerConfig) -> JsonObject:
         """The settings of its config.json; ValueError for what the program does not have."""
         pythia, dense = model.block == "pythia", model.mix != "none"
         wrong = {
@@ -91,7 +91,7 @@ class MuddformerTorch:
         for name, is_wrong in wrong.items():
             if is_wrong:
                 raise ValueError(lacking("muddformer_torch", model, name))
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             "model_type": "muddpythia" if pythia else "muddformer",
             "block_size": model.max_seq_len,
             "vocab_size": model.vocab_size,
@@ -119,7 +119,7 @@ class MuddformerTorch:
             }
         return settings
 
-    def entries(self, model: MUDDFormerConfig, config: Mapping[str, Any]) -> list[Entry]:
+    def entries(self, model: MUDDFormerConfig, config: Settings) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
         entries = [Entry("embed", "tok_embeddings.weight"), Entry("head", "output.weight")]
         entries += _norm(model, "final_norm", "norm")
@@ -132,25 +132,25 @@ class MuddformerTorch:
                     entries.append(Entry(f"blocks.{layer}.mix.{w}", theirs, axes=(1, 0)))
         return entries
 
-    def shapes(self, model: MUDDFormerConfig, config: Mapping[str, Any]) -> Shapes:
+    def shapes(self, model: MUDDFormerConfig, config: Settings) -> Shapes:
         """Shapes of all their tensors by name."""
         shapes: dict[str, tuple[int, ...]] = {}
         for entry in self.entries(model, config):
             shapes[entry.theirs] = _shape(model, entry.theirs)
         return shapes
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """tokens [B, T + 1] as inputs and targets, or these two, positions and segments."""
         return shifted(batch, "muddformer_torch", zero_counts=False)
 
-    def unused(self, config: Mapping[str, Any], name: str) -> bool:
+    def unused(self, config: Settings, name: str) -> bool:
         """Whether a tensor of the original takes no part in what it computes."""
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 
 def _refuse(read: Reader, dense: bool, pythia: bool) -> None:
     config = read.config
-    expected: dict[str, Any] = {"stack_hidden": False}
+    expected = {"stack_hidden": False}
     if pythia:
         expected |= {"use_parallel_residual": True, "use_linear_bias": True}
     longest = read.whole("block_size", 2048)

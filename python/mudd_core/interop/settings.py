@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict
 
+from mudd_core.base.types import Json
 from mudd_core.config import values
 
+Settings: TypeAlias = Mapping[str, Json]
 LARGEST = 2**31 - 1  # what sizes of the core can hold
 MOST_LAYERS = 10_000  # as model.n_layer of most families
+
+
+class TransformerFields(TypedDict):
+    """Fields that Transformer++, MUDDFormer and Mixtral have in common."""
+
+    vocab_size: int
+    max_seq_len: int
+    d_model: int
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    d_head: int
+    d_ff: int
+    rope_base: float
+    norm_eps: float
+    tie_embeddings: bool
+    init_std: float
 
 
 @dataclass(frozen=True)
@@ -17,7 +36,7 @@ class Reader:
     """The settings of one program; a setting that is absent or null has its default. ValueError names the setting."""
 
     system: str
-    config: Mapping[str, Any]
+    config: Settings
 
     def whole(self, name: str, default: int | None = None, *, low: int = 1, high: int = LARGEST) -> int:
         """A whole number; without a default the setting must be there."""
@@ -45,14 +64,14 @@ class Reader:
             if given != size:
                 raise ValueError(f"[{self.system}] {name}: the weights have {size}, the settings say {given}")
 
-    def refusal(self, name: str, expected: str, value: object) -> ValueError:
+    def refusal(self, name: str, expected: str, value: Json) -> ValueError:
         """What is wrong with a setting, its value cut to a length that one reads."""
         return values.mismatch(self._place(name), expected, value)
 
     def _place(self, name: str) -> str:
         return f"[{self.system}] {name}"
 
-    def _given(self, name: str, default: Any) -> Any:
+    def _given(self, name: str, default: Json) -> Json:
         value = self.config.get(name)
         if value is None and default is None:
             raise ValueError(f"[{self.system}] {name} is missing")

@@ -2,50 +2,78 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import ClassVar, Generic, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, JsonObject
+from mudd_core.config import ModelConfig
 from mudd_core.engine.argument_check import require_batch
 from mudd_core.engine.batch_check import check_size
 from mudd_core.engine.model import Model
+from mudd_core.engine.planned import ExecutorOptions
 from mudd_core.interop.layout import Entry, to_theirs
+from mudd_core.interop.settings import Settings
 
-Array = npt.NDArray[Any]
 Shapes = Mapping[str, tuple[int, ...]]
+M = TypeVar("M", bound=ModelConfig)
 
 
-class System(Protocol):
-    """One original program. `config` is its own settings as a dict, `shapes` the shapes of its tensors by name."""
+class System(ABC, Generic[M]):
+    """One original program, whose models have the configs M of ours.
 
-    normalize: str
+    `config` is its own settings as a dict, `shapes` the shapes of its tensors by name.
+    """
+
+    normalize: ClassVar[str]
     """Denominator of its loss, as loss.normalize: valid, all_slots or micro_mean."""
 
-    families: tuple[str, ...]
+    families: ClassVar[tuple[str, ...]]
     """Families of ours that it has."""
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> Any:
+    advice: ClassVar[Mapping[str, str]] = {}
+    """What a user can do about a field of ours that it does not have, by field."""
+
+    @abstractmethod
+    def model_config(self, config: Settings, shapes: Shapes) -> M:
         """Our frozen model config, vocab_size and max_seq_len filled in; ValueError for what we cannot express."""
 
-    def original_config(self, model: Any) -> dict[str, Any]:
+    @abstractmethod
+    def original_config(self, model: M) -> JsonObject:
         """The settings that model_config would turn into this config of ours."""
 
-    def entries(self, model: Any, config: Mapping[str, Any]) -> Sequence[Entry]:
+    @abstractmethod
+    def entries(self, model: M, config: Settings) -> Sequence[Entry]:
         """Every parameter of ours and its place in theirs."""
 
-    def shapes(self, model: Any, config: Mapping[str, Any]) -> Shapes:
+    @abstractmethod
+    def shapes(self, model: M, config: Settings) -> Shapes:
         """Shapes of all their tensors by name."""
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    @abstractmethod
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Their batch as ours (inputs, targets, optional positions, segments, key_mask; all [B, T])."""
+
+    def unused(self, config: Settings, name: str) -> bool:
+        """Whether a tensor of theirs takes no part in what the program computes."""
+        return False
+
+    def reading(self, config: Settings, weights: Mapping[str, Array]) -> tuple[System[M], dict[str, Array]]:
+        """This system in the spelling of the weights, and those of them that it reads."""
+        return self, dict(weights)
+
+    def in_family(self, found: M, family: str) -> M:
+        """The config that was read back as the same model of another family, where the program has both as one."""
+        return found
 
 
 class Original(Model):
     """A Model that takes batches and gives gradients in the words of an original program."""
 
-    def __init__(self, system: System, config: Mapping[str, Any], model_config: Any) -> None:
+    def __init__(self, system: System[ModelConfig], config: Settings, model_config: ModelConfig) -> None:
         super().__init__(model_config, initialize=False)
         self.system = system
         self.original_config = dict(config)
@@ -57,7 +85,7 @@ class Original(Model):
         return self.system.batch(self.original_config, batch)
 
     def loss_and_gradients(
-        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Any
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Unpack[ExecutorOptions]
     ) -> tuple[float, dict[str, Array]]:
         """As the original computes them, gradients under its names and in its shapes."""
         loss, gradients = super().loss_and_gradients(batch, shards=shards, **options)

@@ -8,37 +8,49 @@ carry no loss.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import SLOT_NORMS, TokenFormerConfig
-from mudd_core.interop.layout import Array, Entry
+from mudd_core.config.fields import with_fields
+from mudd_core.interop.layout import Entry
 from mudd_core.interop.lost_fields import spelled
 from mudd_core.interop.maxtext import apart, as_they_lie, named, shapes_as_they_lie
-from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
-from mudd_core.interop.system import Shapes
+from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
+from mudd_core.interop.system import Shapes, System
 from mudd_core.interop.tokenformer_jax_layout import dense_block, dense_shapes, slot_block, slot_shapes
 
 _FIRST = "decoder/layers_0/"
 _ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu_tanh", "squared_relu": "squared_relu"
-}  # fmt: skip
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu_tanh",
+    "squared_relu": "squared_relu",
+}
 _SAME_NAME = (
-    "normalize_type", "zoom_dim", "qkv_scale_factor", "proj_scale_factor", "ffn_scale_factor", "qkv_bias",
-    "proj_bias", "ffn_bias", "drop_path",
-)  # fmt: skip
+    "normalize_type",
+    "zoom_dim",
+    "qkv_scale_factor",
+    "proj_scale_factor",
+    "ffn_scale_factor",
+    "qkv_bias",
+    "proj_bias",
+    "ffn_bias",
+    "drop_path",
+)
 _POSITIONS = "decoder/position_embedder/embedding"
 
 
-class TokenFormerJax:
+class TokenFormerJax(System[TokenFormerConfig]):
     """See interop/system.py."""
 
     normalize = "valid"
     families = ("tokenformer",)
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
+    def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""
         read = Reader("tokenformer_jax", config)
         if _drops(read) and read.number("dropout_rate", 0.0):
@@ -50,19 +62,17 @@ class TokenFormerJax:
         shapes = apart("tokenformer_jax", config, shapes)
         vocab, width = sizes("tokenformer_jax", shapes, "token_embedder/embedding", 2)
         dense = _FIRST + "self_attention/query/kernel" in shapes
-        fields = self._dense(config, shapes) if dense else self._slots(read, shapes)
+        block, given = self._dense(config, shapes) if dense else self._slots(read, shapes)
         tied = "decoder/logits_dense/kernel" not in shapes
         if read.flag("logits_via_embedding", tied) != tied:
             raise ValueError(
                 "[tokenformer_jax] logits_via_embedding: the weights say otherwise (logits_dense)"
             )
         positions, longest = _positions(read, shapes)
-        read.agree({
-            "base_emb_dim": width, "vocab_size": vocab, "base_num_decoder_layers": fields["n_layer"],
-            "base_num_query_heads": fields["n_head"], "head_dim": fields["d_head"],
-            **({} if dense else {"slot_num": fields["slot_num"]}),
-        })  # fmt: skip
-        return TokenFormerConfig(
+        found = {"base_emb_dim": width, "vocab_size": vocab, "base_num_decoder_layers": block["n_layer"]}
+        found |= {"base_num_query_heads": block["n_head"], "head_dim": block["d_head"]}
+        read.agree(found if dense else {**found, "slot_num": block["slot_num"]})
+        plain = TokenFormerConfig(
             vocab_size=vocab,
             d_model=width,
             max_seq_len=longest,
@@ -70,10 +80,11 @@ class TokenFormerJax:
             tie_embeddings=tied,
             normalize_logits=read.flag("normalize_embedding_logits", True),
             norm_eps=read.number("normalization_layer_epsilon", 1e-5),
-            **fields,
         )
+        return with_fields(plain, {**block, **given})
 
-    def _dense(self, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+    def _dense(self, config: Settings, shapes: Shapes) -> tuple[dict[str, int], JsonObject]:
+        """Sizes of the baseline's blocks, and other fields of ours."""
         _, heads, width = sizes("tokenformer_jax", shapes, _FIRST + "self_attention/query/kernel", 3)
         names = config.get("mlp_activations", ["silu"])
         if not isinstance(names, list | tuple) or len(names) != 1 or names[0] not in list(_ACTIVATIONS):
@@ -81,11 +92,11 @@ class TokenFormerJax:
                 f"[tokenformer_jax] mlp_activations: expected one of {', '.join(_ACTIVATIONS)}, got {names}"
             )
         _, inner = sizes("tokenformer_jax", shapes, _FIRST + "mlp/wi/kernel", 2)
-        activation = _ACTIVATIONS[names[0]]
-        return {"block": "dense", "n_layer": _layers(shapes), "n_head": heads, "d_head": width, "d_ff": inner,
-                "mlp_activation": activation}  # fmt: skip
+        block = {"n_layer": _layers(shapes), "n_head": heads, "d_head": width, "d_ff": inner}
+        return block, {"block": "dense", "mlp_activation": _ACTIVATIONS[str(names[0])]}
 
-    def _slots(self, read: Reader, shapes: Shapes) -> dict[str, Any]:
+    def _slots(self, read: Reader, shapes: Shapes) -> tuple[dict[str, int], JsonObject]:
+        """Sizes of the blocks of Pattentions, and other fields of ours."""
         config, attention, system = read.config, _FIRST + "self_attention/", "tokenformer_jax"
         slots = sizes(system, shapes, attention + "qkv_key_slot/kernel", 3)[2]
         attention_width = sizes(system, shapes, attention + "q_value_slot/kernel", 2)[1]
@@ -99,17 +110,17 @@ class TokenFormerJax:
             )
         given = {name: _given(read, name) for name in _SAME_NAME if config.get(name) is not None}
         given["drop_path"] = given.get("drop_path", 0.0) if _drops(read) else 0.0
-        return {
+        block = {
             "n_layer": _layers(shapes),
             "n_head": heads,
             "d_head": attention_width // heads,
             "slot_num": slots,
             "proj_slot_num": sizes(system, shapes, attention + "proj_key_slot/kernel", 2)[1],
             "ffn_slot_num": sizes(system, shapes, _FIRST + "mlp/wi/kernel", 2)[1],
-            **given,
         }
+        return block, given
 
-    def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:
+    def original_config(self, model: TokenFormerConfig) -> JsonObject:
         """The settings of the yml file; ValueError for what the program does not have."""
         problems = {
             "positions": model.positions == "rotary",
@@ -122,7 +133,7 @@ class TokenFormerJax:
         for name, wrong in problems.items():
             if wrong:
                 raise ValueError(lacking("tokenformer_jax", model, name))
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             "base_emb_dim": model.d_model,
             "base_num_decoder_layers": model.n_layer,
             "base_num_query_heads": model.n_head,
@@ -148,7 +159,7 @@ class TokenFormerJax:
         same = {name: getattr(model, name) for name in _SAME_NAME}
         return {**settings, "slot_num": model.slots("qkv"), **same}
 
-    def entries(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> list[Entry]:
+    def entries(self, model: TokenFormerConfig, config: Settings) -> list[Entry]:
         """Every parameter of ours and its place in theirs."""
         entries = [
             Entry("embed", "token_embedder/embedding"),
@@ -164,7 +175,7 @@ class TokenFormerJax:
             entries += block(model, layer)
         return as_they_lie(config, entries)
 
-    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> Shapes:
+    def shapes(self, model: TokenFormerConfig, config: Settings) -> Shapes:
         """Shapes of all their tensors."""
         d, vocab = model.d_model, model.vocab_size
         shapes: dict[str, tuple[int, ...]] = {
@@ -185,7 +196,7 @@ class TokenFormerJax:
             shapes |= {f"decoder/layers_{layer}/{name}": shape for name, shape in layer_shapes.items()}
         return shapes_as_they_lie(config, shapes)
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
         arrays = named("tokenformer_jax", batch)
         if not _has_positions(config):
@@ -193,7 +204,7 @@ class TokenFormerJax:
         return arrays
 
 
-def _given(read: Reader, name: str) -> Any:
+def _given(read: Reader, name: str) -> Json:
     """A setting that ours has under the same name, of the type of our field."""
     if name == "normalize_type":
         return read.choice(name, SLOT_NORMS[0], SLOT_NORMS)
@@ -223,7 +234,7 @@ def _positions(read: Reader, shapes: Shapes) -> tuple[str, int]:
     return "learned", have
 
 
-def _has_positions(config: Mapping[str, Any]) -> bool:
+def _has_positions(config: Settings) -> bool:
     read = Reader("tokenformer_jax", config)
     sines = read.flag("use_untrainable_positional_embedding")
     return sines or read.whole("trainable_position_size", -1, low=-1) > 0

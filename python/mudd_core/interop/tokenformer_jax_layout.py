@@ -59,9 +59,13 @@ def slot_shapes(model: TokenFormerConfig, width: int) -> dict[str, tuple[int, ..
 
 _DENSE_NORMS = {"attn.norm": "pre_self_attention_norm", "ffn.norm": "mlp/mlp_layer_norm"}
 _DENSE_PARTS = {
-    "attn.q": "self_attention/query", "attn.k": "self_attention/key", "attn.v": "self_attention/value",
-    "attn.o": "self_attention/out", "ffn.up": "mlp/wi", "ffn.down": "mlp/wo",
-}  # fmt: skip
+    "attn.q": "self_attention/query",
+    "attn.k": "self_attention/key",
+    "attn.v": "self_attention/value",
+    "attn.o": "self_attention/out",
+    "ffn.up": "mlp/wi",
+    "ffn.down": "mlp/wo",
+}
 
 
 def dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:

@@ -10,38 +10,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy.typing as npt
 
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig
-from mudd_core.interop.layout import Array, Entry
-from mudd_core.interop.settings import Reader, lacking, layers_in, sizes
-from mudd_core.interop.system import Shapes, as_ids
+from mudd_core.interop.layout import Entry
+from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, sizes
+from mudd_core.interop.system import Shapes, System, as_ids
 
 _FIRST = "2.attention.query.key_param_tokens"
-_EXPECTED: dict[str, tuple[Any, ...]] = {  # other settings of the program that change what it computes
-    "norm": ("layernorm_nonparam",), "final_norm": ("layernorm",), "sliding_window_width": (None,),
-    "use_mup": (False,), "hidden_dropout": (0,), "attention_dropout": (0,),
-}  # fmt: skip
+# Other settings of the program that change what it computes.
+_EXPECTED: dict[str, tuple[Json, ...]] = {
+    "norm": ("layernorm_nonparam",),
+    "final_norm": ("layernorm",),
+    "sliding_window_width": (None,),
+    "use_mup": (False,),
+    "hidden_dropout": (0,),
+    "attention_dropout": (0,),
+}
 _PARTS = {
-    "attn.q": "attention.query", "attn.k": "attention.key", "attn.v": "attention.value",
-    "attn.o": "attention.proj", "ffn": "mlp",
-}  # fmt: skip
-_SLOTS = {"qkv_slot_num": _FIRST, "proj_slot_num": "2.attention.proj.key_param_tokens",
-          "ffn_slot_num": "2.mlp.key_param_tokens"}  # fmt: skip
+    "attn.q": "attention.query",
+    "attn.k": "attention.key",
+    "attn.v": "attention.value",
+    "attn.o": "attention.proj",
+    "ffn": "mlp",
+}
+_SLOTS = {
+    "qkv_slot_num": _FIRST,
+    "proj_slot_num": "2.attention.proj.key_param_tokens",
+    "ffn_slot_num": "2.mlp.key_param_tokens",
+}
 _POSITIONS = ("rotary", "learned", "none")
 _NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
 
 
-class TokenFormerNeox:
+class TokenFormerNeox(System[TokenFormerConfig]):
     """See interop/system.py. parameter_prefix and embedding_name among the settings name the tensors."""
 
     normalize = "valid"
     families = ("tokenformer",)
 
-    def model_config(self, config: Mapping[str, Any], shapes: Shapes) -> TokenFormerConfig:
+    def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
         """Settings and sizes as our config; how the weights are named is noted among the settings."""
         if isinstance(config, dict):  # the program takes its settings with either
             config.update({name.replace("-", "_"): value for name, value in config.items()})
@@ -101,17 +112,28 @@ class TokenFormerNeox:
             init="neox",
         )
 
-    def _unsupported(self, config: Mapping[str, Any]) -> str:
+    def _unsupported(self, config: Settings) -> str:
         for name, allowed in _EXPECTED.items():
             if config.get(name, allowed[0]) not in (*allowed, None):
                 return f"{name}: expected {allowed[0]}, got {config[name]!r}"
         return ""
 
-    def original_config(self, model: TokenFormerConfig) -> dict[str, Any]:
+    def original_config(self, model: TokenFormerConfig) -> JsonObject:
         """The settings of its yml files; ValueError for what the program does not have."""
-        wanted = {"block": "pattention", "gelu": "erf", "slot_eps": 0.0, "gain_offset": 0.0, "zoom_dim": 0,
-                  "qkv_bias": False, "proj_bias": False, "ffn_bias": False, "drop_path": 0.0,
-                  "qkv_scale_factor": 1.0, "proj_scale_factor": 1.0, "ffn_scale_factor": 1.0}  # fmt: skip
+        wanted = {
+            "block": "pattention",
+            "gelu": "erf",
+            "slot_eps": 0.0,
+            "gain_offset": 0.0,
+            "zoom_dim": 0,
+            "qkv_bias": False,
+            "proj_bias": False,
+            "ffn_bias": False,
+            "drop_path": 0.0,
+            "qkv_scale_factor": 1.0,
+            "proj_scale_factor": 1.0,
+            "ffn_scale_factor": 1.0,
+        }
         for name, value in wanted.items():
             if getattr(model, name) != value:
                 raise ValueError(
@@ -143,7 +165,7 @@ class TokenFormerNeox:
             "no_weight_tying": not model.tie_embeddings,
         }
 
-    def entries(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> list[Entry]:
+    def entries(self, model: TokenFormerConfig, config: Settings) -> list[Entry]:
         """Every parameter of ours and its place in theirs: the shapes are the same."""
         prefix = _prefix(config)
         norm = f"{prefix}{model.n_layer + 3}.norm."
@@ -163,7 +185,7 @@ class TokenFormerNeox:
                     entries.append(Entry(f"blocks.{layer}.{ours}.{side}", name))
         return entries
 
-    def shapes(self, model: TokenFormerConfig, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes(self, model: TokenFormerConfig, config: Settings) -> dict[str, tuple[int, ...]]:
         """Shapes of all their tensors."""
         groups = {"attn.q": "qkv", "attn.k": "qkv", "attn.v": "qkv", "attn.o": "proj", "ffn": "ffn"}
         shapes: dict[str, tuple[int, ...]] = {}
@@ -179,7 +201,7 @@ class TokenFormerNeox:
                 shapes[entry.theirs] = (model.slots(groups[part]), model.d_model)
         return shapes
 
-    def batch(self, config: Mapping[str, Any], batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """inputs and targets as they are."""
         unknown = sorted(set(batch) - {"inputs", "targets", "positions", "segments", "key_mask"})
         if unknown:
@@ -187,15 +209,15 @@ class TokenFormerNeox:
         return {name: as_ids(value, name) for name, value in batch.items()}
 
 
-def _embedding_name(config: Mapping[str, Any]) -> str:
+def _embedding_name(config: Settings) -> str:
     return str(config.get("embedding_name", f"{_prefix(config)}0.word_embeddings.weight"))
 
 
-def _positions_name(config: Mapping[str, Any]) -> str:
+def _positions_name(config: Settings) -> str:
     return _embedding_name(config).replace("word_embeddings", "position_embeddings")
 
 
-def _prefix(config: Mapping[str, Any]) -> str:
+def _prefix(config: Settings) -> str:
     return str(config.get("parameter_prefix", "sequential."))
 
 

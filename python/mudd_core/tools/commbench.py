@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from mudd_core import _core, dist
 from mudd_core.base.errors import UserError
@@ -36,7 +36,40 @@ _WHAT = {
     "sum": "a plane over nodes",
     "gather": "a plane over nodes",
 }
-Row = dict[str, Any]
+
+
+class Row(TypedDict):
+    """Seconds of an exchange of so many bytes, of the slowest rank."""
+
+    what: str
+    bytes: int
+    seconds: float
+
+
+class Speed(TypedDict):
+    """Latency in seconds and bandwidth in bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+
+class Summary(TypedDict):
+    """The speeds that `scale` reads; None where there is one node, or one rank a node."""
+
+    inside_node: Speed | None
+    between_nodes: Speed | None
+
+
+class Result(Summary):
+    """What commbench.json holds."""
+
+    version: int
+    ranks_are: str
+    world: int
+    nodes: int
+    node_size: int
+    hosts: list[str]
+    rows: list[Row]
 
 
 def main(words: Sequence[str]) -> int:
@@ -45,13 +78,14 @@ def main(words: Sequence[str]) -> int:
     if rest:
         raise UserError(f"[commbench] expected options alone, got '{rest[0]}'")
     sizes = [size for size in SIZES if size <= asked.largest]
+    found: Result | None
     if asked.ranks:
         if is_rank():
             raise UserError("[commbench] --ranks: a launcher has started the ranks already; leave it out")
         found = _by_threads(asked, sizes)
     else:
         found = _by_processes(asked, sizes)
-    if found:
+    if found is not None:
         print(text(found))
         if asked.workdir:
             _write(asked.workdir, found)
@@ -63,7 +97,7 @@ def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
     timer = _core.CommTimer(comm.core, max(sizes))
     kinds = ["message", "all_gather"] if comm.world > 1 else []
     kinds += ["node_sum"] * (comm.node_size > 1) + ["sum", "gather"] * (comm.nodes > 1)
-    rows = []
+    rows: list[Row] = []
     for what in kinds:
         for size in sizes:
             count = max(3, repeats if size <= 1 << 20 else repeats // 4)
@@ -73,14 +107,15 @@ def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
     return rows
 
 
-def summary(rows: Sequence[Row], world: int, node_size: int) -> dict[str, Any]:
+def summary(rows: Sequence[Row], world: int, node_size: int) -> Summary:
     """Latency and bandwidth inside a node and between nodes, as `scale` counts them; None where there is none.
 
     Between nodes: of sum and gather together, for a plane of a node. Inside: planes that are summed.
     """
     nodes, times = world // node_size, {(row["what"], row["bytes"]): row["seconds"] for row in rows}
     small, large = min(row["bytes"] for row in rows), max(row["bytes"] for row in rows)
-    inside = between = None
+    inside: Speed | None = None
+    between: Speed | None = None
     if node_size > 1:
         inside = {
             "latency": times["node_sum", small],
@@ -94,7 +129,7 @@ def summary(rows: Sequence[Row], world: int, node_size: int) -> dict[str, Any]:
     return {"inside_node": inside, "between_nodes": between}
 
 
-def text(found: dict[str, Any]) -> str:
+def text(found: Result) -> str:
     """The table, and the numbers below it."""
     lines = [
         f"{found['world']} ranks as {found['ranks_are']}, {found['nodes']} node{'s' * (found['nodes'] > 1)} of "
@@ -106,16 +141,13 @@ def text(found: dict[str, Any]) -> str:
         note = f"  {_WHAT[row['what']]}" if row["bytes"] == min(one["bytes"] for one in found["rows"]) else ""
         rate = row["bytes"] / row["seconds"] / 1e9
         lines.append(f"{row['what']:<12}{row['bytes']:>12,} {row['seconds']:>12.3g} {rate:>8.3g}{note}")
-    for name in ("inside_node", "between_nodes"):
-        if numbers := found[name]:
-            words = f"{1e6 * numbers['latency']:.3g} us, {numbers['bandwidth'] / 1e9:.3g} GB/s"
-            lines.append(f"{name.replace('_', ' ')}: {words}")
+    for where, speed in (("inside node", found["inside_node"]), ("between nodes", found["between_nodes"])):
+        if speed is not None:
+            lines.append(f"{where}: {1e6 * speed['latency']:.3g} us, {speed['bandwidth'] / 1e9:.3g} GB/s")
     return "\n".join(lines)
 
 
-def _as_rank(
-    comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], ranks_are: str
-) -> dict[str, Any]:
+def _as_rank(comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], ranks_are: str) -> Result:
     """The result of rank 0; the other ranks make the same calls."""
     if comm.world < 2:
         raise UserError(
@@ -124,15 +156,20 @@ def _as_rank(
     rows = measure(comm, sizes, asked.repeats)
     hosts = [name.decode() for name in comm.all_gather(socket.gethostname().encode())]
     return {
-        "version": 1, "ranks_are": ranks_are, "world": comm.world, "nodes": comm.nodes,
-        "node_size": comm.node_size, "hosts": sorted(set(hosts)), "rows": rows,
+        "version": 1,
+        "ranks_are": ranks_are,
+        "world": comm.world,
+        "nodes": comm.nodes,
+        "node_size": comm.node_size,
+        "hosts": sorted(set(hosts)),
+        "rows": rows,
         **summary(rows, comm.world, comm.node_size),
-    }  # fmt: skip
+    }
 
 
-def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
+def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> Result:
     _core.set_num_threads(max(1, len(os.sched_getaffinity(0)) // asked.ranks))
-    found: list[dict[str, Any]] = []
+    found: list[Result] = []
     errors: list[Exception] = []
 
     def work(comm: dist.Comm) -> None:
@@ -155,8 +192,8 @@ def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, An
     return found[0]
 
 
-def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
-    """Empty on ranks other than the first."""
+def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> Result | None:
+    """The result on the first rank, None on the others."""
     comm = dist.launched(node=asked.node, shared_bytes=len(os.sched_getaffinity(0)) * max(sizes))
     try:
         found = _as_rank(comm, asked, sizes, "processes")
@@ -166,10 +203,10 @@ def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> dict[str, 
         raise
     first = comm.rank == 0
     comm.close()
-    return found if first else {}
+    return found if first else None
 
 
-def _write(folder: str, found: dict[str, Any]) -> None:
+def _write(folder: str, found: Result) -> None:
     path = output_folder(Path(folder), "[commbench] --workdir") / FILE
     write_text(path, json.dumps(found, indent=1) + "\n")
     print(f"wrote {path}")
@@ -182,9 +219,11 @@ def _parser() -> ToolArguments:
         "--ranks", type=whole_number(1, 1024), metavar="N", help="ranks as threads of this process"
     )
     parser.add_argument(
-        "--node", choices=("host", "rank"), default="host",
+        "--node",
+        choices=("host", "rank"),
+        default="host",
         help="rank: every rank is a node of its own, so that one machine shows the path between nodes",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--largest",
         type=whole_number(SIZES[0], SIZES[-1]),

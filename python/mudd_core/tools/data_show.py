@@ -5,12 +5,16 @@ python3 launch.py data show --config=small.py --step=12 data.path=corpus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
+from mudd_core.base.types import Array
 from mudd_core.config import load_config
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
 
 _LAST_STEP = 2**31 - 1
 
@@ -46,7 +50,7 @@ def _parser() -> ToolArguments:
     return parser
 
 
-def row_lines(row: Mapping[str, Any], tokenizer: Any) -> Iterator[str]:
+def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator[str]:
     """Lines about one row. tokenizer: None shows ids."""
     counted = int((row["targets"] >= 0).sum())
     yield f"inputs   {_shown(row['inputs'], tokenizer)}"
@@ -58,11 +62,11 @@ def row_lines(row: Mapping[str, Any], tokenizer: Any) -> Iterator[str]:
             yield f"{name:<8} {' '.join(f'{value}x{length}' for value, length in runs)}"
 
 
-def _shown(ids: Any, tokenizer: Any) -> str:
+def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:
     return repr(tokenizer.decode(ids)) if tokenizer is not None else " ".join(map(str, ids))
 
 
-def _targets(targets: list[int], tokenizer: Any) -> str:
+def _targets(targets: list[int], tokenizer: Tokenizer | None) -> str:
     """Text of the targets that count, in runs; how many lie between them that do not."""
     parts = []
     for counts, run in groupby(targets, key=lambda target: target >= 0):

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
@@ -48,18 +47,23 @@ def _parser() -> ToolArguments:
     p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140")
     p.add_argument("--config", required=True, metavar="FILE", help="config of the larger model")
     p.add_argument(
-        "--from", required=True, dest="source", metavar="PATH",
+        "--from",
+        required=True,
+        dest="source",
+        metavar="PATH",
         help="the trained model: a work directory, a step-<n> folder of one, or a safetensors file",
-    )  # fmt: skip
+    )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
     p.add_argument(
-        "--grow-init", choices=("random", "zero_keys", "zero_both"),
+        "--grow-init",
+        choices=("random", "zero_keys", "zero_both"),
         help="values of the new slots: initial ones (default), keys zero, or keys and values zero",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--preserve", action="store_true",
+        "--preserve",
+        action="store_true",
         help="zero_keys with zoom_dim held at the old number of slots: the model computes what it did",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--slot-number",
         type=whole_number(1),
@@ -110,7 +114,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     if preserve:
         new = dataclasses.replace(new, zoom_dim=grow.preserving_zoom(old, new))
         config = replace_path(config, "model.zoom_dim", new.zoom_dim)
-    after: Any = Model(new, seed=config.train.seed)
+    after = Model(new, seed=config.train.seed)
     how = config.start.grow_init
     for name, value in grow.start_weights(after, source, slot_number=number, how=how).items():
         after.set_parameter(name, value)

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local, output_folder
 from mudd_core.base.regular_files import write_text
+from mudd_core.base.types import Array
+from mudd_core.config import MUDDFormerConfig
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools import heatmap
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,14 @@ def _is_text(batch: Mapping[str, Array]) -> Array:
     return counted
 
 
-def measure(model: Any, batches: Iterable[Mapping[str, Array] | Array]) -> Weights:
+def measure(model: Model, batches: Iterable[Mapping[str, Array] | Array]) -> Weights:
     """Weights of a model of the family over the text of batches; UserError for other families.
 
     A batch is ids [B, T] without padding, or has `inputs` [B, T] and may have `targets`, `key_mask` or `segments`:
     padding counts nowhere.
     """
     config = model.config
-    if config.family != "muddformer" or config.mix == "none":
+    if not isinstance(config, MUDDFormerConfig) or config.mix == "none":
         raise UserError("[weights] model: expected a MUDDFormer with mixtures of earlier states")
     names, layers = config.streams, config.n_layer
     shape = (layers, len(names), layers + 1)
@@ -114,7 +116,9 @@ def measure(model: Any, batches: Iterable[Mapping[str, Array] | Array]) -> Weigh
         batch = {"inputs": given} if isinstance(given, np.ndarray) else given
         text = _is_text(batch)
         tokens += int(text.sum())
-        for layer, made in (_dynamic(model, batch["inputs"]) if config.mix == "dynamic" else {}).items():
+        for layer, made in (
+            _dynamic(model, config, batch["inputs"]) if config.mix == "dynamic" else {}
+        ).items():
             place = _place(config, layer)
             z = made[text].reshape(-1, *static[place].shape).astype(np.float64)
             total[place] += z.sum(0)
@@ -125,12 +129,12 @@ def measure(model: Any, batches: Iterable[Mapping[str, Array] | Array]) -> Weigh
     return Weights(names, static, mean, np.sqrt(np.maximum(squares / tokens - mean**2, 0.0)), tokens)
 
 
-def _place(config: Any, layer: int) -> Any:
+def _place(config: MUDDFormerConfig, layer: int) -> tuple[Array, ...]:
     streams = [len(config.streams) - 1] if config.mixtures(layer) == 1 else list(range(len(config.streams)))
     return np.ix_([layer], streams, config.sources(layer))
 
 
-def _dynamic(model: Any, ids: Array) -> dict[int, Array]:
+def _dynamic(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[int, Array]:
     """The dynamic weights [B, T, C l] of every mixture, by layer."""
     from mudd_core import _core
     from mudd_core.graph.recording import Recorder, recorded, running
@@ -139,8 +143,8 @@ def _dynamic(model: Any, ids: Array) -> dict[int, Array]:
 
     recorder = Recorder(model.store, training=False, samples=len(ids), shards=1, capture=True)
     with running(recorder):
-        hidden = muddformer.model(model.config, Batch(recorder.input("inputs", ids.shape)), None)
-    watched = captured_weights(model.config, recorder.sown)
+        hidden = muddformer.model(config, Batch(recorder.input("inputs", ids.shape)), None)
+    watched = captured_weights(config, recorder.sown)
     numbers = [value.number for value in watched.values()]
     executor = _core.Executor(
         recorder.graph, model.store, losses=[], keep=[*numbers, recorded(hidden.h).number]

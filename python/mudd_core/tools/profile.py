@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from mudd_core import _core
 from mudd_core.base.errors import SaveError
 from mudd_core.base.regular_files import write_file
 from mudd_core.engine.flops import peak_flops
+
+if TYPE_CHECKING:
+    from mudd_core.engine.engine import Engine
 
 Key = Callable[["Timing"], str]
 
@@ -74,7 +77,7 @@ def measured_limits(precision: str) -> Limits:
     return Limits(peak_flops(precision), 1e9 * _core.read_gbps(_core.num_threads()))
 
 
-def profile(engine: Any, *, steps: int = 5, warmup: int = 2) -> Profile:
+def profile(engine: Engine, *, steps: int = 5, warmup: int = 2) -> Profile:
     """Times `steps` updates of an engine on random tokens at learning rate 0, after `warmup` untimed ones."""
     train, vocab = engine.config.train, engine.model.config.vocab_size
     ids = np.random.default_rng(0).integers(0, vocab, (train.batch_size, train.seq_len + 1)).astype(np.int32)

@@ -80,9 +80,15 @@ def write_tokenizers() -> dict[str, list[list[int]]]:
     library.save(str(HERE / "tokenizer.json"), pretty=False)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus), model_writer=model, vocab_size=310, model_type="bpe", byte_fallback=True,
-        normalization_rule_name="identity", minloglevel=2, num_threads=1,
-    )  # fmt: skip
+        sentence_iterator=iter(corpus),
+        model_writer=model,
+        vocab_size=310,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        minloglevel=2,
+        num_threads=1,
+    )
     (HERE / "tokenizer.model").write_bytes(model.getvalue())
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     asked = [*TEXTS, "an end<|endoftext|>inside"]

@@ -18,7 +18,7 @@ def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[st
     step = run.state.step_done + 1
     if not reads_inside(run.config, step):
         return True
-    from mudd_core.engine.inside import Found, Inside, merged, tags_of
+    from mudd_core.engine.muddformer_statistics import Found, MuddformerStatistics, merged, tags_of
 
     run.engine.settle()
     model, train, ranks = run.components.model, run.config.train, run.ranks
@@ -30,7 +30,7 @@ def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[st
         else:
             arrays = model.checked(model.adapt(batch))[0]
             rows = {name: array[part.first : part.first + part.samples] for name, array in arrays.items()}
-        return Inside(model, train.seq_len, rows).read(rows)
+        return MuddformerStatistics(model, train.seq_len, rows).read(rows)
 
     found = source.reading(step, read)
     if found is None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import Literal
 
+from mudd_core.tools.bakeoff.result import Result
 from mudd_core.tools.chart import COLORS, Chart, axis
 
+Spent = Literal["tokens", "flops", "seconds"]
+
 MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
-_SPENT = (("tokens", "tokens"), ("flops", "training FLOPs"), ("seconds", "seconds"))
+_SPENT: tuple[tuple[Spent, str], ...] = (
+    ("tokens", "tokens"),
+    ("flops", "training FLOPs"),
+    ("seconds", "seconds"),
+)
 _STYLE = (
     "body{font-family:sans-serif;max-width:800px;margin:2em auto;color:#333}"
     "table{border-collapse:collapse}td,th{padding:.25em .7em;text-align:right;border-bottom:1px solid #ddd}"
@@ -16,7 +23,7 @@ _STYLE = (
 )
 
 
-def chart(result: dict[str, Any], spent: str, label: str) -> str:
+def chart(result: Result, spent: Spent, label: str) -> str:
     """Mean curves with bands of 95 % over what was spent."""
     curves = [(one["name"], one["curve"]) for one in result["models"]]
     every = [point for _, curve in curves for point in curve]
@@ -42,7 +49,7 @@ def chart(result: dict[str, Any], spent: str, label: str) -> str:
     return picture.finish()
 
 
-def table(result: dict[str, Any]) -> list[list[str]]:
+def table(result: Result) -> list[list[str]]:
     """Heading and rows, as texts."""
     rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "less the first", "verdict"]]
     for one in result["models"]:
@@ -68,7 +75,7 @@ def _with_interval(value: float, interval: float | None) -> str:
     return f"{value:.4f}" + (f" ± {interval:.4f}" if interval is not None else "")
 
 
-def text_table(result: dict[str, Any]) -> str:
+def text_table(result: Result) -> str:
     """The table for a terminal."""
     rows = table(result)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -82,7 +89,7 @@ def text_table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(result: dict[str, Any]) -> str:
+def page(result: Result) -> str:
     """The whole HTML file."""
     heading, *rows = table(result)
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.families.tokenformer import TokenFormerConfig
-from mudd_core.config.fields import replace_path
+from mudd_core.config.fields import Scalar, replace_path, with_fields
 from mudd_core.tools.bakeoff.comparison import (
     Candidate,
     Comparison,
@@ -23,12 +23,12 @@ from mudd_core.tools.bakeoff.comparison import (
 PRESETS = ("families", "muddformer-readme", "tokenformer-growth", "moe")
 
 
-def base(family: str, tokens: int, words: Sequence[str], **model: Any) -> Config:
+def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
     """The family's tiny config with these words, long enough for `tokens`, model fields replaced."""
     config = read_config(f"{family}/tiny.py")
     if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, **model))
+    config = dataclasses.replace(config, model=with_fields(config.model, model))
     config = apply_overrides(config, split_words(words, config, []))
     if isinstance(config.model, MupConfig) and config.model.d_base > config.model.d_model:
         config = replace_path(config, "model.d_base", config.model.d_model)
@@ -57,7 +57,8 @@ def comparison(
         return _growth(tokens, words, vocab)
     if preset == "moe":
         sparse = base("mixtral", tokens, words)
-        model: Any = sparse.model
+        model = sparse.model
+        assert isinstance(model, MixtralConfig)
         same = {
             name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")
         }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.run.build.components import resolved_model
@@ -90,9 +90,51 @@ def _whole_curve(candidate: Candidate, folders: Sequence[Path], measure: str, vo
     return whole
 
 
-def averaged(curves: Sequence[Sequence[Point]]) -> list[dict[str, Any]]:
+class MeanPoint(TypedDict):
+    """One place of a mean curve; interval95: half the width of its 95 % interval, None for one seed."""
+
+    step: int
+    tokens: float
+    flops: float
+    seconds: float
+    mean: float
+    interval95: float | None
+
+
+class ModelResult(TypedDict):
+    """The numbers of one model, a list by seed."""
+
+    name: str
+    family: str
+    parameters: int
+    training_flops: float
+    steps: int
+    tokens: int
+    seconds: list[float]
+    final: list[float]
+    mean: float
+    interval95: float | None
+    difference: float | None
+    difference_interval95: float | None
+    verdict: str
+    curve: list[MeanPoint]
+
+
+class Result(TypedDict):
+    """What result.json holds."""
+
+    title: str
+    measure: str
+    seeds: int
+    vocabulary: int
+    environment: str
+    note: str
+    models: list[ModelResult]
+
+
+def averaged(curves: Sequence[Sequence[Point]]) -> list[MeanPoint]:
     """Mean and interval over seeds, point by point."""
-    points = []
+    points: list[MeanPoint] = []
     for places in zip(*curves, strict=False):
         mean, interval = mean_and_interval([place.value for place in places])
         seconds = math.fsum(place.seconds for place in places) / len(places)
@@ -121,10 +163,10 @@ def verdict(difference: float, interval: float | None) -> str:
 
 def compare(
     comparison: Comparison, curves: dict[str, list[list[Point]]], vocab_size: int, environment: str
-) -> dict[str, Any]:
+) -> Result:
     """Everything as plain values for the JSON file."""
     reference = [curve[-1].value for curve in curves[comparison.candidates[0].name]]
-    results = []
+    results: list[ModelResult] = []
     for one in comparison.candidates:
         last = [curve[-1] for curve in curves[one.name]]
         mean, interval = mean_and_interval([p.value for p in last])

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
@@ -22,7 +24,7 @@ from mudd_core.data.formats import FORMATS, only
 from mudd_core.data.listing import data_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.tools.convert.items import TARGETS, Reading, items
+from mudd_core.tools.convert.items import TARGETS, Reading, payloads, texts, token_ids
 from mudd_core.tools.convert.writers import (
     ArrayRecordWriter,
     IndexedWriter,
@@ -33,6 +35,7 @@ from mudd_core.tools.convert.writers import (
 
 _DEFAULT = {"tfrecord": "arrayrecord", "megatron": "tfrecord", "tokens": "tfrecord", "text": "megatron"}
 _C4_VALIDATION = 24_567
+ItemT = TypeVar("ItemT")  # an item of a file: payload, text or ids
 
 
 def main(words: Sequence[str]) -> int:
@@ -138,7 +141,25 @@ class Conversion:
         return {self.folder / name: count for name, count in sorted(counts.items())}
 
     def _write(self, files: Sequence[Path], folder: Path) -> dict[str, int]:
-        writers: dict[str, Writer] = {}
+        """Write files of the target format into the folder; records by name."""
+        if self.how.target == "c4":
+            return self._convert(files, folder, texts, LinesWriter)
+        if self.how.target == "megatron":
+            assert self.how.tokenizer is not None
+            return self._convert(
+                files, folder, token_ids, partial(IndexedWriter, vocab_size=self.how.tokenizer.vocab_size)
+            )
+        as_records = TfrecordWriter if self.how.target == "tfrecord" else ArrayRecordWriter
+        return self._convert(files, folder, payloads, as_records)
+
+    def _convert(
+        self,
+        files: Sequence[Path],
+        folder: Path,
+        items: Callable[[Path, Reading], Iterator[tuple[bool, ItemT]]],
+        open_writer: Callable[[Path], Writer[ItemT]],
+    ) -> dict[str, int]:
+        writers: dict[str, Writer[ItemT]] = {}
         counts: dict[str, int] = {}
         numbers = {False: 0, True: 0}  # of files of a split
         totals = {False: 0, True: 0}  # of records of a split
@@ -156,7 +177,7 @@ class Conversion:
                         continue
                     name = self._name(path, valid, at, self.shards or trains)
                     if name not in writers:
-                        writers[name] = self._writer(folder / name)
+                        writers[name] = open_writer(folder / name)
                     writers[name].write(item)
                     counts[name] = counts.get(name, 0) + 1
                 numbers[whole] += 1
@@ -186,15 +207,6 @@ class Conversion:
         if self.how.source == "tfrecord" and not self.shards and not self.how.valid:
             return f"{path.name.removesuffix('.tfrecord')}.{target}"
         return f"{split}_data_{at:05d}.{target}"
-
-    def _writer(self, path: Path) -> Writer:
-        target = self.how.target
-        if target == "c4":
-            return LinesWriter(path)
-        if target == "megatron":
-            assert self.how.tokenizer is not None
-            return IndexedWriter(path, self.how.tokenizer.vocab_size)
-        return TfrecordWriter(path) if target == "tfrecord" else ArrayRecordWriter(path)
 
 
 def _is_validation(path: Path) -> bool:

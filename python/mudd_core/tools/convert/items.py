@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Int64
 from mudd_core.data.corpus import cut
 from mudd_core.data.formats import FORMATS, documents, rows
 from mudd_core.data.formats.bounded import BoundedFile, opened
@@ -38,26 +38,27 @@ def is_held_out(text: bytes, fraction: float) -> bool:
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") < fraction * 2**64
 
 
-def items(path: Path, how: Reading) -> Iterator[tuple[bool, Any]]:
-    """(held out, item for the writer) of a file."""
+def payloads(path: Path, how: Reading) -> Iterator[tuple[bool, bytes]]:
+    """(held out, payload of a record) of a file."""
     if FORMATS[how.source].holds == "ids":
-        made = _windows(path, how.length)
-        return ((False, encoded({"input_ids": ids})) for ids in made)
+        return ((False, encoded({"input_ids": ids})) for ids in _windows(path, how.length))
     if (how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid:
         return ((False, payload) for payload in _payloads(path))
-    form = _form(how)
-    return ((is_held_out(t.encode(), how.valid), form(t)) for t in _texts(path, how))
+    return ((held, encoded({"text": text})) for held, text in texts(path, how))
 
 
-def _form(how: Reading) -> Callable[[str], Any]:
-    if how.target == "c4":
-        return lambda text: text
-    if how.target != "megatron":
-        return lambda text: encoded({"text": text})
+def texts(path: Path, how: Reading) -> Iterator[tuple[bool, str]]:
+    """(held out, text of a document) of a file."""
+    return ((is_held_out(text.encode(), how.valid), text) for text in _texts(path, how))
+
+
+def token_ids(path: Path, how: Reading) -> Iterator[tuple[bool, Int64]]:
+    """(held out, ids of a document with its end) of a file."""
     tokenizer = how.tokenizer
     if tokenizer is None:
         raise UserError("[data convert] --tokenizer: expected the tokenizer of the ids, got none")
-    return lambda text: np.append(tokenizer.encode_documents([text.encode()])[0], tokenizer.eos_id)
+    for held, text in texts(path, how):
+        yield held, np.append(tokenizer.encode_documents([text.encode()])[0], tokenizer.eos_id)
 
 
 def _texts(path: Path, how: Reading) -> Iterator[str]:
@@ -79,7 +80,7 @@ def _payloads(path: Path) -> Iterator[bytes]:
             yield payload_at(file, offset)
 
 
-def _windows(path: Path, length: int) -> Iterator[Any]:
+def _windows(path: Path, length: int) -> Iterator[Int64]:
     """Sequences of `length` ids as they are; others are joined in order and cut, neighbours share one id."""
     rest = np.empty(0, np.int64)
     joined = False

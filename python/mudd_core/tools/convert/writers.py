@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import numpy as np
 
 from mudd_core.base.framing import framed
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.megatron import head_bytes, kind_for
 
+I_contra = TypeVar("I_contra", contravariant=True)
 
-class Writer(Protocol):
+
+class Writer(Protocol[I_contra]):
     """Takes items of its format one by one; `close` completes the files."""
 
-    def write(self, item: Any) -> None: ...
+    def write(self, item: I_contra) -> None: ...
     def close(self) -> None: ...
 
 
@@ -80,7 +83,7 @@ class IndexedWriter:
         self._sizes: list[int] = []
         self._file = path.open("wb")
 
-    def write(self, item: Any) -> None:
+    def write(self, item: Int64) -> None:
         ids = np.asarray(item, self._kind)
         self._sizes.append(ids.size)
         self._file.write(ids.tobytes())

@@ -94,10 +94,12 @@ def _parser() -> ToolArguments:
     for row in PREPROCESS:
         counts = isinstance(row.default, int)
         parser.add_argument(
-            _dashed(f"--{row.name}"), type=whole_number() if counts else str,
-            default=row.default, metavar="INT" if counts else "STR",
+            _dashed(f"--{row.name}"),
+            type=whole_number() if counts else str,
+            default=row.default,
+            metavar="INT" if counts else "STR",
             help=f"{row.text} ({row.default})",
-        )  # fmt: skip
+        )
     parser.add_argument(
         "--num-shards",
         type=whole_number(1, _MOST_SHARDS),
@@ -109,9 +111,10 @@ def _parser() -> ToolArguments:
         "--runner", default=_RUNNERS[0], metavar="NAME", help=f"runner of Apache Beam: {_RUNNERS[0]} alone"
     )
     parser.add_argument(
-        "--mask-by-position", action="store_true",
+        "--mask-by-position",
+        action="store_true",
         help="padding is what is behind a window; default as the original: every id 0, a token of its own in GPT-2",
-    )  # fmt: skip
+    )
     return parser
 
 

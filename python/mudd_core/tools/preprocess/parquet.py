@@ -8,17 +8,22 @@ import glob
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import ModuleType
+from typing import TYPE_CHECKING, BinaryIO
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.packages import needed
 from mudd_core.base.paths import local
 from mudd_core.tools.preprocess.rows import Rows
 
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyarrow.parquet import ParquetWriter
+
 _GROUP_BYTES = 64 << 20  # of the values of a row group
 
 
-def pyarrow() -> Any:
+def pyarrow() -> ModuleType:
     """The library, with its Parquet module loaded; UserError with the way to install it."""
     needed("pyarrow.parquet", "[preprocess] --output-path", "for Parquet files")
     return needed("pyarrow", "[preprocess] --output-path", "for Parquet files")
@@ -54,7 +59,7 @@ class Shards:
         self._length, self._group = length, max(1, _GROUP_BYTES // (20 * length))
         self._held: list[Rows] = []
         self._streams: list[BinaryIO] = []
-        self._writer: Any = None
+        self._writer: ParquetWriter | None = None
         self._shard = -1
 
     def _refuse_others(self, path: Path) -> None:
@@ -104,6 +109,7 @@ class Shards:
 
     def _write(self, *, whole: bool) -> None:
         """Write the row groups that are full, and at the end of a shard the rest."""
+        assert self._writer is not None
         rows = Rows.joined(self._held, self._length)
         first = 0
         with _saving(self._temporary(self._shard)):
@@ -113,7 +119,7 @@ class Shards:
                 first = last
         self._held = [rows.part(first, len(rows))]
 
-    def _table(self, rows: Rows) -> Any:
+    def _table(self, rows: Rows) -> Table:
         offsets = self._arrow.array(range(0, (len(rows) + 1) * self._length, self._length), "int32")
         values = (rows.input_ids, rows.attention_mask, rows.labels)
         columns = [

@@ -82,9 +82,11 @@ def _parser() -> ToolArguments:
         "--nodes", type=whole_number(1, _MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
     )
     parser.add_argument(
-        "--net", default="25g", metavar="NET",
+        "--net",
+        default="25g",
+        metavar="NET",
         help=f"network: {', '.join(ASSUMED)} (assumed numbers; default 25g), or what commbench wrote",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--ranks-per-node",
         type=whole_number(1, _MOST_RANKS),

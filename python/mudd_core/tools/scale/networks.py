@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
@@ -36,7 +35,7 @@ def network_of(text: str) -> Network:
 
 def _measured(path: Path) -> Network:
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
         between = found["between_nodes"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

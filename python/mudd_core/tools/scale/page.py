@@ -16,9 +16,13 @@ NODES = (
     ("112 cores, AMX, bf16", 30e12, ("10g", "25g", "100g")),
 )
 _55M = (
-    "model.d_model=512", "model.n_layer=12", "model.n_head=8", "model.d_ff=1408", "data.vocab_size=16384",
+    "model.d_model=512",
+    "model.n_layer=12",
+    "model.n_head=8",
+    "model.d_ff=1408",
+    "data.vocab_size=16384",
     "train.seq_len=512",
-)  # fmt: skip
+)
 MODELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("55M", "small.py", _55M),
     ("GPT-2", "gpt2/gpt2.py", ()),

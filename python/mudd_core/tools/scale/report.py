@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, flops_text
@@ -109,11 +108,10 @@ def _on(config: Config, world: int) -> Config:
     train = config.train
     batch = max(train.batch_size, world)
     shards = max(train.logical_shards, world)
-    changed: dict[str, Any] = {"batch_size": batch, "logical_shards": shards}
     evaluated = config.eval.batch_size or train.batch_size
     return dataclasses.replace(
         config,
-        train=dataclasses.replace(train, **changed),
+        train=dataclasses.replace(train, batch_size=batch, logical_shards=shards),
         eval=dataclasses.replace(config.eval, batch_size=evaluated),
     )
 

@@ -13,17 +13,18 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.engine.mup_probe import Probe
 from mudd_core.tools.scaling.family import chain, train
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 STEPS = (2, 3, 4)
 BOUND = 0.1
@@ -94,7 +95,7 @@ class _Watch:
     first: dict[str, Array] = field(default_factory=dict)
     changes: dict[str, list[float]] = field(default_factory=dict)
 
-    def __call__(self, step: int, model: Any) -> None:
+    def __call__(self, step: int, model: Model) -> None:
         if step == 0:
             self.probe = Probe(model, *self.inputs.shape)
             self.first = self.probe.read(self.inputs)

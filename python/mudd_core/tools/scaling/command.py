@@ -38,9 +38,11 @@ def main(words: Sequence[str]) -> int:
 def _parser(name: str, text: str, config: str, widths: str) -> ToolArguments:
     parser = ToolArguments(f"mup {name}", text, fields="optim.rule=sp, model.u_init=sp or optim.lr=0.01")
     parser.add_argument(
-        "--config", action="append", metavar="FILE",
+        "--config",
+        action="append",
+        metavar="FILE",
         help=f"config of the family, default {config}; several: each is a member with its own width",
-    )  # fmt: skip
+    )
     parser.add_argument("--widths", metavar="N,N,...", help=f"values of model.d_model, default {widths}")
     parser.add_argument(
         "--threads",
@@ -95,9 +97,11 @@ def check(words: Sequence[str]) -> int:
         help="folder of the SVG and HDF5 files",
     )
     parser.add_argument(
-        "--unscaled", default="", metavar="NAME",
+        "--unscaled",
+        default="",
+        metavar="NAME",
         help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
-    )  # fmt: skip
+    )
     args, overrides = parser.read(words)
     local(args.out, "[mup check] --out")
     members = _members(args, overrides, "mup check")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.config import Config, MupConfig, check_config
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule counts on these
 
@@ -61,7 +62,7 @@ def train(
     tokens: Array,
     *,
     unscaled: str = "",
-    look: Callable[[int, Any], None] = lambda step, model: None,
+    look: Callable[[int, Model], None] = lambda step, model: None,
 ) -> list[float]:
     """Losses of one update per row of tokens [steps, B, T + 1], the vocabulary and window those of the tokens.
 

@@ -105,10 +105,15 @@ def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, 
     text = table(members, exponents, losses) + f"\nthe best rate transfers: {'yes' if transfers else 'no'}"
     write_text(out / "transfer.txt", text + "\n")
     rows = [
-        {"width": width, "best_log2_lr": found[width],
-         "losses": {str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents}}
+        {
+            "width": width,
+            "best_log2_lr": found[width],
+            "losses": {
+                str(e): losses[width, e] if math.isfinite(losses[width, e]) else None for e in exponents
+            },
+        }
         for width in widths
-    ]  # fmt: skip
+    ]
     write_text(out / "transfer.json", json.dumps({"transfers": transfers, "rows": rows}, indent=2) + "\n")
     write_text(out / "transfer.svg", picture(widths, exponents, losses))
     return text + f"\n{out / 'transfer.txt'}  {out / 'transfer.json'}  {out / 'transfer.svg'}"

@@ -29,7 +29,7 @@ Found = dict[str, Moments]  # by the place of the values: KIND/LAYER
 _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
 
 
-class Inside:
+class MuddformerStatistics:
     """Reads the weights of every mixture and the output of every block, in a separate graph over the same weights."""
 
     def __init__(self, model: Model, length: int, arrays: Collection[str]) -> None:

@@ -1,0 +1,102 @@
+#include "mudd/params/packs.h"
+
+#include <algorithm>
+
+#include "mudd/base/parallel.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/gemm/pack_block.h"
+#include "mudd/params/units.h"
+
+namespace mudd {
+
+void Packs::request(int i, Pack how) {
+  StoreBlock& pack = copy(i, how);
+  if (pack.data) return;
+  pack = memory_.take(parameters_.at(i).stack() * stride(i, how), share_);
+  if (memory_.booked_only()) return;
+  if (pack.own.data() || i % memory_.share().size == memory_.share().rank) pack_weights_of(i, how);
+  if (!pack.own.data()) memory_.share().barrier();
+}
+
+std::byte* Packs::by_update(int i, Pack how) const {
+  const StoreBlock& pack = copy(i, how);
+  return memory_.shared() && pack.own.data() ? nullptr : pack.data;
+}
+
+int64_t Packs::stride(int i, Pack how) const {
+  const Parameter& p = parameters_.at(i);
+  return how == Pack::plain ? mudd::packed_bytes(p.matrix_rows(), p.cols(), compute_)
+                            : mudd::packed_bytes(p.cols(), p.matrix_rows(), compute_);
+}
+
+void Packs::pack_weights_of(int i, Pack how) {
+  const Parameter& p = parameters_.at(i);
+  for (int64_t s = 0; s < p.stack(); ++s)
+    pack_weight(planes_.weights(i).cells() + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(),
+                how == Pack::transposed, at(i, how) + s * stride(i, how), compute_);
+}
+
+void Packs::refresh_own() {
+  if (!memory_.shared() || !own_stale_) return;
+  for (int i = 0; i < parameters_.count(); ++i)
+    for (Pack how : {Pack::plain, Pack::transposed})
+      if (copy(i, how).own.data()) pack_weights_of(i, how);
+  own_stale_ = false;
+}
+
+bool Packs::has_own() const {
+  return memory_.shared() && std::any_of(copies_.begin(), copies_.end(), [](const Copies& p) {
+           return p.plain.own.data() || p.transposed.own.data();
+         });
+}
+
+void Packs::repack(int i) {
+  for (Pack how : {Pack::plain, Pack::transposed})
+    if (at(i, how)) pack_weights_of(i, how);
+}
+
+void Packs::repack(const Part& part) {
+  const Parameter& p = parameters_.at(part.parameter);
+  const int64_t matrix = p.matrix_rows() * p.cols();
+  for (int64_t s = part.begin / matrix; part.size() > 0 && s * matrix < part.end; ++s) {
+    const auto panels = [&](Pack how) -> void* {
+      std::byte* all = by_update(part.parameter, how);
+      return all ? all + s * stride(part.parameter, how) : nullptr;
+    };
+    const PackedMatrix packed{.w = planes_.master(part.parameter) + s * matrix,
+                              .rows = p.matrix_rows(),
+                              .cols = p.cols(),
+                              .plain = panels(Pack::plain),
+                              .transposed = panels(Pack::transposed),
+                              .compute = compute_};
+    if (!packed.plain && !packed.transposed) continue;
+    const int64_t first = std::max(part.begin - s * matrix, int64_t{0}) / p.cols();
+    const int64_t end = std::min(part.end - s * matrix, matrix) / p.cols();
+    parallel_for((end - first + kUnitRows - 1) / kUnitRows, [&](int64_t task, int) {
+      const int64_t r = first + task * kUnitRows;
+      pack_block(packed, r, std::min(r + kUnitRows, end), 0, p.cols());
+    });
+  }
+}
+
+void Packs::repack_all() {
+  if (!memory_.shared()) {
+    for (int i = 0; i < parameters_.count(); ++i) repack(i);
+    return;
+  }
+  memory_.share().barrier();  // the masters are written by all
+  for (int i = memory_.share().rank; i < parameters_.count(); i += memory_.share().size)
+    for (Pack how : {Pack::plain, Pack::transposed})
+      if (by_update(i, how)) pack_weights_of(i, how);
+  own_stale_ = true;
+  refresh_own();
+  memory_.share().barrier();
+}
+
+int64_t Packs::bytes() const {
+  int64_t all = 0;
+  for (const Copies& p : copies_) all += p.plain.bytes + p.transposed.bytes;
+  return all;
+}
+
+}  // namespace mudd

@@ -1,0 +1,60 @@
+// Planes: flat memory with a number per element of the parameters. Plane 0 is the fp32 master of all but the
+// frozen parameters that are stored in 16 bits, which have a block of their own; the others hold an optimizer's
+// moments, each with its own dtype and the parts of parameters that need it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "mudd/base/types.h"
+#include "mudd/params/declarations.h"
+#include "mudd/params/store_memory.h"
+
+namespace mudd {
+
+class Planes {
+ public:
+  // Both outlive it.
+  Planes(const Declarations& parameters, const StoreMemory& memory) : parameters_(parameters), memory_(memory) {}
+
+  // Makes plane 0 (zeros); the first call.
+  void allocate();
+  // Makes a plane of an optimizer's state (f32 or bf16; zeros) and returns its number. parts: what it has memory
+  // for, by ascending parameter.
+  int add(DType dtype, const std::vector<Part>& parts);
+
+  int count() const { return static_cast<int>(planes_.size()); }
+  DType dtype(int p) const { return planes_[p].dtype; }
+  bool holds(int p, int i) const { return planes_[p].offsets[i] >= 0; }
+  Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty where the plane does not hold it
+  // The first element of the part that is held; nullptr where the plane does not hold the parameter.
+  std::byte* data(int p, int i) const {
+    const Plane& plane = planes_[p];
+    return holds(p, i) ? plane.block.data + plane.offsets[i] * size_of(plane.dtype) : nullptr;
+  }
+  float* floats(int p, int i) const { return reinterpret_cast<float*>(data(p, i)); }  // of an f32 plane
+
+  float* master(int i) const { return floats(0, i); }  // nullptr for a parameter stored in 16 bits
+  // The weights in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
+  Tensor weights(int i) const;
+
+  int64_t weight_bytes() const;  // of all weights as they are stored
+  int64_t state_bytes() const;   // of all planes but the master
+
+ private:
+  struct Plane {
+    StoreBlock block;
+    DType dtype = DType::f32;
+    std::vector<int64_t> offsets;  // per parameter, in elements; -1: not held
+    std::vector<Part> parts;
+  };
+
+  const Declarations& parameters_;
+  const StoreMemory& memory_;
+  std::vector<Plane> planes_;
+  StoreBlock narrow_;                    // weights stored in 16 bits
+  std::vector<int64_t> narrow_offsets_;  // per parameter, in elements; -1: it is in plane 0
+};
+
+}  // namespace mudd

@@ -1,0 +1,55 @@
+"""The tokenizer of imported weights: that of their folder or of --tokenizer, or the config's if its ids agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.config import Config
+from mudd_core.data.access import Access
+from mudd_core.data.tokenizer_source import find_tokenizer, read_tokenizer_json
+from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
+from mudd_core.run.store.resumed_config import TRAINED
+
+
+def given_tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
+    """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
+
+    asked: of --tokenizer. Text through another tokenizer would be noise to the model, so nothing is assumed.
+    """
+    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer
+
+    file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
+    if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):
+        name, size, found = "bytes", ByteTokenizer.vocab_size, None
+    elif not asked and not file.is_file():
+        raise UserError(
+            f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
+            "model was trained with (save_pretrained of its AutoTokenizer writes one), or --tokenizer=bytes to train "
+            "it on raw bytes"
+        )
+    else:
+        name, found = str(file), file
+        size = JsonTokenizer(read_tokenizer_json(name), name).vocab_size
+    if size > vocab_size:
+        raise UserError(
+            f"[import] --tokenizer: expected at most the model's {vocab_size:,} ids, got {size:,} ({name})"
+        )
+    return found
+
+
+def require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
+    """UserError if data.tokenizer, which the arguments set, has other ids than the tokenizer of the weights."""
+    name = config.data.tokenizer
+    file = str(local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json")
+    if asked != "bytes" and not Path(file).is_file():
+        return  # nothing to compare with
+    if name == TRAINED:
+        raise UserError(
+            f"[import] data.tokenizer: expected the tokenizer of the weights, {'bytes' if asked == 'bytes' else file}, "
+            "got bpe, which would train a new vocabulary; leave data.tokenizer out"
+        )
+    theirs = SourceTokenizer(find_tokenizer("bytes" if asked == "bytes" else file, 0), file, False)
+    own = find_tokenizer(name, config.data.vocab_size, Access.of(config))
+    require_same_ids(str(source), theirs, own, name)
